@@ -1,0 +1,95 @@
+"""Calls of the user's model: into flat graph inputs, out of flat graph outputs, and eagerly beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ..registration import OpsettaError
+from .capture.source import Interface
+
+
+def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    """The leaves of a call, in the order of the capture.
+
+    Raises:
+        OpsettaError: the arguments do not have the structure of the captured ones.
+    """
+    leaves = _leaves(interface, args, dict(kwargs))
+    if leaves is None and interface.parameter_names:
+        # The same call may have been written with other keywords.
+        moved_args, moved_kwargs = _rebound(interface, args, kwargs)
+        leaves = _leaves(interface, moved_args, moved_kwargs)
+    if leaves is None:
+        given = pytree.tree_flatten((args, dict(kwargs)))[1]
+        raise OpsettaError(
+            f"the arguments have the structure {given}, but the model was captured with "
+            f"{interface.input_specification}"
+        )
+    for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
+        if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
+            raise OpsettaError(f"the model was captured with the constant {constant!r} where the call gives {leaf!r}")
+    return leaves
+
+
+def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
+    specification = interface.input_specification
+    order = specification.children()[1].context
+    if isinstance(order, list) and set(order) == set(kwargs):
+        kwargs = {name: kwargs[name] for name in order}
+    leaves, given = pytree.tree_flatten((args, kwargs))
+    return leaves if given == specification else None
+
+
+def _rebound(
+    interface: Interface, args: tuple, kwargs: Mapping[str, Any]
+) -> tuple[tuple, dict[str, Any]]:
+    """The call's arguments divided into positional and keyword ones as the capture had them."""
+    by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
+    positional = interface.input_specification.children()[0].num_children
+    first = interface.parameter_names[:positional]
+    if any(name not in by_name for name in first):
+        return args, dict(kwargs)
+    rest = {name: value for name, value in by_name.items() if name not in first}
+    return tuple(by_name[name] for name in first), rest
+
+
+def restore(interface: Interface, results: Sequence[Any]) -> Any:
+    """The graph's outputs in the structure of the model's result."""
+    leaves = [results[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
+    return pytree.tree_unflatten(leaves, interface.output_specification)
+
+
+def run_eager(
+    module: Callable[..., Any], interface: Interface, args: tuple, kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """Run the model in PyTorch on copies of its arguments, and of the buffers that it writes to.
+
+    Returns:
+        Its results in the order of the graph's outputs, then the new values of what it mutated.
+    """
+    args, kwargs = pytree.tree_map(_copied, (args, dict(kwargs)))
+    leaves = pytree.tree_flatten((args, kwargs))[0]
+    buffers = dict(module.named_buffers()) if isinstance(module, torch.nn.Module) else {}
+    state = {name: buffers[name].clone() for name in interface.mutated if name in buffers}
+    with torch.no_grad():
+        if state:
+            result = torch.func.functional_call(module, state, args, kwargs)
+        else:
+            result = module(*args, **kwargs)
+    found = pytree.tree_flatten(result)[0]
+    entries = interface.outputs
+    if len(found) != len(entries):
+        raise OpsettaError(f"the model returned {len(found)} values now, and {len(entries)} when it was captured")
+    # Two outputs may be one value; the graph lists each once per place.
+    outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
+    by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
+    return outputs + [state[name] if name in state else by_name[name] for name in interface.mutated]
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+

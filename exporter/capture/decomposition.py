@@ -1,0 +1,203 @@
+"""Decomposition of single operators: torch's own, traced over fake tensors, into operators that are known.
+
+Whole-graph decomposition is never run: it costs more than everything else together, and it takes apart
+operators that ONNX has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+import sympy
+import torch
+import torch._decomp
+import torch.utils._pytree as pytree
+from onnx_ir import tensor_adapters
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from ...passes import promote_types, remove_inplace
+from ...registration import NUMBER, Device, GraphError, Layout, MemoryFormat, Names
+from ...registration.arguments import ATTRIBUTE, arguments, overloaded_name, source_node
+from .fx_graph import Dimensions, GraphImporter, describe
+
+IsKnown = Callable[[ir.Node], bool]
+
+_SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
+
+
+class Decomposer:
+    """Gives the decomposition of a source node, and remembers it for nodes that are alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], ir.Graph | None] = {}
+
+    def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
+        """A source graph that computes what the node does, all of whose operators satisfy `is_known`.
+
+        Returns:
+            The graph, its inputs in the order of the node's inputs; None where torch has no decomposition,
+            or it does not end in known operators, or holds for some sizes only.
+        """
+        operator = _operator(node)
+        if operator is None:
+            return None
+        key = (overloaded_name(node), node.attributes[ATTRIBUTE].value, *map(_type_key, node.inputs))
+        graph = self._known.get(key)
+        if graph is None or not all(is_known(inner) for inner in graph):
+            graph = self._known[key] = _decompose(node, operator, is_known)
+        return graph
+
+
+def _type_key(value: ir.Value | None) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return value.dtype, str(value.shape), value.metadata_props.get(NUMBER)
+
+
+def _operator(node: ir.Node) -> torch._ops.OpOverload | None:
+    packet = getattr(getattr(torch.ops, node.domain, None), node.op_type, None)
+    return getattr(packet, node.overload or "default", None)
+
+
+class _Fakes:
+    """Fake tensors and symbolic numbers for the values of one node."""
+
+    def __init__(self) -> None:
+        self.environment = ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self.environment, allow_non_fake_inputs=True)
+        self.names: dict[Any, str] = {}
+        self._symbols: dict[str, Any] = {}
+        self._sizes = itertools.cycle(_SIZES)
+        self._hints: dict[Any, int] = {}
+
+    def symbol(self, name: str) -> Any:
+        if name not in self._symbols:
+            size = next(self._sizes)
+            source = ConstantSource(f"opsetta_{len(self._symbols)}")
+            symbol = self.environment.create_symbol(size, source, DimDynamic.DYNAMIC, constraint_dim=None)
+            self._symbols[name], self.names[symbol], self._hints[symbol] = symbol, name, size
+        return self._symbols[name]
+
+    def number(self, expression: Any) -> Any:
+        hint = int(expression.subs(self._hints))
+        return self.environment.create_symintnode(expression, hint=hint)
+
+    def size(self, dim: int | ir.SymbolicDim) -> Any:
+        if isinstance(dim, int):
+            return dim
+        if dim.value is None:
+            raise GraphError("a size is unknown")
+        written = sympy.sympify(ir.SymbolicDim(dim.value)._expr)
+        named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
+        return self.number(written.xreplace(named))
+
+    def of(self, value: ir.Value) -> Any:
+        if value.dtype is None or value.shape is None:
+            raise GraphError(f"the element type or shape of '{value.name}' is unknown")
+        if NUMBER in value.metadata_props:
+            if value.metadata_props[NUMBER] != "int":
+                raise GraphError("a symbolic number that is not an int")
+            return self.number(self.symbol(f"number_{value.name}"))
+        shape = [self.size(dim) for dim in value.shape]
+        with self.mode:
+            return torch.empty(shape, dtype=tensor_adapters.to_torch_dtype(value.dtype))
+
+
+def _constant(item: Any) -> Any:
+    """A constant argument as torch takes it."""
+    if isinstance(item, ir.DataType):
+        return tensor_adapters.to_torch_dtype(item)
+    if isinstance(item, Device):
+        return torch.device("cpu")
+    if isinstance(item, (Layout, MemoryFormat)):
+        return getattr(torch, item)
+    return item
+
+
+def _decompose(node: ir.Node, operator: torch._ops.OpOverload, is_known: IsKnown) -> ir.Graph | None:
+    fakes = _Fakes()
+    try:
+        named = pytree.tree_map(
+            lambda item: fakes.of(item) if isinstance(item, ir.Value) else _constant(item),
+            arguments(node),
+        )
+    except GraphError:
+        return None
+    leaves, structure = pytree.tree_flatten(named)
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, torch.SymInt))]
+
+    def run(*values: Any) -> list[Any]:
+        merged = list(leaves)
+        for position, value in zip(positions, values, strict=True):
+            merged[position] = value
+        call = pytree.tree_unflatten(merged, structure)
+        return pytree.tree_flatten(_apply(operator, call))[0]
+
+    table = _table(operator, is_known)
+    if table is None:
+        return None
+    try:
+        with fakes.mode, torch.no_grad():
+            traced = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(
+                *[leaves[i] for i in positions]
+            )
+    except Exception:
+        # A decomposition that torch cannot trace is one that it does not have; the operator is
+        # reported as unsupported by whoever asked.
+        return None
+    if fakes.environment.replacements:
+        return None
+    return _imported(traced, node, fakes, is_known)
+
+
+def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
+    schema = operator._schema.arguments
+    positional = [call.pop(a.name) for a in schema if not a.kwarg_only and a.name in call]
+    missing = [a.name for a in schema if not a.kwarg_only][: len(positional)]
+    if any(name in call for name in missing):
+        raise GraphError("arguments are not contiguous")
+    if operator._can_decompose() and operator not in torch._decomp.decomposition_table:
+        return operator.decompose(*positional, **call)
+    return operator(*positional, **call)
+
+
+def _table(operator: torch._ops.OpOverload, is_known: IsKnown) -> dict[Any, Any] | None:
+    """torch's decompositions of every operator that is not known; None where this one has none."""
+    everything = torch._decomp.decomposition_table
+    if operator not in everything and not operator._can_decompose():
+        return None
+    return {op: rule for op, rule in everything.items() if not _known_overload(op, is_known)}
+
+
+def _known_overload(operator: Any, is_known: IsKnown) -> bool:
+    if not isinstance(operator, torch._ops.OpOverload):
+        return False
+    return is_known(source_node(operator._schema.name, {}, overload=operator._overloadname, num_outputs=0))
+
+
+def _imported(
+    traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes, is_known: IsKnown
+) -> ir.Graph | None:
+    traced.graph.eliminate_dead_code()
+    dimensions = Dimensions(fakes.names)
+    importer = GraphImporter(traced, dimensions, Names())
+    inputs = []
+    for placeholder in traced.graph.nodes:
+        if placeholder.op == "placeholder":
+            value = describe(ir.Value(name=placeholder.name), placeholder.meta["val"], dimensions)
+            inputs.append(value)
+            importer.bind(placeholder, value)
+    outputs = importer.run(traced.graph)
+    if not all(isinstance(value, ir.Value) for value in outputs) or len(outputs) != len(node.outputs):
+        return None
+    graph = ir.Graph(inputs, outputs, nodes=importer.nodes, initializers=importer.initializers, name="decomposition")
+    model = ir.Model(graph, ir_version=10)
+    remove_inplace(model, mutations="error")
+    promote_types(model)
+    return graph if all(is_known(inner) for inner in graph) else None

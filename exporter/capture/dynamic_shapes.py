@@ -1,0 +1,270 @@
+"""Dynamic shapes as users give them: torch.export's forms, names in place of `Dim`, torch.onnx's `dynamic_axes`.
+
+torch.export specialises a dynamic dimension whose example size is 0 or 1. Here the example is enlarged
+first, so that the size of the example never decides.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.export import Dim
+
+from ...registration import CaptureError
+
+_DYNAMIC = type(Dim.DYNAMIC)
+_ENLARGED = (2, 3, 5, 7, 11, 13)
+
+
+class Leaves:
+    """The leaves of a call `(args, kwargs)`, with the dynamic dimensions wanted of each.
+
+    Attributes:
+        values: the leaves, in the order of torch's pytree.
+        wanted: per leaf, by axis: a `Dim`, a hint, a name, an int, or None for a static dimension.
+    """
+
+    def __init__(self, values: list[Any], wanted: list[dict[int, Any]]):
+        self.values = values
+        self.wanted = wanted
+
+    def dimension_names(self) -> dict[tuple[int, int], str]:
+        """The names that the user gave, by (leaf, axis)."""
+        names = {}
+        for leaf, axes in enumerate(self.wanted):
+            for axis, dim in axes.items():
+                name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+                if name and not isinstance(dim, _DYNAMIC):
+                    names[leaf, axis] = name
+        return names
+
+    def dynamic(self) -> Iterator[tuple[int, int, Any]]:
+        """(leaf, axis, wanted) for each dimension that is to be dynamic."""
+        for leaf, axes in enumerate(self.wanted):
+            if isinstance(self.values[leaf], torch.Tensor):
+                for axis, dim in axes.items():
+                    if _is_dynamic(dim):
+                        yield leaf, axis, dim
+
+
+def _is_dynamic(dim: Any) -> bool:
+    if dim is None or isinstance(dim, int):
+        return False
+    return getattr(getattr(dim, "type", None), "name", "") != "STATIC"
+
+
+def parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Names of the parameters of a model's forward, or of a function."""
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        return list(inspect.signature(target).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def bind(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The call's arguments by parameter name, `*args` as a tuple and `**kwargs` as a dict.
+
+    Raises:
+        CaptureError: the arguments do not fit the forward.
+    """
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):
+        return {f"arg{i}": value for i, value in enumerate(args)} | dict(kwargs)
+    try:
+        return dict(signature.bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        raise CaptureError(f"the example arguments do not fit the model's forward: {error}") from error
+
+
+def _from_dynamic_axes(
+    dynamic_axes: Mapping[str, Any], bound: Mapping[str, Any], input_names: Sequence[str] | None
+) -> dict[str, Any]:
+    """torch.onnx's `dynamic_axes`, by input name, as `dynamic_shapes` by parameter name; outputs are left out."""
+    order = list(bound)
+    renamed = dict(zip(input_names, order, strict=False)) if input_names else {}
+    result: dict[str, Any] = dict.fromkeys(order)
+    for name, axes in dynamic_axes.items():
+        parameter = name if name in bound else renamed.get(name)
+        if parameter is None:
+            continue
+        if not isinstance(bound[parameter], torch.Tensor):
+            raise CaptureError(f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes")
+        if isinstance(axes, Mapping):
+            result[parameter] = {int(axis): str(dim) for axis, dim in axes.items()}
+        else:
+            result[parameter] = {int(axis): Dim.DYNAMIC for axis in axes}
+    return result
+
+
+def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
+    """The dimensions wanted of one tensor, by non-negative axis."""
+    if specification is None:
+        return {}
+    if isinstance(specification, Mapping):
+        items = dict(specification)
+    elif isinstance(specification, (list, tuple)):
+        items = dict(enumerate(specification))
+    else:
+        items = dict.fromkeys(range(value.ndim), specification)
+    result = {}
+    for axis, dim in items.items():
+        if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
+            raise CaptureError(f"dynamic_shapes of '{path}': axis {axis!r} of a tensor with {value.ndim} dimensions")
+        if dim is not None and not isinstance(dim, (int, str)) and not _known_dim(dim):
+            raise CaptureError(f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a hint, a name, an int or None")
+        result[axis % value.ndim] = dim
+    return result
+
+
+def _known_dim(dim: Any) -> bool:
+    return isinstance(dim, (Dim, _DYNAMIC)) or hasattr(dim, "__name__")
+
+
+def _children(value: Any) -> list[Any] | None:
+    """The direct children of a container, None for a leaf."""
+    kind = pytree._get_node_type(value)
+    if kind not in pytree.SUPPORTED_NODES:
+        return None
+    return list(pytree.SUPPORTED_NODES[kind].flatten_fn(value)[0])
+
+
+def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any]]]:
+    children = _children(value)
+    if children is None:
+        yield value, _axes(specification, value, path) if isinstance(value, torch.Tensor) else {}
+        return
+    if specification is None:
+        inner: list[Any] = [None] * len(children)
+    elif isinstance(specification, Mapping) and isinstance(value, Mapping):
+        unknown = set(specification) - set(value)
+        if unknown:
+            raise CaptureError(f"dynamic_shapes of '{path}' has no such key: {sorted(map(str, unknown))}")
+        inner = [specification.get(key) for key in value]
+    elif isinstance(specification, Mapping):
+        inner = list(specification.values())
+    else:
+        inner = list(_children(specification) or [specification])
+    if len(inner) != len(children):
+        raise CaptureError(f"dynamic_shapes of '{path}' has {len(inner)} entries for {len(children)} members")
+    for index, (child, entry) in enumerate(zip(children, inner, strict=True)):
+        yield from _walk(child, entry, f"{path}[{index}]")
+
+
+def resolve(
+    function: Callable[..., Any],
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: Any,
+    dynamic_axes: Mapping[str, Any] | None,
+    input_names: Sequence[str] | None,
+) -> Leaves:
+    """Read `dynamic_shapes` or `dynamic_axes` against the example arguments.
+
+    Raises:
+        CaptureError: both were given, or an entry does not fit the arguments.
+    """
+    if dynamic_shapes is not None and dynamic_axes is not None:
+        raise CaptureError("give dynamic_shapes or dynamic_axes, not both")
+    bound = bind(function, args, kwargs)
+    if dynamic_axes is not None:
+        dynamic_shapes = _from_dynamic_axes(dynamic_axes, bound, input_names)
+    by_name = _by_parameter(dynamic_shapes, bound)
+    by_identity: dict[str, list[tuple[Any, dict[int, Any]]]] = {
+        name: list(_walk(value, by_name.get(name), name)) for name, value in bound.items()
+    }
+    # torch flattens (args, kwargs) as they were given, so keyword arguments follow in the call's order.
+    order = [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
+    pairs = list(itertools.chain.from_iterable(by_identity[name] for name in order))
+    return Leaves([value for value, _ in pairs], [axes for _, axes in pairs])
+
+
+def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, Any]:
+    if dynamic_shapes is None:
+        return {}
+    if isinstance(dynamic_shapes, (list, tuple)):
+        if len(dynamic_shapes) != len(bound):
+            raise CaptureError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {len(bound)} arguments")
+        return dict(zip(bound, dynamic_shapes, strict=True))
+    if not isinstance(dynamic_shapes, Mapping):
+        raise CaptureError(f"dynamic_shapes must be a dict, tuple or list, not {type(dynamic_shapes).__name__}")
+    result = dict(dynamic_shapes)
+    # Entries for members of **kwargs may stand beside the parameters.
+    for name, value in bound.items():
+        if name not in result and isinstance(value, dict):
+            members = {key: result.pop(key) for key in list(result) if key in value and key not in bound}
+            result[name] = members or None
+    unknown = [name for name in result if name not in bound]
+    if unknown:
+        raise CaptureError(
+            f"dynamic_shapes names {', '.join(map(repr, unknown))}; the arguments are {', '.join(map(repr, bound))}"
+        )
+    return result
+
+
+def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
+    """Per leaf, what torch.export takes: a name becomes a hint, so that the model's own limits on the size hold."""
+    result: list[dict[int, Any] | None] = []
+    for value, axes in zip(leaves.values, leaves.wanted, strict=True):
+        converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}
+        result.append(converted if isinstance(value, torch.Tensor) and converted else None)
+    return result
+
+
+def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
+    """Other leaves to capture with, whose dynamic dimensions are all larger than 1, the likeliest first.
+
+    Dimensions of one `Dim` or name, and unnamed ones of one size, grow together. A size that was the sum
+    of two others (a mask over past and present positions) is taken to stay their sum, and then not.
+    """
+    groups: dict[Any, list[tuple[int, int]]] = {}
+    for leaf, axis, dim in leaves.dynamic():
+        size = leaves.values[leaf].shape[axis]
+        name = dim if isinstance(dim, str) else None if isinstance(dim, _DYNAMIC) else str(dim)
+        groups.setdefault(name if name is not None else size, []).append((leaf, axis))
+    sizes = {key: leaves.values[at[0][0]].shape[at[0][1]] for key, at in groups.items()}
+    small = [key for key, size in sizes.items() if size < 2]
+    if not small:
+        yield leaves.values
+        return
+    for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
+        fixed = {key: size for key, size in sizes.items() if key not in grown}
+        followed = {key: _followed(key, sizes, grown) for key in fixed}
+        for change in ({k: v for k, v in followed.items() if v is not None}, {}):
+            yield _resized(leaves, groups, {**sizes, **fixed, **change, **grown})
+
+
+def _followed(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> int | None:
+    """The new size of a dimension that was the sum of two others, one of which has grown."""
+    others = [other for other in sizes if other != key]
+    for first, second in itertools.combinations(others, 2):
+        if sizes[first] + sizes[second] == sizes[key] and (first in grown or second in grown):
+            return grown.get(first, sizes[first]) + grown.get(second, sizes[second])
+    return None
+
+
+def _resized(leaves: Leaves, groups: Mapping[Any, list[tuple[int, int]]], sizes: Mapping[Any, int]) -> list[Any]:
+    values = list(leaves.values)
+    for key, places in groups.items():
+        for leaf, axis in places:
+            values[leaf] = _resize(values[leaf], axis, sizes[key])
+    return values
+
+
+def _resize(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """The tensor with another size along one axis, its own entries repeated; zeros where it has none."""
+    length = tensor.shape[axis]
+    if length == size:
+        return tensor
+    if length == 0:
+        shape = list(tensor.shape)
+        shape[axis] = size
+        return tensor.new_zeros(shape)
+    return tensor.index_select(axis, torch.arange(size, device=tensor.device) % length)

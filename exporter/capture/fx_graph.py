@@ -1,0 +1,334 @@
+"""From a `torch.fx` graph of ATen operators, as torch.export leaves it, to a source graph.
+
+The training IR is taken as it is: nothing is decomposed, in-place operators and views stay what they
+are. Assertions about sizes are left out, for they say nothing about values; wrappers that only switch
+gradients are opened.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.fx
+from onnx_ir import DataType, tensor_adapters
+
+from ...registration import LINE, MODULE, NUMBER, CaptureError, Device, Layout, MemoryFormat, Names
+from ...registration.arguments import source_node
+from .source import KIND
+
+ALIAS = "opsetta.alias"
+"""Metadata key of a node that may return a view or a copy: `false` where capture saw a copy."""
+
+_ASSERTIONS = frozenset(
+    {
+        "aten::_assert_async",
+        "aten::_assert_scalar",
+        "aten::_assert_tensor_metadata",
+        "aten::sym_constrain_range",
+        "aten::sym_constrain_range_for_size",
+    }
+)
+_NUMBERS: dict[type, tuple[str, DataType]] = {
+    torch.SymInt: ("int", DataType.INT64),
+    torch.SymFloat: ("float", DataType.DOUBLE),
+    torch.SymBool: ("bool", DataType.BOOL),
+}
+_UNKNOWN_DIM = ir.SymbolicDim(None)
+
+
+class Dimensions:
+    """Symbolic sizes of torch as named dimensions; each expression is written out once.
+
+    Attributes:
+        names: the name of each torch symbol.
+    """
+
+    def __init__(self, names: Mapping[Any, str] | None = None):
+        self.names: dict[Any, str] = dict(names or {})
+        self._known: dict[Any, int | ir.SymbolicDim] = {}
+
+    def __call__(self, size: Any) -> int | ir.SymbolicDim:
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        known = self._known.get(expression)
+        if known is None:
+            known = self._known[expression] = self._written(expression)
+        return known
+
+    def _written(self, expression: Any) -> int | ir.SymbolicDim:
+        if expression.is_Integer:
+            return int(expression)
+        import sympy
+
+        renamed = {
+            symbol: sympy.Symbol(self.names[symbol], integer=True, positive=True)
+            for symbol in expression.free_symbols
+            if symbol in self.names
+        }
+        return ir.SymbolicDim(str(expression.xreplace(renamed)))
+
+
+def tensor_type(value: torch.Tensor) -> ir.TensorType:
+    """The element type of a tensor.
+
+    Raises:
+        CaptureError: ONNX has no such element type.
+    """
+    try:
+        return ir.TensorType(tensor_adapters.from_torch_dtype(value.dtype))
+    except TypeError as error:
+        raise CaptureError(f"{value.dtype} has no ONNX element type") from error
+
+
+def describe(value: ir.Value, example: Any, dimensions: Dimensions) -> ir.Value:
+    """Give a source value the element type and shape of its fake tensor or symbolic number."""
+    if isinstance(example, torch.Tensor):
+        value.type = tensor_type(example)
+        value.shape = ir.Shape([dimensions(size) for size in example.shape])
+    elif type(example) in _NUMBERS:
+        name, dtype = _NUMBERS[type(example)]
+        value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
+        value.metadata_props[NUMBER] = name
+    return value
+
+
+def _constant(item: Any) -> Any:
+    """A constant argument in the form in which source nodes keep it."""
+    if item is None or isinstance(item, (bool, int, float, str, complex)):
+        return item
+    if isinstance(item, torch.dtype):
+        return tensor_adapters.from_torch_dtype(item)
+    if isinstance(item, torch.device):
+        return Device(item)
+    if isinstance(item, torch.layout):
+        return Layout(str(item).removeprefix("torch."))
+    if isinstance(item, torch.memory_format):
+        return MemoryFormat(str(item).removeprefix("torch."))
+    raise CaptureError(f"an argument of type {type(item).__name__} cannot be captured: {item!r}")
+
+
+class GraphImporter:
+    """Imports the nodes of one fx graph, and of the graphs inside it, into a list of source nodes."""
+
+    def __init__(
+        self,
+        owner: torch.nn.Module,
+        dimensions: Dimensions,
+        names: Names,
+        *,
+        source_lines: bool = False,
+        scope: str = "",
+    ):
+        self._owner = owner
+        self._dimensions = dimensions
+        self._names = names
+        self._source_lines = source_lines
+        self._scope = scope
+        self._environment: dict[torch.fx.Node, Any] = {}
+        self._aliases_matter = False
+        self.nodes: list[ir.Node] = []
+        self.initializers: list[ir.Value] = []
+        """Tensors that stand in the graph as attributes of its module."""
+        self.origins: dict[torch.fx.Node, Any] = self._environment
+        """What each fx node became: a value, a list of values, or a Python constant."""
+
+    def bind(self, node: torch.fx.Node, value: Any) -> None:
+        """Say what a placeholder is."""
+        self._environment[node] = value
+
+    def run(self, graph: torch.fx.Graph) -> Any:
+        """Import every node and return what the graph returns, nested as it is."""
+        self._aliases_matter = self._aliases_matter or any(_mutates(node) for node in graph.nodes)
+        for node in graph.nodes:
+            if node.op == "output":
+                return self._argument(node.args[0])
+            if node.op == "get_attr":
+                self._environment[node] = self._attribute(node)
+            elif node.op == "call_function":
+                self._environment[node] = self._call(node)
+            elif node.op == "placeholder":
+                if node not in self._environment:
+                    raise CaptureError(f"input '{node.name}' of a captured graph has no value")
+            elif node.op == "call_module" and not node.users:
+                continue  # A module that only checks guards.
+            else:
+                raise CaptureError(f"'{node.op}' of {node.target} is not part of a captured graph")
+        return None
+
+    def _attribute(self, node: torch.fx.Node) -> Any:
+        item: Any = self._owner
+        for part in str(node.target).split("."):
+            item = getattr(item, part)
+        if not isinstance(item, torch.Tensor):
+            return item
+        name = self._names.unique(str(node.target))
+        value = describe(ir.Value(name=name), item, self._dimensions)
+        value.const_value = tensor_adapters.TorchTensor(item.detach(), name=name)
+        value.metadata_props[KIND] = "constant"
+        self.initializers.append(value)
+        return value
+
+    def _argument(self, item: Any) -> Any:
+        if isinstance(item, torch.fx.Node):
+            return self._environment[item]
+        if isinstance(item, (list, tuple)):
+            return [self._argument(member) for member in item]
+        if isinstance(item, dict):
+            return {key: self._argument(member) for key, member in item.items()}
+        return _constant(item)
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        target = node.target
+        if target is operator.getitem:
+            return self._argument(node.args[0])[node.args[1]]
+        if isinstance(target, torch._ops.OpOverload):
+            return self._operator(node, target)
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self._higher_order(node, target)
+        return self._arithmetic(node, target)
+
+    def _operator(self, node: torch.fx.Node, target: torch._ops.OpOverload) -> Any:
+        name = target._schema.name
+        if name in _ASSERTIONS:
+            return None
+        formal = target._schema.arguments
+        arguments = {p.name: self._argument(a) for p, a in zip(formal, node.args, strict=False)}
+        for key, item in node.kwargs.items():
+            arguments[key] = self._argument(item)
+        made = self._append(node, name, target._overloadname, arguments)
+        if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
+            first = node.args[0] if node.args else None
+            if isinstance(first, torch.fx.Node) and not _same_storage(first, node):
+                made.metadata_props[ALIAS] = "false"
+        return self._result(node, made)
+
+    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Any:
+        """Python arithmetic over symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
+        name = getattr(target, "__name__", str(target)).removeprefix("sym_").strip("_")
+        if not node.kwargs and len(node.args) <= 3:
+            letters = ("cond", "a", "b") if name == "ite" else ("a", "b", "c")
+            arguments = {key: self._argument(item) for key, item in zip(letters, node.args, strict=False)}
+            return self._result(node, self._append(node, f"sym::{name}", "", arguments))
+        raise CaptureError(f"function {name} is not part of a captured graph")
+
+    def _higher_order(self, node: torch.fx.Node, target: torch._ops.HigherOrderOperator) -> Any:
+        name = target.name()
+        if name == "wrap_with_set_grad_enabled":
+            return self._inline(node.args[1], node.args[2:])
+        if name == "wrap_with_autocast" and node.args[2] is False:
+            return self._inline(node.args[4], node.args[5:])
+        arguments: dict[str, Any] = {}
+        graphs: list[ir.Attr] = []
+        for index, item in enumerate([*node.args, *node.kwargs.values()]):
+            resolved = self._argument(item)
+            if isinstance(resolved, torch.fx.GraphModule):
+                graphs.append(ir.AttrGraph(f"graph_{len(graphs)}", self._block(resolved)))
+            else:
+                arguments[f"operand_{index}"] = resolved
+        made = self._append(node, f"higher_order::{name}", "", arguments, graphs)
+        return self._result(node, made)
+
+    def _inline(self, module: Any, operands: Sequence[Any]) -> Any:
+        """The body of a wrapper that has no meaning in inference, in place of the wrapper."""
+        body = self._environment[module]
+        inner = GraphImporter(
+            body, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
+        )
+        inner._aliases_matter = self._aliases_matter
+        inner.nodes, inner.initializers = self.nodes, self.initializers
+        placeholders = [node for node in body.graph.nodes if node.op == "placeholder"]
+        for placeholder, operand in zip(placeholders, operands, strict=True):
+            inner.bind(placeholder, self._argument(operand))
+        return inner.run(body.graph)
+
+    def _block(self, module: torch.fx.GraphModule) -> ir.Graph:
+        """A sub-block as a source graph of its own."""
+        inner = GraphImporter(
+            module, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
+        )
+        inputs = []
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                value = ir.Value(name=self._names.unique(node.name))
+                inputs.append(describe(value, node.meta.get("val"), self._dimensions))
+                inner.bind(node, value)
+        results = inner.run(module.graph)
+        results = results if isinstance(results, list) else [results]
+        outputs = [item for item in results if isinstance(item, ir.Value)]
+        self.initializers += inner.initializers
+        return ir.Graph(inputs, outputs, nodes=inner.nodes, name=self._names.unique("block"))
+
+    def _append(
+        self,
+        node: torch.fx.Node,
+        name: str,
+        overload: str,
+        arguments: Mapping[str, Any],
+        attributes: Sequence[ir.Attr] = (),
+    ) -> ir.Node:
+        outputs = [
+            describe(ir.Value(name=self._names.unique(stem)), example, self._dimensions)
+            for stem, example in _results(node)
+        ]
+        made = source_node(
+            name,
+            arguments,
+            overload=overload,
+            outputs=outputs,
+            node_name=node.name,
+            attributes=attributes,
+            metadata_props=self._metadata(node),
+        )
+        self.nodes.append(made)
+        return made
+
+    def _metadata(self, node: torch.fx.Node) -> dict[str, str]:
+        stack = node.meta.get("nn_module_stack")
+        path = next(reversed(stack.values()))[0] if stack else ""
+        if self._scope:
+            path = f"{self._scope}.{path}" if path else self._scope
+        properties = {MODULE: path} if path else {}
+        if self._source_lines and node.meta.get("stack_trace"):
+            properties[LINE] = _last_line(node.meta["stack_trace"])
+        return properties
+
+    @staticmethod
+    def _result(node: torch.fx.Node, made: ir.Node) -> Any:
+        example = node.meta.get("val")
+        if isinstance(example, (list, tuple)):
+            values = iter(made.outputs)
+            return [None if item is None else next(values) for item in example]
+        return made.outputs[0] if made.outputs else None
+
+
+def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
+    """The name stem and fake value of each result of a node; a result that is None has none."""
+    example = node.meta.get("val")
+    if isinstance(example, (list, tuple)):
+        return [(f"{node.name}_{i}", item) for i, item in enumerate(example) if item is not None]
+    return [] if example is None else [(node.name, example)]
+
+
+def _mutates(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _same_storage(a: torch.fx.Node, b: torch.fx.Node) -> bool:
+    first, second = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        return False
+    return first.untyped_storage()._cdata == second.untyped_storage()._cdata
+
+
+def _last_line(stack_trace: str) -> str:
+    """`model.py:12` of the innermost frame of a stack trace."""
+    frames = [line.strip() for line in stack_trace.splitlines() if line.strip().startswith("File ")]
+    if not frames:
+        return ""
+    path, _, rest = frames[-1].removeprefix('File "').partition('", line ')
+    return f"{path}:{rest.partition(',')[0]}"

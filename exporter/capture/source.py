@@ -1,0 +1,58 @@
+"""What a capture hands on: the source graph, and how the user's calls map onto its inputs and outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import onnx_ir as ir
+
+KIND = "opsetta.kind"
+"""Metadata key of a source input or initializer: `user`, `parameter`, `buffer` or `constant`."""
+MUTATES = "opsetta.mutates"
+"""Metadata key of a source output that is the new value of a mutated input or buffer: its name."""
+
+
+@dataclasses.dataclass
+class Interface:
+    """How a call of the user's model maps onto the inputs and outputs of a graph.
+
+    Attributes:
+        input_specification: tree structure of `(args, kwargs)`; torch's pytree, None for a foreign file.
+        output_specification: tree structure of the result.
+        inputs: per leaf of the call, the name of its graph input, or None for a leaf that is constant.
+        constants: per leaf of the call, the Python constant that it was captured with.
+        outputs: per leaf of the result, the position of its graph output, or a one-element list that
+            holds a constant.
+        mutated: names of the buffers and inputs whose new values follow the results, in order.
+        parameter_names: names of the forward's parameters, to bind positional and keyword arguments.
+    """
+
+    input_specification: Any
+    output_specification: Any
+    inputs: list[str | None]
+    constants: list[Any]
+    outputs: list[int | list[Any]]
+    mutated: list[str] = dataclasses.field(default_factory=list)
+    parameter_names: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Capture:
+    """A captured model.
+
+    Attributes:
+        source: the source graph in an `onnx_ir.Model`, before or after the source passes.
+        interface: how calls map onto it.
+        exported: the `torch.export.ExportedProgram` that it came from.
+        origins: the source values of each fx node's results, by the fx node's name.
+        example: the `(args, kwargs)` it was captured with.
+        output_names: names for the graph outputs, from their places in the model's result.
+    """
+
+    source: ir.Model
+    interface: Interface
+    exported: Any = None
+    origins: dict[str, Any] = dataclasses.field(default_factory=dict)
+    example: tuple[tuple, dict[str, Any]] | None = None
+    output_names: list[str] = dataclasses.field(default_factory=list)

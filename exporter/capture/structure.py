@@ -1,0 +1,102 @@
+"""Tree structures of calls and results: names for their leaves, and caches that pytree does not know."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch.export
+import torch.utils._pytree as pytree
+
+
+def _child_names(specification: Any) -> list[str]:
+    """Names of a tree node's children: keys, fields, or positions."""
+    count = specification.num_children
+    kind, context = specification.type, specification.context
+    if isinstance(context, (list, tuple)) and len(context) == count and all(isinstance(k, str) for k in context):
+        return list(context)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        if len(names) == count:
+            return names
+    fields = getattr(context if isinstance(context, type) else kind, "_fields", None)
+    if fields is not None and len(fields) == count:
+        return list(fields)
+    # Caches keep the names of their children first in their context.
+    if isinstance(context, (list, tuple)) and context and isinstance(context[0], (list, tuple)):
+        if len(context[0]) == count and all(isinstance(key, str) for key in context[0]):
+            return list(context[0])
+    return [str(index) for index in range(count)]
+
+
+def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if specification.is_leaf():
+        yield prefix
+        return
+    for name, child in zip(_child_names(specification), specification.children(), strict=True):
+        yield from _paths(child, (*prefix, name))
+
+
+def leaf_names(specification: Any, stem: str) -> list[str]:
+    """A unique name for each leaf of a result's structure.
+
+    The path of keys and positions, joined by underscores; `stem` alone for a lone leaf, and in front of a
+    path that begins with a position.
+    """
+    names: list[str] = []
+    for path in _paths(specification, ()):
+        named = path if path and not path[0].isdigit() else (stem, *path)
+        name = base = "_".join(named)
+        count = 1
+        while name in names:
+            name, count = f"{base}_{count}", count + 1
+        names.append(name)
+    return names
+
+
+def register_structures(*trees: Any) -> None:
+    """Make known to pytree what torch.export would refuse: dataclasses, and the caches of transformers.
+
+    torch.export takes a container only when pytree can open it. A dataclass is opened by its fields.
+    """
+    _register_caches()
+    for tree in trees:
+        _register_dataclasses(tree)
+
+
+def _register_dataclasses(tree: Any) -> None:
+    kind = type(tree)
+    if kind in pytree.SUPPORTED_NODES:
+        children, _ = pytree.SUPPORTED_NODES[kind].flatten_fn(tree)
+        for child in children:
+            _register_dataclasses(child)
+    elif dataclasses.is_dataclass(kind) and not isinstance(tree, type):
+        torch.export.register_dataclass(kind)
+        for field in dataclasses.fields(kind):
+            _register_dataclasses(getattr(tree, field.name))
+
+
+def _register_caches() -> None:
+    """Key/value caches of transformers, once that package is in use."""
+    cache_utils = sys.modules.get("transformers.cache_utils")
+    if cache_utils is None:
+        return
+    if cache_utils.DynamicCache not in pytree.SUPPORTED_NODES:
+        from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+        register_dynamic_cache_export_support()
+    pair = getattr(cache_utils, "EncoderDecoderCache", None)
+    if pair is not None and pair not in pytree.SUPPORTED_NODES:
+        names = ["self_attention_cache", "cross_attention_cache"]
+        pytree.register_pytree_node(
+            pair,
+            lambda cache: ([cache.self_attention_cache, cache.cross_attention_cache], names),
+            lambda children, context: pair(*children),
+            serialized_type_name=f"{pair.__module__}.{pair.__qualname__}",
+            flatten_with_keys_fn=lambda cache: (
+                [(pytree.GetAttrKey(name), getattr(cache, name)) for name in names],
+                names,
+            ),
+        )

@@ -1,0 +1,145 @@
+"""Capture with torch.export: from a model and example arguments to a source graph."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ...registration import CaptureError
+from . import dynamic_shapes as shapes
+from .exported_program import import_exported_program
+from .source import Capture
+from .structure import register_structures
+
+
+def capture(
+    model: Callable[..., Any] | torch.export.ExportedProgram,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    strict: bool = False,
+    source_lines: bool = False,
+) -> Capture:
+    """Capture a model as a source graph, in the state (training or not) that it is in.
+
+    Args:
+        model: a module, a function of tensors, or an `ExportedProgram`.
+        args, kwargs: example arguments; their values do not matter, types and static sizes do.
+        dynamic_shapes: as torch.export takes them; a string may stand for a `Dim` of that name.
+        dynamic_axes: torch.onnx's older form, by input name.
+        strict: trace through TorchDynamo instead of plain Python.
+        source_lines: keep the user's source line on every node.
+
+    Raises:
+        CaptureError: torch.export refused the model or the arguments; its own words are in the message.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        if dynamic_shapes is not None or dynamic_axes is not None:
+            raise CaptureError("an ExportedProgram has its dynamic shapes already: leave dynamic_shapes out")
+        found = import_exported_program(model, source_lines=source_lines)
+        if model.example_inputs is not None:
+            example_args, example_kwargs = model.example_inputs
+            found.example = (tuple(example_args), dict(example_kwargs))
+        return found
+    if not callable(model):
+        raise CaptureError(
+            f"a model is an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
+        )
+    register_structures(args, dict(kwargs))
+    leaves = shapes.resolve(model, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
+    with _untouched(model):
+        program = _export(model, args, kwargs, leaves, strict)
+    found = import_exported_program(
+        program, dimension_names=leaves.dimension_names(), source_lines=source_lines
+    )
+    found.interface.parameter_names = shapes.parameter_names(model)
+    found.example = (args, dict(kwargs))
+    return found
+
+
+def _export(
+    model: Callable[..., Any],
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    leaves: shapes.Leaves,
+    strict: bool,
+) -> torch.export.ExportedProgram:
+    """torch.export over the example, enlarged where a dynamic dimension would be specialised."""
+    module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
+    structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+    specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
+    failures: list[Exception] = []
+    for values in shapes.enlargements(leaves):
+        grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return torch.export.export(
+                    module, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
+                )
+        except Exception as error:
+            failures.append(error)
+            if not any(leaves.wanted):
+                break
+    raise CaptureError(_explain(failures[0])) from failures[0]
+
+
+def _explain(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    text = text.split("\nThe error above occurred when calling torch.export.export")[0].strip()
+    return f"torch.export could not capture the model: {type(error).__name__}: {text}"
+
+
+def _specification(
+    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
+) -> dict[str, Any]:
+    """The dynamic shapes in the form that torch.export takes: by parameter name, nested like the arguments."""
+    dims = iter(shapes.torch_dims(leaves))
+    bound = shapes.bind(model, args, kwargs)
+    order = [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
+    by_name = {name: _nested(bound[name], dims) for name in order}
+    return {name: by_name[name] for name in bound}
+
+
+def _nested(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
+    children = shapes._children(value)
+    if children is None:
+        return next(dims)
+    inner = [_nested(child, dims) for child in children]
+    if isinstance(value, dict):
+        return dict(zip(value, inner, strict=True))
+    return tuple(inner) if isinstance(value, tuple) else inner
+
+
+class _FunctionModule(torch.nn.Module):
+    """A plain function as a module; its signature stays visible to torch.export."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self._function = function
+        self.forward = function  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _untouched(model: Callable[..., Any]) -> Iterator[None]:
+    """Leave the model as it was: hooks that make its result's structure known go away again."""
+    if not isinstance(model, torch.nn.Module):
+        yield
+        return
+
+    def register_result(module: torch.nn.Module, inputs: Any, result: Any) -> None:
+        register_structures(result)
+
+    handle = model.register_forward_hook(register_result)
+    try:
+        yield
+    finally:
+        handle.remove()

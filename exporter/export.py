@@ -1,0 +1,99 @@
+"""`export`: from a PyTorch model to a `Program`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..registration import DEFAULT_OPSET, CaptureError, Registry, default_registry, load_entry_points
+from ..registration.opsets import check_opset
+from .program import Program
+
+Progress = Callable[[str], None]
+
+
+def export(
+    model: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    opset: int = DEFAULT_OPSET,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    mutations: str = "error",
+    registry: Registry | None = None,
+    strict: bool = False,
+    source_lines: bool = False,
+    progress: Progress | None = None,
+) -> Program:
+    """Export a PyTorch model to ONNX at exactly `opset`.
+
+    The model is captured as it is, once; call `model.eval()` first where it is to be exported for inference.
+    The model, its training flag and the arguments are left as they were.
+
+    Args:
+        model: an `nn.Module`, a function of tensors, or a `torch.export.ExportedProgram`.
+        args: example positional arguments, a tuple; a lone tensor stands for a tuple of one.
+        kwargs: example keyword arguments.
+        opset: the ONNX opset to write, 7 to 26.
+        dynamic_shapes: which dimensions vary, as `torch.export.export` takes it; a string may stand in the
+            place of a `Dim`. The size that the example has there does not matter, 0 and 1 included.
+        dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
+        input_names: names for the graph inputs, in order; the forward's parameter names where they end.
+        output_names: names for the flattened outputs, in order.
+        mutations: what becomes of inputs and buffers that the model writes to: `"outputs"` appends their new
+            values to the outputs, `"drop"` forgets them with a warning, `"error"` refuses the model.
+        registry: symbolic functions to lower with; the default registry unless given.
+        strict: capture through TorchDynamo.
+        source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
+        progress: called with the name of each stage as it begins.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+        CaptureError: torch.export could not capture the model.
+        MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
+        UnsupportedOperatorsError: operators that the opset cannot express, all of them at once.
+    """
+    check_opset(opset)
+    if mutations not in ("outputs", "error", "drop"):
+        raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
+    report = progress if progress is not None else _silent
+    report("loading")
+    # Torch, and the symbolic functions, are needed from here on.
+    from .. import symbolics  # noqa: F401
+    from .capture.decomposition import Decomposer
+    from .capture.torch_export import capture
+    from .source_passes import prepare
+
+    load_entry_points()
+    if not isinstance(args, (tuple, list)):
+        args = (args,)
+    report("capturing")
+    found = capture(
+        model,
+        tuple(args),
+        dict(kwargs or {}),
+        dynamic_shapes=dynamic_shapes,
+        dynamic_axes=dynamic_axes,
+        input_names=input_names,
+        strict=strict,
+        source_lines=source_lines,
+    )
+    report("source passes")
+    prepare(found, mutations)
+    report("lowering")
+    return Program(
+        found,
+        opset,
+        registry if registry is not None else default_registry,
+        module=found.exported.module() if hasattr(model, "graph_signature") else model,
+        input_names=input_names,
+        output_names=output_names,
+        decompose=Decomposer(),
+    )
+
+
+def _silent(stage: str) -> None:
+    """No progress is shown."""

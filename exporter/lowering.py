@@ -1,0 +1,317 @@
+"""Lowering: from a source graph to an ONNX graph at one opset, node by node through the registry."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir import Value
+
+from ..passes.optimize import optimize
+from ..registration import (
+    MODULE,
+    GraphContext,
+    GraphError,
+    Names,
+    OpsettaError,
+    Registry,
+    UnsupportedError,
+    UnsupportedOperator,
+    UnsupportedOperatorsError,
+)
+from ..registration.arguments import arguments, overloaded_name, qualified_name
+from ..registration.folding import MAXIMUM_ELEMENTS
+from ..registration.opsets import check_opset, ir_version
+from .capture.source import KIND
+
+Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
+"""Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
+
+
+@dataclasses.dataclass
+class Lowered:
+    """A lowered model, and the ONNX value of every source value that has one."""
+
+    model: ir.Model
+    values: dict[Value, Value]
+
+
+@dataclasses.dataclass
+class _Failure:
+    node: ir.Node
+    module: str
+    reason: str
+    first_opset: int | None
+    registered: bool
+
+
+def lower(
+    source: ir.Model,
+    opset: int,
+    registry: Registry,
+    *,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    default_output_names: Sequence[str] | None = None,
+    decompose: Decompose | None = None,
+    keep: Iterable[Value] = (),
+) -> Lowered:
+    """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
+
+    Args:
+        source: a model whose graph holds source nodes, functional and with explicit promotion.
+        input_names: names for the graph inputs, in order; the source's own where they end.
+        output_names: likewise for the outputs.
+        default_output_names: what outputs without a given name are called; the source's own unless given.
+        decompose: gives a graph of other operators for one that has no symbolic function.
+        keep: source values to add as further outputs, for comparing intermediate results.
+
+    Raises:
+        OpsetError: an opset that cannot be written.
+        UnsupportedOperatorsError: operators that cannot be expressed at this opset, all of them at once.
+    """
+    lowering = _Lowering(source, check_opset(opset), registry, decompose)
+    lowering.declare_inputs(input_names or [])
+    lowering.run(source.graph, lowering.values)
+    if lowering.failures:
+        raise UnsupportedOperatorsError(opset, _grouped(lowering.failures))
+    lowering.declare_outputs(output_names or [], default_output_names, list(keep))
+    model = ir.Model(lowering.graph, ir_version=ir_version(opset), producer_name="opsetta")
+    optimize(model)
+    _restore_outputs(lowering)
+    if model.ir_version < 4:
+        _initializers_as_inputs(model, lowering.state)
+    return Lowered(model, lowering.values)
+
+
+class _Lowering:
+    def __init__(self, source: ir.Model, opset: int, registry: Registry, decompose: Decompose | None):
+        self.source = source
+        self.registry = registry
+        self.decompose = decompose
+        self.names = Names()
+        self.graph = ir.Graph([], [], nodes=[], opset_imports={"": opset}, name="main_graph")
+        self.context = GraphContext(self.graph, opset, registry, self.names)
+        self.values: dict[Value, Value] = {}
+        self.failures: list[_Failure] = []
+        self.output_names: list[str] = []
+        self.state: set[Value] = set()
+
+    def declare_inputs(self, given: Sequence[str]) -> None:
+        """Inputs and initializers of the ONNX graph, under the names that the user will see."""
+        names = _named([v.name or "" for v in self.source.graph.inputs], given, "input_names")
+        for name in names:
+            self.names.take(name)
+        for value in self.source.graph.initializers.values():
+            self._declare_state(value)
+        for name, value in zip(names, self.source.graph.inputs, strict=True):
+            copy = ir.Value(name=name, type=value.type, shape=value.shape)
+            self.graph.inputs.append(copy)
+            self.values[value] = copy
+
+    def _declare_state(self, value: Value) -> None:
+        tensor = value.const_value
+        if tensor is None:
+            raise GraphError(f"initializer '{value.name}' of the source graph has no data")
+        if value.metadata_props.get(KIND) == "constant" and tensor.size <= MAXIMUM_ELEMENTS:
+            self.values[value] = self.context.constant(tensor.numpy())
+            return
+        copy = ir.Value(
+            name=self.names.unique(value.name or "initializer"),
+            type=value.type,
+            shape=value.shape,
+            const_value=tensor,
+        )
+        self.graph.initializers.add(copy)
+        self.values[value] = copy
+        self.state.add(copy)
+
+    def run(self, nodes: Iterable[ir.Node], values: dict[Value, Value], module: str | None = None) -> None:
+        """Lower nodes in order; `module` is the module path of nodes that have none of their own."""
+        for node in nodes:
+            results = self._lower_node(node, values, node.metadata_props.get(MODULE) or module or "")
+            for output, result in zip(node.outputs, results, strict=True):
+                if result is not None:
+                    values[output] = result
+
+    def _lower_node(self, node: ir.Node, values: dict[Value, Value], module: str) -> Sequence[Value | None]:
+        symbolic = self.registry.lookup(qualified_name(node), node.overload, self.context.opset)
+        try:
+            if symbolic is None:
+                inlined = self._decomposed(node, values, module)
+                if inlined is not None:
+                    return inlined
+                raise UnsupportedError(
+                    "it has no symbolic function at this opset and no decomposition into operators that have one",
+                    first_opset=self.registry.first_opset(qualified_name(node), node.overload),
+                )
+            self.context.enter(node, module)
+            mapped = {name: _mapped(item, values) for name, item in arguments(node).items()}
+            return self._checked(node, symbolic(self.context, mapped), module)
+        except UnsupportedError as error:
+            registered = self.registry.first_opset(qualified_name(node), node.overload) is not None
+            self.failures.append(_Failure(node, module, str(error), error.first_opset, registered))
+            return [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
+        except OpsettaError:
+            raise
+        except Exception as error:
+            raise OpsettaError(
+                f"the symbolic function of {overloaded_name(node)} failed at node '{node.name}' "
+                f"in module '{module}': {type(error).__name__}: {error}"
+            ) from error
+
+    def _decomposed(
+        self, node: ir.Node, values: dict[Value, Value], module: str
+    ) -> Sequence[Value | None] | None:
+        """Lower torch's decomposition of one node in its place."""
+        if self.decompose is None:
+            return None
+        graph = self.decompose(node, self._is_known)
+        if graph is None:
+            return None
+        inner = {
+            formal: values[actual]
+            for formal, actual in zip(graph.inputs, [v for v in node.inputs if v is not None], strict=True)
+        }
+        for initializer in graph.initializers.values():
+            inner[initializer] = self.context.constant(initializer.const_value.numpy())  # type: ignore[union-attr]
+        self.run(graph, inner, module)
+        return [inner.get(value) for value in graph.outputs]
+
+    def _is_known(self, node: ir.Node) -> bool:
+        return self.registry.lookup(qualified_name(node), node.overload, self.context.opset) is not None
+
+    def _checked(self, node: ir.Node, result: Any, module: str) -> Sequence[Value | None]:
+        """The results as values, held against the element types and shapes that the source promises."""
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        if len(results) < len(node.outputs):
+            results += [None] * (len(node.outputs) - len(results))
+        checked: list[Value | None] = []
+        for expected, item in zip(node.outputs, results, strict=False):
+            if item is None:
+                if expected.uses() or expected.is_graph_output():
+                    raise UnsupportedError(f"its output '{expected.name}' is used, but has no symbolic form")
+                checked.append(None)
+                continue
+            value = item if isinstance(item, Value) else self.context.constant(item, expected.dtype)
+            if value.dtype is None:
+                value.type = expected.type
+            elif expected.dtype is not None and value.dtype != expected.dtype:
+                raise OpsettaError(
+                    f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} for '{expected.name}' "
+                    f"in module '{module}', where {expected.dtype.name} is due"
+                )
+            if expected.shape is not None and value.producer() is not None and not value.is_graph_input():
+                value.shape = _sharper(value.shape, expected.shape)
+            checked.append(value)
+        return checked
+
+    def declare_outputs(
+        self, given: Sequence[str], defaults: Sequence[str] | None, keep: Sequence[Value]
+    ) -> None:
+        """Graph outputs under their names; what is an input, a constant or an output already gets a copy."""
+        wanted = list(self.source.graph.outputs)
+        inputs = {value.name for value in self.graph.inputs}
+        clash = next((name for name in given if name in inputs), None)
+        if clash is not None:
+            raise OpsettaError(f"output_names: '{clash}' is the name of an input already")
+        own = [value.name or f"output_{i}" for i, value in enumerate(wanted)]
+        self.output_names = _named(list(defaults or own), given, "output_names", inputs)
+        self.output_names += [self.names.unique(f"kept_{value.name}") for value in keep]
+        for value in [*wanted, *keep]:
+            self.graph.outputs.append(self._own_output(self.values[value]))
+
+    def _own_output(self, value: Value) -> Value:
+        if value.producer() is not None and not value.is_graph_output():
+            return value
+        self.context.use(value)
+        [copy] = self.context.append(ir.Node("", "Identity", [value]))
+        copy.type, copy.shape = value.type, value.shape
+        return copy
+
+
+def _restore_outputs(lowering: _Lowering) -> None:
+    """Give the outputs their names, once no pass moves them any more."""
+    taken = set(lowering.output_names)
+    for node in lowering.graph:
+        for value in node.outputs:
+            if value.name in taken:
+                value.name = lowering.names.unique(f"{value.name}_inner")
+    for value in list(lowering.graph.initializers.values()):
+        if value.name in taken:
+            value.name = lowering.names.unique(f"{value.name}_initializer")
+    for name, value in zip(lowering.output_names, lowering.graph.outputs, strict=True):
+        value.name = name
+
+
+def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
+    """Below IR version 4 initializers are inputs too. The model's state becomes so, as torch.onnx did;
+    constants become Constant nodes, for a default that callers may replace is not constant to a runtime."""
+    graph = model.graph
+    first = next(iter(graph), None)
+    for value in list(graph.initializers.values()):
+        if value in state:
+            graph.inputs.append(value)
+            continue
+        del graph.initializers[value.name]  # type: ignore[arg-type]
+        tensor = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
+        constant = ir.Node("", "Constant", [], [tensor], num_outputs=1, name=f"{value.name}/Constant")
+        constant.outputs[0].type, constant.outputs[0].shape = value.type, value.shape
+        name = value.name
+        value.replace_all_uses_with(constant.outputs[0])
+        constant.outputs[0].name = name
+        if first is None:
+            graph.append(constant)
+        else:
+            graph.insert_before(first, constant)
+
+
+def _named(
+    defaults: Sequence[str], given: Sequence[str], option: str, reserved: Iterable[str | None] = ()
+) -> list[str]:
+    """The given names, then the defaults that remain, made unique where they clash."""
+    if isinstance(given, str) or not all(isinstance(name, str) and name for name in given):
+        raise OpsettaError(f"{option} must be a list of names, not {given!r}")
+    if len(given) > len(defaults):
+        raise OpsettaError(f"{option} has {len(given)} names, but the model has {len(defaults)}")
+    double = next((name for i, name in enumerate(given) if name in given[:i]), None)
+    if double is not None:
+        raise OpsettaError(f"{option}: '{double}' stands twice")
+    names = Names()
+    for name in (*reserved, *given):
+        names.take(name or "")
+    return [*given, *(names.unique(name) for name in defaults[len(given) :])]
+
+
+def _mapped(item: Any, values: Mapping[Value, Value]) -> Any:
+    if isinstance(item, Value):
+        found = values.get(item)
+        if found is None:
+            raise GraphError(f"value '{item.name}' is used before it is defined")
+        return found
+    if isinstance(item, list):
+        return [_mapped(member, values) for member in item]
+    return item
+
+
+def _sharper(inferred: ir.Shape | None, promised: ir.Shape) -> ir.Shape:
+    """The promised shape, with sizes that emission knows as numbers where the source has them symbolic."""
+    if inferred is None or len(inferred) != len(promised) or promised.is_static():
+        return promised
+    pairs = list(zip(inferred, promised, strict=True))
+    if not any(isinstance(known, int) and not isinstance(size, int) for known, size in pairs):
+        return promised
+    return ir.Shape([known if isinstance(known, int) else size for known, size in pairs])
+
+
+def _grouped(failures: Sequence[_Failure]) -> list[UnsupportedOperator]:
+    groups: dict[tuple[str, str, int | None, bool], list[str]] = {}
+    for failure in failures:
+        key = (overloaded_name(failure.node), failure.reason, failure.first_opset, failure.registered)
+        groups.setdefault(key, []).append(failure.module)
+    return [
+        UnsupportedOperator(name, reason, first_opset, tuple(modules), registered)
+        for (name, reason, first_opset, registered), modules in groups.items()
+    ]

@@ -1,0 +1,117 @@
+"""Where an export leaves tolerance first: both sides run once with their intermediate results kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+import torch.fx
+
+from ..registration import MODULE, NUMBER, OpsettaError
+from ..registration.arguments import overloaded_name
+from . import calls, lowering, tensors
+from .runtime import Session
+from .verification import OutputReport, compare
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Mismatch:
+    """The first source node whose result leaves tolerance.
+
+    Attributes:
+        node: name of the source node.
+        operator: qualified name with overload, `aten::conv2d.default`.
+        module: path of the user's module.
+        report: how far its result is off.
+    """
+
+    node: str
+    operator: str
+    module: str
+    report: OutputReport
+
+    def __str__(self) -> str:
+        return (
+            f"node '{self.node}' ({self.operator}) in module '{self.module or '<root>'}': "
+            f"largest absolute error {self.report.max_absolute_error:.3g} at {list(self.report.index)}"
+        )
+
+
+def locate(
+    program: Program, args: tuple, kwargs: Mapping[str, Any], rtol: float | None, atol: float | None
+) -> Mismatch | None:
+    """The first mismatch of a program in the order of its source nodes, or None."""
+    capture = program._capture
+    if capture.exported is None:
+        raise OpsettaError("this program has no captured PyTorch graph to compare with")
+    kept = [
+        value
+        for node in capture.source.graph
+        for value in node.outputs
+        if NUMBER not in value.metadata_props and value.dtype is not None
+    ]
+    lowered = lowering.lower(
+        capture.source,
+        program.opset,
+        program.registry,
+        decompose=program._decompose,
+        keep=kept,
+    )
+    leaves = calls.flatten(capture.interface, args, kwargs)
+    given = [
+        leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
+    ]
+    names = [value.name or "" for value in list(lowered.model.graph.inputs)[: len(given)]]
+    feed = {name: tensors.to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
+    results = Session(lowered.model).run(feed)
+    actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
+    eager = dict(_eager_results(capture, leaves))
+    for node in capture.source.graph:
+        for value in node.outputs:
+            if value in actual and value in eager:
+                report = compare(value.name or "", tensors.to_torch(actual[value]), eager[value], rtol, atol)
+                if not report.within_tolerance:
+                    module = node.metadata_props.get(MODULE, "")
+                    return Mismatch(node.name or "", overloaded_name(node), module, report)
+    return None
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a captured graph and keeps a copy of every result as it is when it is made."""
+
+    def __init__(self, module: torch.fx.GraphModule):
+        super().__init__(module, garbage_collect_values=False)
+        self.results: dict[str, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.op == "call_function":
+            self.results[n.name] = torch.utils._pytree.tree_map_only(
+                torch.Tensor, lambda tensor: tensor.detach().clone(), result
+            )
+        return result
+
+
+def _eager_results(capture: Any, leaves: list[Any]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
+    exported = capture.exported
+    state = {**exported.state_dict, **exported.constants}
+    users = iter(leaves)
+    inputs = []
+    for specification in exported.graph_signature.input_specs:
+        item = next(users) if specification.target is None else state[specification.target]
+        inputs.append(item.detach().clone() if isinstance(item, torch.Tensor) else item)
+    recorder = _Recorder(exported.graph_module)
+    with torch.no_grad():
+        recorder.run(*inputs)
+    for name, values in capture.origins.items():
+        results = recorder.results.get(name)
+        pairs = zip(values, results, strict=True) if isinstance(values, list) and results else [(values, results)]
+        for value, result in pairs:
+            if isinstance(value, ir.Value) and isinstance(result, torch.Tensor):
+                yield value, result

@@ -1,0 +1,209 @@
+"""`Program`: an exported model, which can be saved, run, verified, and lowered to another opset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import onnx
+import onnx_ir as ir
+
+from ..registration import DEFAULT_OPSET, OpsettaError, Registry
+from . import lowering, serialization
+from .capture.source import Capture, Interface
+from .runtime import Session
+
+
+class Program:
+    """A model at one opset, with the source graph it was lowered from.
+
+    Attributes:
+        opset: the opset of `model`.
+        model: the ONNX model, an `onnx_ir.Model`.
+        source: the captured source graph, after the source passes; the same for every opset.
+        registry: the symbolic functions it was lowered with.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        opset: int,
+        registry: Registry,
+        *,
+        module: Callable[..., Any] | None,
+        input_names: Sequence[str] | None,
+        output_names: Sequence[str] | None,
+        decompose: lowering.Decompose | None,
+    ):
+        self._capture = capture
+        self._module = module
+        self._given_input_names = list(input_names) if input_names is not None else None
+        self._given_output_names = list(output_names) if output_names is not None else None
+        self._decompose = decompose
+        self.registry = registry
+        self.opset = opset
+        lowered = lowering.lower(
+            capture.source,
+            opset,
+            registry,
+            input_names=input_names,
+            output_names=output_names,
+            default_output_names=capture.output_names,
+            decompose=decompose,
+        )
+        self.model = lowered.model
+        self._values = lowered.values
+        self._session: Session | None = None
+
+    @property
+    def source(self) -> ir.Model:
+        """The captured source graph."""
+        return self._capture.source
+
+    @property
+    def interface(self) -> Interface:
+        """How calls of the user's model map onto the graph's inputs and outputs."""
+        return self._capture.interface
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """The ONNX model as a protobuf message, made anew at each access."""
+        return ir.to_proto(self.model)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the graph inputs that a caller feeds, in order."""
+        count = len(self.source.graph.inputs)
+        return [value.name or "" for value in list(self.model.graph.inputs)[:count]]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the graph outputs, in order."""
+        return [value.name or "" for value in self.model.graph.outputs]
+
+    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
+        """The same capture at another opset; nothing is traced again.
+
+        Raises:
+            OpsetError: an opset outside 7 to 26.
+            UnsupportedOperatorsError: what that opset cannot express.
+        """
+        return Program(
+            self._capture,
+            opset,
+            registry if registry is not None else self.registry,
+            module=self._module,
+            input_names=self._given_input_names,
+            output_names=self._given_output_names,
+            decompose=self._decompose,
+        )
+
+    def save(self, target: str | os.PathLike | IO[bytes], *, external_data: bool | None = None) -> None:
+        """Write the model to a path or a binary file object.
+
+        Args:
+            external_data: put weights into `<name>.data` beside the file. None does so above 1.8 GB.
+
+        Raises:
+            ModelFileError: the target cannot be written; nothing is left behind.
+        """
+        serialization.save(self.model, target, external_data=external_data)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model with onnxruntime.
+
+        Takes what the captured model takes and returns torch tensors in the structure of its result.
+
+        Raises:
+            OpsettaError: the arguments do not have the structure of the example.
+            InferenceError: onnxruntime refuses the model or the inputs.
+        """
+        from . import calls
+
+        results = self._run(args, kwargs)
+        return calls.restore(self.interface, results[: len(results) - len(self.interface.mutated)])
+
+    def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+        from . import calls, tensors
+
+        leaves = calls.flatten(self.interface, args, kwargs)
+        feed = {
+            name: tensors.to_ortvalue(leaf)
+            for name, leaf in zip(
+                self.input_names,
+                [leaf for leaf, name in zip(leaves, self.interface.inputs, strict=True) if name is not None],
+                strict=True,
+            )
+        }
+        if self._session is None:
+            self._session = Session(self.model)
+        return [tensors.to_torch(value) for value in self._session.run(feed)]
+
+    def verify(
+        self,
+        args: tuple | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> Any:
+        """Compare onnxruntime with eager PyTorch, and the values written to mutated buffers with them.
+
+        Args:
+            args, kwargs: the arguments to run with; the example that was captured, unless given.
+            rtol, atol: tolerances; by default those of the output's element type (`verification.TOLERANCES`).
+
+        Returns:
+            A `VerificationReport`, the errors per output.
+
+        Raises:
+            VerificationError: an output is outside tolerance; it names the worst output, error and index.
+            OpsettaError: there is no model to compare with.
+        """
+        from . import calls, verification
+
+        args, kwargs = self._arguments(args, kwargs)
+        expected = calls.run_eager(self._eager(), self.interface, args, kwargs)
+        return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
+
+    def locate_mismatch(
+        self,
+        args: tuple | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> Any:
+        """The first source node whose result leaves tolerance, or None where none does.
+
+        Both sides run once, with the intermediate results kept: onnxruntime on this program with further
+        outputs, PyTorch on the captured graph.
+
+        Returns:
+            A `mismatch.Mismatch` with the node's name, operator and module path, and the error; or None.
+        """
+        from . import mismatch
+
+        args, kwargs = self._arguments(args, kwargs)
+        return mismatch.locate(self, args, kwargs, rtol, atol)
+
+    def _arguments(
+        self, args: tuple | None, kwargs: Mapping[str, Any] | None
+    ) -> tuple[tuple, Mapping[str, Any]]:
+        if args is None and kwargs is None:
+            if self._capture.example is None:
+                raise OpsettaError("there are no example arguments to verify with: pass them")
+            return self._capture.example
+        if args is not None and not isinstance(args, (tuple, list)):
+            args = (args,)
+        return tuple(args or ()), dict(kwargs or {})
+
+    def _eager(self) -> Callable[..., Any]:
+        if self._module is None:
+            raise OpsettaError("this program has no PyTorch model to compare with")
+        return self._module
+
+    def __repr__(self) -> str:
+        nodes = self.model.graph.num_nodes()
+        return f"Program(opset={self.opset}, inputs={self.input_names}, outputs={self.output_names}, nodes={nodes})"

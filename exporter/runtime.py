@@ -1,0 +1,69 @@
+"""Running an ONNX model with onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..registration import InferenceError
+from . import serialization
+
+
+class Session:
+    """An onnxruntime session of a model, made when first used.
+
+    Raises:
+        InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
+    """
+
+    def __init__(self, model: ir.Model, providers: Sequence[str] = ("CPUExecutionProvider",)):
+        self._model = model
+        self._providers = list(providers)
+        self._session: Any = None
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Outputs in the graph's order. Inputs and outputs are numpy arrays, or OrtValues for element
+        types that numpy lacks."""
+        session = self._loaded()
+        import onnxruntime
+
+        feed = {
+            name: item
+            if isinstance(item, onnxruntime.OrtValue)
+            else onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(item))
+            for name, item in inputs.items()
+        }
+        names = [output.name for output in session.get_outputs()]
+        try:
+            return session.run_with_ort_values(names, feed)
+        except Exception as error:
+            raise InferenceError(f"onnxruntime could not run the model: {error}") from error
+
+    def _loaded(self) -> Any:
+        if self._session is not None:
+            return self._session
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InferenceError("running a model needs onnxruntime: pip install onnxruntime") from error
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        try:
+            if serialization.weight_bytes(self._model) <= serialization.INLINE_LIMIT:
+                payload = serialization.to_bytes(self._model)
+                self._session = onnxruntime.InferenceSession(payload, options, providers=self._providers)
+            else:
+                with tempfile.TemporaryDirectory() as folder:
+                    path = os.path.join(folder, "model.onnx")
+                    serialization.save(self._model, path)
+                    self._session = onnxruntime.InferenceSession(path, options, providers=self._providers)
+        except InferenceError:
+            raise
+        except Exception as error:
+            raise InferenceError(f"onnxruntime could not load the model: {error}") from error
+        return self._session

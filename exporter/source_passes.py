@@ -1,0 +1,28 @@
+"""The source passes, in order, over a fresh capture."""
+
+from __future__ import annotations
+
+from onnx_ir.passes import common
+
+from ..passes import promote_types, remove_inplace
+from .capture.exported_program import output_names
+from .capture.source import MUTATES, Capture
+
+
+def prepare(capture: Capture, mutations: str) -> None:
+    """Make a captured graph functional and its promotion explicit, and name its outputs; in place.
+
+    Raises:
+        MutationError: inputs or buffers are written to, and `mutations` is `"error"`.
+        GraphError: an in-place operator that cannot be made functional.
+    """
+    graph = capture.source.graph
+    names = output_names(capture)
+    remove_inplace(capture.source, mutations=mutations)
+    promote_types(capture.source)
+    common.RemoveUnusedNodesPass()(capture.source)
+    for value in list(graph.outputs)[len(names) :]:
+        mutated = value.metadata_props.get(MUTATES, value.name or "")
+        capture.interface.mutated.append(mutated)
+        names.append(f"{mutated}_mutated")
+    capture.output_names = names

@@ -1,0 +1,27 @@
+"""Between torch tensors and onnxruntime's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def to_ortvalue(leaf: Any) -> Any:
+    """A tensor or Python number as an onnxruntime value; element types that numpy lacks go over DLPack."""
+    import onnxruntime
+
+    tensor = leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
+    if isinstance(leaf, float):
+        tensor = tensor.double()
+    if tensor.dtype == torch.bfloat16:
+        return onnxruntime.OrtValue.from_dlpack(tensor.contiguous())
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor.resolve_conj().numpy()))
+
+
+def to_torch(value: Any) -> torch.Tensor:
+    """An onnxruntime tensor as a torch tensor."""
+    if value.data_type() == "tensor(bfloat16)":
+        return torch.from_dlpack(value).clone()
+    return torch.from_numpy(np.array(value.numpy()))

@@ -1,0 +1,71 @@
+"""The contract between source operators and ONNX: registry, symbolic functions, emission, errors."""
+
+from onnx_ir import DataType, Value
+
+from . import arguments, dtypes, opsets, schemas, shape_inference
+from .arguments import Device, Layout, MemoryFormat
+from .context import LINE, MODULE, NUMBER, SOURCE, GraphContext, Names
+from .dispatch import SymbolicFunction
+from .errors import (
+    ArgumentError,
+    CaptureError,
+    EmissionError,
+    GraphError,
+    InferenceError,
+    ModelFileError,
+    MutationError,
+    OpsetError,
+    OpsettaError,
+    RegistrationError,
+    UnsupportedError,
+    UnsupportedOperator,
+    UnsupportedOperatorsError,
+    VerificationError,
+)
+from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
+from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
+
+Number = int | float | bool
+"""A Python number, for parameters that the ATen schema calls Scalar."""
+
+__all__ = [
+    "DEFAULT_OPSET",
+    "LINE",
+    "MAXIMUM_OPSET",
+    "MINIMUM_OPSET",
+    "MODULE",
+    "NUMBER",
+    "SOURCE",
+    "ArgumentError",
+    "CaptureError",
+    "DataType",
+    "Device",
+    "EmissionError",
+    "GraphContext",
+    "GraphError",
+    "InferenceError",
+    "Layout",
+    "MemoryFormat",
+    "ModelFileError",
+    "MutationError",
+    "Names",
+    "Number",
+    "OpsetError",
+    "OpsettaError",
+    "Registry",
+    "RegistrationError",
+    "SymbolicFunction",
+    "UnsupportedError",
+    "UnsupportedOperator",
+    "UnsupportedOperatorsError",
+    "Value",
+    "VerificationError",
+    "arguments",
+    "default_registry",
+    "dtypes",
+    "load_entry_points",
+    "onnx_symbolic",
+    "opsets",
+    "schemas",
+    "shape_inference",
+]

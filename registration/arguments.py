@@ -1,0 +1,182 @@
+"""How the arguments of a source operator ride on its node.
+
+A source node is an `onnx_ir.Node` whose domain is the dialect (`aten`, `sym`, a library's own),
+whose `op_type` and `overload` are the operator's, and whose single attribute `arguments` holds every
+argument as JSON, a list of `[schema name, argument]`. Values (tensors, symbolic numbers) are node
+inputs, and the JSON refers to them by position: `{"value": 0}`. Everything else stands in place, exactly:
+
+    null, true, 3, "mean"            None, bool, int of any size, str
+    0.1, 1.0, -0.0                   float, as the double that it is
+    {"float": "inf"}                 float without a JSON form: inf, -inf, nan
+    {"complex": [re, im]}            complex
+    {"dtype": "FLOAT16"}             onnx_ir.DataType
+    {"device": "cpu"}, {"layout": …}, {"memory_format": …}
+    [ … ]                            list or tuple, nested and mixed with values
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from .errors import GraphError
+
+ATTRIBUTE = "arguments"
+
+
+class Device(str):
+    """A device argument, `cpu` or `cuda:0`."""
+
+
+class Layout(str):
+    """A layout argument, `strided`."""
+
+
+class MemoryFormat(str):
+    """A memory format argument, `channels_last`."""
+
+
+_TEXT_KINDS: dict[str, type[str]] = {
+    "device": Device,
+    "layout": Layout,
+    "memory_format": MemoryFormat,
+}
+_KIND_OF_TEXT = {kind: name for name, kind in _TEXT_KINDS.items()}
+
+
+class _Reference(int):
+    """Position of a value among the node's inputs."""
+
+
+def _encode(value: Any, inputs: list[ir.Value]) -> Any:
+    kind = type(value)
+    if value is None or kind is bool or kind is int or kind is str:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, ir.Value):
+        inputs.append(value)
+        return {"value": len(inputs) - 1}
+    if kind is list or kind is tuple:
+        return [_encode(item, inputs) for item in value]
+    if kind is ir.DataType:
+        return {"dtype": value.name}
+    if kind is complex:
+        return {"complex": [_encode(value.real, inputs), _encode(value.imag, inputs)]}
+    if kind in _KIND_OF_TEXT:
+        return {_KIND_OF_TEXT[kind]: str(value)}
+    raise GraphError(f"an argument of type {kind.__name__} cannot be kept on a source node: {value!r}")
+
+
+def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
+    if len(pairs) == 1:
+        key, item = pairs[0]
+        if key == "value" and type(item) is int:
+            return _Reference(item)
+        if key == "float" and isinstance(item, str):
+            return float(item)
+        if key == "dtype" and isinstance(item, str):
+            return ir.DataType[item]
+        if key == "complex" and isinstance(item, list):
+            return complex(*item)
+        if key in _TEXT_KINDS and isinstance(item, str):
+            return _TEXT_KINDS[key](item)
+    return dict(pairs)
+
+
+@functools.lru_cache(maxsize=8192)
+def _decode(text: str) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, item) for name, item in json.loads(text, object_pairs_hook=_decode_object))
+
+
+def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:
+    kind = type(item)
+    if kind is _Reference:
+        return inputs[item]
+    if kind is list:
+        return [_resolve(member, inputs) for member in item]
+    return item
+
+
+def _pack(arguments: Mapping[str, Any]) -> tuple[str, list[ir.Value]]:
+    inputs: list[ir.Value] = []
+    pairs = [[name, _encode(value, inputs)] for name, value in arguments.items()]
+    return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False), inputs
+
+
+def source_node(
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    overload: str = "",
+    outputs: Sequence[ir.Value] | None = None,
+    num_outputs: int | None = None,
+    node_name: str | None = None,
+    attributes: Sequence[ir.Attr] = (),
+    metadata_props: dict[str, str] | None = None,
+) -> ir.Node:
+    """Make a source node.
+
+    Args:
+        name: qualified operator name, `aten::topk`.
+        arguments: its arguments by schema name; values (`onnx_ir.Value`) become node inputs.
+        overload: overload name, `default` or `Tensor`.
+        outputs: the values that it defines, or `num_outputs` fresh ones.
+        attributes: further attributes, such as the graphs of sub-blocks.
+
+    Raises:
+        GraphError: an argument is of a type that the convention does not know.
+    """
+    domain, _, op_type = name.partition("::")
+    if not op_type:
+        raise GraphError(f"'{name}' is not a qualified operator name such as aten::relu")
+    text, inputs = _pack(arguments)
+    return ir.Node(
+        domain,
+        op_type,
+        inputs,
+        (ir.Attr(ATTRIBUTE, ir.AttributeType.STRING, text), *attributes),
+        overload=overload,
+        outputs=outputs,
+        num_outputs=num_outputs,
+        name=node_name,
+        metadata_props=metadata_props,
+    )
+
+
+def arguments(node: ir.Node) -> dict[str, Any]:
+    """The node's arguments by schema name, exactly as they were given to `source_node`.
+
+    Raises:
+        GraphError: the node carries no arguments, or they cannot be read.
+    """
+    attribute = node.attributes.get(ATTRIBUTE)
+    if attribute is None:
+        raise GraphError(f"node '{node.name}' ({qualified_name(node)}) is not a source node: it has no arguments")
+    inputs = node.inputs
+    return {name: _resolve(item, inputs) for name, item in _decode(attribute.value)}
+
+
+def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
+    """Give a source node other arguments, in place; its outputs stay."""
+    text, inputs = _pack(arguments)
+    node.resize_inputs(len(inputs))
+    for index, value in enumerate(inputs):
+        if node.inputs[index] is not value:
+            node.replace_input_with(index, value)
+    node.attributes[ATTRIBUTE] = ir.Attr(ATTRIBUTE, ir.AttributeType.STRING, text)
+
+
+def qualified_name(node: ir.Node) -> str:
+    """`aten::topk` for a source node, the operator's name for an ONNX node of the default domain."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def overloaded_name(node: ir.Node) -> str:
+    """The qualified name with the overload, `aten::add.Tensor`."""
+    return f"{qualified_name(node)}.{node.overload}" if node.overload else qualified_name(node)

@@ -1,0 +1,66 @@
+"""The constants of a graph under construction: made freely, deduplicated, kept only when used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from . import dtypes
+
+
+def to_array(value: Any, dtype: DataType | None = None) -> np.ndarray:
+    """A numpy array of a Python number, a nested list of numbers, or an array."""
+    if dtype is not None:
+        if dtype in dtypes.FLOATS or isinstance(value, np.ndarray):
+            return np.asarray(value, dtype=dtype.numpy())
+        # Without this a list such as [] or a bool would pick its own type on the way.
+        return np.asarray(value).astype(dtype.numpy())
+    if isinstance(value, np.ndarray):
+        return value
+    array = np.asarray(value)
+    if array.size == 0 or array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+class ConstantPool:
+    """Constants that the build of one graph makes; equal ones are one value.
+
+    A constant becomes an initializer of the outermost graph when the first node uses it, so what
+    folding leaves behind never reaches the file, and sub-blocks share the constants of their parents.
+    """
+
+    __slots__ = ("_graph", "_keys", "_unique_name", "_values")
+
+    def __init__(self, graph: ir.Graph, unique_name: Callable[[str], str]):
+        self._graph = graph
+        self._unique_name = unique_name
+        self._values: dict[tuple[DataType, tuple[int, ...], bytes], Value] = {}
+        self._keys: set[Value] = set()
+
+    def make(self, array: np.ndarray) -> Value:
+        tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
+        key = (tensor.dtype, array.shape, array.tobytes())
+        value = self._values.get(key)
+        if value is None:
+            value = ir.Value(
+                shape=ir.Shape(array.shape),
+                type=ir.TensorType(tensor.dtype),
+                const_value=tensor,
+            )
+            self._values[key] = value
+            self._keys.add(value)
+        return value
+
+    def __contains__(self, value: Value) -> bool:
+        return value in self._keys
+
+    def use(self, value: Value) -> None:
+        """Note that a node or a graph output uses this value: a constant becomes an initializer."""
+        if value in self._keys and not value.is_initializer():
+            value.name = self._unique_name("constant")
+            self._graph.initializers.add(value)

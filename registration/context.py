@@ -1,0 +1,277 @@
+"""`GraphContext`: all that a symbolic function sees of the lowering it takes part in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from . import arguments as convention
+from . import dtypes, emission, shape_inference
+from .constants import ConstantPool, to_array
+from .errors import ArgumentError, EmissionError, UnsupportedError
+from .registry import Registry
+
+MODULE = "opsetta.module"
+"""Metadata key: the path of the user's module that a node comes from."""
+SOURCE = "opsetta.source"
+"""Metadata key of an ONNX node: the source operator that it was lowered from."""
+LINE = "opsetta.line"
+"""Metadata key: the user's source line, where it was asked for."""
+NUMBER = "opsetta.number"
+"""Metadata key of a source value that is a Python number (`int`, `float`, `bool`), not a tensor."""
+
+
+class Names:
+    """Unique names for the values and nodes of one graph, its sub-blocks included."""
+
+    __slots__ = ("_counts", "_taken")
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def take(self, name: str) -> None:
+        """Reserve a name that is given from outside."""
+        self._taken.add(name)
+
+    def unique(self, stem: str) -> str:
+        """The stem, or the stem with the lowest number that makes it unique."""
+        name = stem
+        while name in self._taken:
+            count = self._counts[stem] = self._counts.get(stem, 0) + 1
+            name = f"{stem}_{count}"
+        self._taken.add(name)
+        return name
+
+
+class GraphContext:
+    """The graph under construction, the target opset, and the source node being lowered.
+
+    Attributes:
+        opset: the ONNX opset of the graph.
+        graph: the `onnx_ir.Graph` that nodes are appended to.
+        registry: where `call` looks up symbolic functions.
+        node: the source node being lowered, with its overload and expected outputs.
+    """
+
+    __slots__ = (
+        "_names",
+        "_origin",
+        "_pool",
+        "_scope",
+        "graph",
+        "node",
+        "opset",
+        "registry",
+    )
+
+    def __init__(self, graph: ir.Graph, opset: int, registry: Registry, names: Names | None = None):
+        self.graph = graph
+        self.opset = opset
+        self.registry = registry
+        self.node: ir.Node | None = None
+        self._names = names if names is not None else Names()
+        self._pool = ConstantPool(graph, self._names.unique)
+        self._scope = ""
+        self._origin: dict[str, str] = {}
+
+    def enter(self, node: ir.Node, module: str = "") -> None:
+        """Begin lowering a source node: what is emitted from here on carries its module path."""
+        self.node = node
+        self._scope = f"{module}/" if module else ""
+        self._origin = {SOURCE: convention.overloaded_name(node)}
+        if module:
+            self._origin[MODULE] = module
+        if LINE in node.metadata_props:
+            self._origin[LINE] = node.metadata_props[LINE]
+
+    def op(self, op_type: str, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+        """Emit an ONNX operator, its arguments bound by name to its schema at this opset.
+
+        Args:
+            op_type: `Squeeze`, or `domain::Op` for an operator of another domain.
+            inputs: its first inputs, in order; None leaves one out. Python numbers and lists become
+                constants of the type that the schema wants.
+            outputs: how many results to make.
+            arguments: the rest by schema name, attribute or input as this opset has it; None is left out.
+
+        Returns:
+            The result, or a list of them when `outputs` is more than one.
+
+        Raises:
+            EmissionError: the operator, an argument or an element type has no place at this opset.
+        """
+        domain, _, name = op_type.rpartition("::")
+        domain = "" if domain in ("onnx", "ai.onnx") else domain
+        results = emission.emit(self, name, domain, inputs, arguments, outputs)
+        return results[0] if outputs == 1 else results
+
+    def call(self, name: str, *positional: Any, **named: Any) -> Any:
+        """Call another symbolic function at this opset.
+
+        Args:
+            name: qualified operator name, optionally with its overload.
+            positional: arguments in the order of the function's parameters.
+            named: arguments by schema name.
+
+        Raises:
+            UnsupportedError: no function serves the operator at this opset.
+        """
+        qualified, _, overload = name.partition(".")
+        symbolic = self.registry.lookup(qualified, overload, self.opset)
+        if symbolic is None:
+            first = self.registry.first_opset(qualified, overload)
+            raise UnsupportedError(
+                f"{name} has no symbolic function at opset {self.opset}",
+                first_opset=first,
+            )
+        order = list(symbolic.parameters)
+        if len(positional) > len(order):
+            raise ArgumentError(f"{name} takes {len(order)} arguments, not {len(positional)}")
+        return symbolic(self, {**dict(zip(order, positional, strict=False)), **named})
+
+    def constant(self, value: Any, dtype: DataType | None = None) -> Value:
+        """A constant tensor of a Python number, nested list, or numpy array.
+
+        Args:
+            dtype: its element type; unless given, BOOL, INT64 or FLOAT for Python numbers and the
+                array's own for arrays.
+        """
+        if isinstance(value, Value):
+            return self.cast(value, dtype) if dtype is not None else value
+        if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
+            return self.cast(self.stack(value), dtype) if dtype is not None else self.stack(value)
+        return self._pool.make(to_array(value, dtype))
+
+    def cast(self, value: Value, dtype: DataType) -> Value:
+        """The value as another element type; the value itself where it has that type already."""
+        if value.dtype == dtype:
+            return value
+        return self.op("Cast", value, to=int(dtype))
+
+    def stack(self, items: Sequence[int | Value]) -> Value:
+        """A one-dimensional INT64 tensor of ints and symbolic ints (zero-dim values), in order."""
+        parts: list[Value | list[int]] = []
+        for item in items:
+            if isinstance(item, Value):
+                known = self.constant_value(item) if self.is_foldable(item) else None
+                if known is None:
+                    parts.append(self._as_list(item))
+                    continue
+                item = int(known.item())
+            if parts and isinstance(parts[-1], list):
+                parts[-1].append(int(item))
+            else:
+                parts.append([int(item)])
+        if len(parts) == 1 and isinstance(parts[0], Value):
+            return parts[0]
+        values = [part if isinstance(part, Value) else self._pool.make(to_array(part)) for part in parts]
+        if not values:
+            return self._pool.make(np.empty(0, dtype=np.int64))
+        return values[0] if len(values) == 1 else self.op("Concat", *values, axis=0)
+
+    def _as_list(self, value: Value) -> Value:
+        """A zero-dim value as a tensor of one element, by undoing the Squeeze that made it if there is one."""
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Squeeze" and producer.inputs[0] is not None:
+            source = producer.inputs[0]
+            if source.shape is not None and source.shape.dims == (1,):
+                return self.cast(source, DataType.INT64)
+        if value.shape is not None and len(value.shape) == 1:
+            return self.cast(value, DataType.INT64)
+        return self.op("Unsqueeze", self.cast(value, DataType.INT64), axes=[0])
+
+    def size(self, value: Value, dim: int) -> int | Value:
+        """One size of a value: an int where it is known, else a zero-dim INT64 value."""
+        rank = self.rank(value)
+        if dim < 0:
+            if rank is None:
+                end = None if dim == -1 else dim + 1
+                last = self.op(
+                    "Slice",
+                    self.op("Shape", value),
+                    starts=[dim],
+                    ends=[end if end is not None else np.iinfo(np.int64).max],
+                    axes=[0],
+                )
+                return self.op("Squeeze", last, axes=[0])
+            dim += rank
+        if value.shape is not None and isinstance(value.shape[dim], int):
+            return int(value.shape[dim])  # type: ignore[arg-type]
+        return self.op(
+            "Squeeze",
+            self.op("Gather", self.op("Shape", value), [dim], axis=0),
+            axes=[0],
+        )
+
+    def dtype(self, value: Value) -> DataType | None:
+        """The element type of a value, None where it is unknown."""
+        return value.dtype
+
+    def rank(self, value: Value) -> int | None:
+        """The number of dimensions of a value, None where it is unknown."""
+        return None if value.shape is None else len(value.shape)
+
+    def shape(self, value: Value) -> tuple[int | ir.SymbolicDim, ...] | None:
+        """The sizes of a value, ints and symbolic dimensions; None where the rank is unknown."""
+        return None if value.shape is None else value.shape.dims
+
+    def constant_value(self, value: Value) -> np.ndarray | None:
+        """The contents of a constant or an initializer, None for anything computed."""
+        return None if value.const_value is None else value.const_value.numpy()
+
+    def is_foldable(self, value: Value) -> bool:
+        """Whether arithmetic over the value may be folded away: constants made here, not the model's state."""
+        return value in self._pool
+
+    def opset_import(self, domain: str) -> int:
+        """The version of another domain that the graph imports; imported at its newest when first used."""
+        version = self.graph.opset_imports.get(domain)
+        if version is None:
+            version = _NEWEST.get(domain, 1)
+            self.graph.opset_imports[domain] = version
+        return version
+
+    def refuse(self, reason: str, first_opset: int | None = None) -> UnsupportedError:
+        """An error to raise for what this opset cannot say; the caller adds the operator and its place."""
+        return UnsupportedError(reason, first_opset=first_opset)
+
+    @property
+    def expected(self) -> Sequence[Value]:
+        """The outputs of the source node being lowered, with the element types and shapes it promises."""
+        return self.node.outputs if self.node is not None else ()
+
+    def append(self, node: ir.Node) -> Sequence[Value]:
+        """Append a finished node, give it and its outputs names and what is known of their shapes."""
+        for value in node.inputs:
+            if value is not None:
+                self._pool.use(value)
+        name = self._names.unique(f"{self._scope}{node.op_type}")
+        node.name = name
+        node.metadata_props.update(self._origin)
+        for index, value in enumerate(node.outputs):
+            value.name = self._names.unique(f"{name}_output_{index}")
+        if node.domain == "":
+            attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.items()}
+            node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+        self.graph.append(node)
+        return node.outputs
+
+    def use(self, value: Value) -> Value:
+        """Keep a value that is a graph output: a constant becomes an initializer."""
+        self._pool.use(value)
+        return value
+
+
+_NEWEST = {
+    "ai.onnx.ml": 5,
+    "ai.onnx.training": 1,
+    "ai.onnx.preview.training": 1,
+    "com.microsoft": 1,
+}
+
+__all__ = ["EmissionError", "GraphContext", "Names", "dtypes"]

@@ -1,0 +1,182 @@
+"""Calling a symbolic function: its annotations say what it takes, and its arguments are made to fit.
+
+Where an annotation admits `Value`, graph values pass through. Where it asks for a constant (`int`,
+`float`, `bool`, `list[int]`, `DataType`), a constant graph value is folded into one, and anything else is
+an error that names the operator, the argument, and the lowest opset that takes it computed.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import beartype
+import beartype.roar
+import numpy as np
+from onnx_ir import Value
+
+from .errors import ArgumentError, RegistrationError
+
+if TYPE_CHECKING:
+    from .context import GraphContext
+
+_LISTS = (list, tuple, collections.abc.Sequence)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """What one parameter of a symbolic function admits, read from its annotation."""
+
+    name: str
+    required: bool
+    value: bool
+    """A graph value."""
+    element_value: bool
+    """A list with graph values in it."""
+    number: bool
+    """A lone Python number."""
+    integer: bool
+    """A lone Python int (a float parameter alone takes an int as a float)."""
+    sequence: bool
+    """A list."""
+
+
+def _members(annotation: Any) -> list[Any]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [leaf for member in typing.get_args(annotation) for leaf in _members(member)]
+    return [annotation]
+
+
+def _parameter(name: str, annotation: Any, required: bool) -> Parameter:
+    members = _members(annotation)
+    lists = [member for member in members if member in _LISTS or typing.get_origin(member) in _LISTS]
+    elements = [leaf for member in lists for inner in typing.get_args(member) for leaf in _members(inner)]
+    anything = annotation is Any
+    return Parameter(
+        name=name,
+        required=required,
+        value=anything or Value in members,
+        element_value=anything or Value in elements,
+        number=anything or bool({int, float, bool, complex} & set(members)),
+        integer=anything or int in members or bool in members,
+        sequence=anything or bool(lists),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SymbolicFunction:
+    """A function registered for an operator, with what its signature says.
+
+    Attributes:
+        name: the qualified operator name it was registered for.
+        opset: the opset it was registered at.
+        function: the function itself, as its author wrote it.
+    """
+
+    name: str
+    opset: int
+    function: Callable[..., Any]
+
+    @functools.cached_property
+    def checked(self) -> Callable[..., Any]:
+        """The function under beartype; made at its first call, for most are never called."""
+        return beartype.beartype(self.function)
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """Its parameters after `g`, in order.
+
+        Raises:
+            RegistrationError: an annotation cannot be evaluated.
+        """
+        try:
+            hints = typing.get_type_hints(self.function)
+        except (NameError, TypeError) as error:
+            raise RegistrationError(f"the annotations of {self.name}'s symbolic function: {error}") from error
+        signature = inspect.signature(self.function)
+        names = list(signature.parameters.values())[1:]
+        return {
+            p.name: _parameter(p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty)
+            for p in names
+        }
+
+    def __call__(self, g: GraphContext, arguments: Mapping[str, Any]) -> Any:
+        """Call the function with arguments by schema name.
+
+        Raises:
+            ArgumentError: an argument is unknown, missing, not constant, or of a type it does not take.
+        """
+        parameters = self.parameters
+        given = {}
+        for name, argument in arguments.items():
+            parameter = parameters.get(name)
+            if parameter is None:
+                if argument is None:
+                    continue
+                raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
+            given[name] = _coerce(g, self, parameter, argument)
+        for parameter in parameters.values():
+            if parameter.required and parameter.name not in given:
+                raise ArgumentError(f"{self.name} needs argument '{parameter.name}'")
+        try:
+            return self.checked(g, **given)
+        except beartype.roar.BeartypeCallHintParamViolation as error:
+            raise _explained(self, given, error) from None
+
+
+def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:
+    if isinstance(argument, Value):
+        return argument if parameter.value else _constant(g, symbolic, parameter, argument)
+    if isinstance(argument, (list, tuple)):
+        if not parameter.element_value and any(isinstance(item, Value) for item in argument):
+            return [
+                _constant(g, symbolic, parameter, item) if isinstance(item, Value) else item
+                for item in argument
+            ]
+        return list(argument)
+    if isinstance(argument, (bool, int, float, complex)):
+        if parameter.number:
+            lone_float = type(argument) is int and not parameter.integer
+            return float(argument) if lone_float else argument
+        if parameter.sequence:
+            return [argument]
+        if parameter.value:
+            return g.constant(argument)
+    return argument
+
+
+def _constant(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Value) -> Any:
+    array = g.constant_value(argument)
+    if array is not None:
+        return array.tolist() if isinstance(array, np.ndarray) else array
+    first = g.registry.first_opset_where(
+        symbolic.name,
+        g.opset,
+        lambda later: parameter.name in later.parameters and later.parameters[parameter.name].value,
+    )
+    raise ArgumentError(
+        f"argument '{parameter.name}' of {symbolic.name} must be constant at opset {g.opset}"
+        + (f"; from opset {first} it may be computed" if first else ""),
+        first_opset=first,
+    )
+
+
+def _explained(
+    symbolic: SymbolicFunction,
+    given: Mapping[str, Any],
+    error: beartype.roar.BeartypeCallHintParamViolation,
+) -> ArgumentError:
+    hints = typing.get_type_hints(symbolic.function)
+    for name, argument in given.items():
+        if any(argument is culprit for culprit in error.culprits) and f"parameter {name}=" in str(error):
+            expected = hints[name]
+            wanted = expected.__name__ if isinstance(expected, type) else str(expected).replace("typing.", "")
+            shown = "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
+            return ArgumentError(f"argument '{name}' of {symbolic.name} takes {wanted}, not {shown}")
+    return ArgumentError(f"an argument of {symbolic.name} has a wrong type: {error}")

@@ -1,0 +1,90 @@
+"""Facts about element types: which one holds every value of another, and their numpy forms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from onnx_ir import DataType
+
+FLOATS = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT, DataType.DOUBLE})
+SIGNED = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
+UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
+INTEGERS = frozenset({*SIGNED, *UNSIGNED})
+
+# Types that hold every value of the key, the cheapest first. Integers come before floats, so that
+# arithmetic that is carried out in the wider type wraps as the narrow one would after casting back.
+_HOLDS: dict[DataType, tuple[DataType, ...]] = {
+    DataType.BOOL: (
+        DataType.INT32,
+        DataType.INT64,
+        DataType.UINT8,
+        DataType.FLOAT,
+        DataType.DOUBLE,
+    ),
+    DataType.INT8: (
+        DataType.INT16,
+        DataType.INT32,
+        DataType.INT64,
+        DataType.FLOAT,
+        DataType.DOUBLE,
+    ),
+    DataType.UINT8: (
+        DataType.INT16,
+        DataType.INT32,
+        DataType.INT64,
+        DataType.UINT16,
+        DataType.UINT32,
+        DataType.UINT64,
+        DataType.FLOAT,
+        DataType.DOUBLE,
+    ),
+    DataType.INT16: (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE),
+    DataType.UINT16: (
+        DataType.INT32,
+        DataType.INT64,
+        DataType.UINT32,
+        DataType.UINT64,
+        DataType.FLOAT,
+        DataType.DOUBLE,
+    ),
+    DataType.INT32: (DataType.INT64, DataType.DOUBLE),
+    DataType.UINT32: (DataType.INT64, DataType.UINT64, DataType.DOUBLE),
+    DataType.FLOAT16: (DataType.FLOAT, DataType.DOUBLE),
+    DataType.BFLOAT16: (DataType.FLOAT, DataType.DOUBLE),
+    DataType.FLOAT: (DataType.DOUBLE,),
+}
+
+
+def holding(dtype: DataType, allowed: Collection[DataType]) -> DataType | None:
+    """The cheapest of the `allowed` types that holds every value of `dtype`, or None."""
+    if dtype in allowed:
+        return dtype
+    return next((wide for wide in _HOLDS.get(dtype, ()) if wide in allowed), None)
+
+
+def python_type(dtype: DataType) -> type:
+    """The Python type that carries a scalar of this element type."""
+    if dtype == DataType.BOOL:
+        return bool
+    return float if dtype in FLOATS else int
+
+
+def of_number(value: bool | int | float) -> DataType:
+    """The element type of a Python number that nothing else decides: BOOL, INT64 or FLOAT."""
+    if isinstance(value, (bool, np.bool_)):
+        return DataType.BOOL
+    return DataType.INT64 if isinstance(value, (int, np.integer)) else DataType.FLOAT
+
+
+def limits(dtype: DataType) -> tuple[int | float, int | float]:
+    """Lowest and highest finite value of an element type, as Python numbers."""
+    if dtype == DataType.BOOL:
+        return False, True
+    if dtype in INTEGERS:
+        info = np.iinfo(dtype.numpy())
+        return int(info.min), int(info.max)
+    import ml_dtypes
+
+    numbers = ml_dtypes.finfo(dtype.numpy())
+    return float(numbers.min), float(numbers.max)

@@ -1,0 +1,412 @@
+"""Schema-bound emission: an operator's arguments, bound by name to its schema at the target opset.
+
+Where the schema has an attribute, the argument becomes one; where it has an input, it becomes a constant
+input. What the target cannot say is refused when the node is made. Element types outside the target's
+list are cast to one that holds every value, and the results cast back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import AttributeType, DataType, Value
+
+from . import dtypes, folding, schemas
+from .constants import to_array
+from .errors import EmissionError
+from .schemas import AttributeParameter, OperatorSchema, Parameter
+
+if TYPE_CHECKING:
+    from .context import GraphContext
+
+# Inputs that are one-dimensional by their operator's definition, so that a lone number is a list of one.
+_LISTS = frozenset({"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"})
+
+# How torch.onnx's symbolic functions mark the type of an attribute in its name.
+_SUFFIXES = {
+    "i": AttributeType.INT,
+    "f": AttributeType.FLOAT,
+    "s": AttributeType.STRING,
+    "t": AttributeType.TENSOR,
+    "g": AttributeType.GRAPH,
+}
+_PLURAL = {
+    AttributeType.INT: AttributeType.INTS,
+    AttributeType.FLOAT: AttributeType.FLOATS,
+    AttributeType.STRING: AttributeType.STRINGS,
+    AttributeType.TENSOR: AttributeType.TENSORS,
+    AttributeType.GRAPH: AttributeType.GRAPHS,
+}
+_SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
+
+
+def emit(
+    g: GraphContext,
+    op_type: str,
+    domain: str,
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+    outputs: int,
+) -> list[Value]:
+    """Append one operator to the graph of `g`, or fold it, and return its outputs.
+
+    Raises:
+        EmissionError: the operator, an argument or an element type has no place at the target opset.
+    """
+    version = g.opset if domain == "" else g.opset_import(domain)
+    schema = schemas.operator_schema(op_type, version, domain)
+    if schema is None:
+        return _emit_unknown(g, op_type, domain, positional, named, outputs)
+    arguments, attributes = _bind(g, schema, positional, named)
+    inputs, variables, restored = _typed_inputs(g, schema, arguments)
+    result_types = _result_types(schema, variables, attributes, outputs, inputs)
+    if outputs == 1:
+        folded = _fold(g, op_type, inputs, attributes, result_types[0])
+        if folded is not None:
+            return [folded]
+    results = g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
+    for value, dtype in zip(results, result_types, strict=True):
+        if dtype is not None:
+            value.type = ir.TensorType(dtype)
+    return [
+        g.cast(value, restored[parameter.variable]) if parameter.variable in restored else value
+        for value, parameter in zip(results, _formal_outputs(schema, outputs), strict=True)
+    ]
+
+
+def _emit_unknown(
+    g: GraphContext,
+    op_type: str,
+    domain: str,
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+    outputs: int,
+) -> list[Value]:
+    """An operator without a schema here: refused in ONNX's own domains, free in any other."""
+    if domain == "":
+        known = schemas.operator_schemas(op_type)
+        if not known:
+            raise EmissionError(f"ONNX has no operator '{op_type}'")
+        later = [schema.since_version for schema in known if schema.since_version > g.opset]
+        if later:
+            raise EmissionError(
+                f"ONNX operator {op_type} does not exist at opset {g.opset}; it begins at {later[0]}",
+                first_opset=later[0],
+            )
+        raise EmissionError(f"ONNX operator {op_type} is deprecated at opset {g.opset}")
+    attributes = []
+    for name, value in named.items():
+        if value is None:
+            continue
+        stem, kind = _suffixed(name)
+        attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
+    inputs = [
+        item if item is None or isinstance(item, Value) else g.constant(item) for item in positional
+    ]
+    return g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
+
+
+def _suffixed(name: str) -> tuple[str, AttributeType | None]:
+    """Split torch.onnx's `alpha_f` into its name and type; the type is None where there is no suffix."""
+    stem, _, suffix = name.rpartition("_")
+    return (stem, _SUFFIXES[suffix]) if stem and suffix in _SUFFIXES else (name, None)
+
+
+def _attribute_type(value: Any) -> AttributeType:
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    if isinstance(first, (bool, int, np.integer)):
+        kind = AttributeType.INT
+    elif isinstance(first, (float, np.floating)):
+        kind = AttributeType.FLOAT
+    elif isinstance(first, str):
+        kind = AttributeType.STRING
+    elif isinstance(first, ir.Graph):
+        kind = AttributeType.GRAPH
+    elif isinstance(value, (list, tuple)):
+        kind = AttributeType.INT
+    else:
+        kind = AttributeType.TENSOR
+    return _PLURAL[kind] if isinstance(value, (list, tuple)) else kind
+
+
+def _bind(
+    g: GraphContext,
+    schema: OperatorSchema,
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+) -> tuple[list[Any], list[ir.Attr]]:
+    """Give every argument its place: a list of inputs in the schema's order, and the attributes."""
+    arguments = list(positional)
+    variadic = bool(schema.inputs) and schema.inputs[-1].variadic
+    if len(arguments) > len(schema.inputs) and not variadic:
+        raise EmissionError(
+            f"ONNX operator {schema.name} takes {len(schema.inputs)} inputs at opset {g.opset}, not {len(arguments)}"
+        )
+    attributes = []
+    for name, value in named.items():
+        if value is None:
+            continue
+        index, attribute = schema.place(name)
+        if index is None and attribute is None:
+            index, attribute = schema.place(_suffixed(name)[0])
+        if index is not None:
+            arguments.extend([None] * (index + 1 - len(arguments)))
+            if arguments[index] is not None:
+                raise EmissionError(f"ONNX operator {schema.name} was given '{name}' twice")
+            arguments[index] = value
+        elif attribute is not None:
+            attributes.append(_attribute(g, schema.name, attribute.name, attribute.type, value))
+        elif schemas.default_of(schema.name, name, schema.domain) != value:
+            _refuse_argument(g, schema, name)
+    while arguments and arguments[-1] is None:
+        arguments.pop()
+    _check_required(g, schema, arguments, attributes)
+    return arguments, attributes
+
+
+def _refuse_argument(g: GraphContext, schema: OperatorSchema, name: str) -> None:
+    first = schemas.first_opset_with(schema.name, name, schema.domain)
+    if first is None:
+        raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' at any opset")
+    if first > g.opset:
+        raise EmissionError(
+            f"ONNX operator {schema.name} has no argument '{name}' at opset {g.opset}; it begins at {first}",
+            first_opset=first,
+        )
+    raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' any more at opset {g.opset}")
+
+
+def _check_required(
+    g: GraphContext,
+    schema: OperatorSchema,
+    arguments: Sequence[Any],
+    attributes: Sequence[ir.Attr],
+) -> None:
+    for index, parameter in enumerate(schema.inputs):
+        given = index < len(arguments) and arguments[index] is not None
+        if not given and not parameter.optional and not parameter.variadic:
+            raise EmissionError(f"ONNX operator {schema.name} needs input '{parameter.name}' at opset {g.opset}")
+    names = {attribute.name for attribute in attributes}
+    for attribute in schema.attributes.values():
+        if attribute.required and attribute.name not in names:
+            raise EmissionError(f"ONNX operator {schema.name} needs attribute '{attribute.name}' at opset {g.opset}")
+
+
+def _attribute(g: GraphContext, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
+    """An attribute of the given type made of a Python value, a tensor, or a constant graph value."""
+    if kind in (AttributeType.GRAPH, AttributeType.GRAPHS):
+        return ir.Attr(name, kind, value)
+    if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
+        value = g.stack(value)
+    if isinstance(value, Value):
+        value = _constant_attribute(g, op_type, name, value)
+    if kind == AttributeType.TENSOR:
+        return ir.Attr(name, kind, value if isinstance(value, ir.TensorProtocol) else ir.Tensor(to_array(value)))
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if kind in _SINGULAR:
+        value = list(value) if isinstance(value, (list, tuple)) else [value]
+    elif isinstance(value, (list, tuple)):
+        if len(value) != 1:
+            if name in schemas.operator_schema(op_type, g.opset).attributes:  # type: ignore[union-attr]
+                raise EmissionError(f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}")
+            kind, value = _PLURAL[kind], list(value)
+        else:
+            value = value[0]
+    return ir.Attr(name, kind, value)
+
+
+def _constant_attribute(g: GraphContext, op_type: str, name: str, value: Value) -> np.ndarray:
+    array = g.constant_value(value)
+    if array is None:
+        later = [
+            schema.since_version
+            for schema in schemas.operator_schemas(op_type)
+            if schema.since_version > g.opset and schema.place(name)[0] is not None
+        ]
+        raise EmissionError(
+            f"'{name}' of ONNX operator {op_type} is an attribute at opset {g.opset} and must be constant"
+            + (f"; from {later[0]} it may be computed" if later else ""),
+            first_opset=later[0] if later else None,
+        )
+    return array
+
+
+def _formal_input(schema: OperatorSchema, index: int) -> Parameter:
+    return schema.inputs[min(index, len(schema.inputs) - 1)]
+
+
+def _formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
+    if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
+        raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
+    return [schema.outputs[min(i, len(schema.outputs) - 1)] for i in range(outputs)]
+
+
+def _typed_inputs(
+    g: GraphContext, schema: OperatorSchema, arguments: Sequence[Any]
+) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
+    """Turn the arguments into values of one allowed element type per type variable.
+
+    Returns:
+        The inputs, the element type of each type variable, and the element types to cast results back to.
+    """
+    variables: dict[str, DataType] = {}
+    restored: dict[str, DataType] = {}
+    for index, item in enumerate(arguments):
+        if isinstance(item, Value) and item.dtype is not None:
+            parameter = _formal_input(schema, index)
+            if not parameter.variable or not parameter.homogeneous:
+                continue
+            known = variables.setdefault(parameter.variable, item.dtype)
+            if known != item.dtype:
+                raise EmissionError(
+                    f"ONNX operator {schema.name} received {known.name} and {item.dtype.name} "
+                    f"where it takes one type: promotion must be explicit"
+                )
+    for variable, dtype in list(variables.items()):
+        allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)
+        if allowed and dtype not in allowed:
+            variables[variable] = _allowed_dtype(g, schema, variable, dtype, allowed)
+            restored[variable] = dtype
+    inputs = []
+    for index, item in enumerate(arguments):
+        parameter = _formal_input(schema, index)
+        inputs.append(_input_value(g, schema, parameter, item, variables))
+    return inputs, variables, restored
+
+
+def _allowed_dtype(
+    g: GraphContext,
+    schema: OperatorSchema,
+    variable: str,
+    dtype: DataType,
+    allowed: frozenset[DataType],
+) -> DataType:
+    wide = dtypes.holding(dtype, allowed)
+    if wide is not None:
+        return wide
+    position = next(i for i, p in enumerate(schema.inputs) if p.variable == variable)
+    first = schemas.first_opset_with_dtype(schema.name, position, dtype, schema.domain)
+    later = first if first is not None and first > g.opset else None
+    raise EmissionError(
+        f"ONNX operator {schema.name} does not take {dtype.name} at opset {g.opset}, "
+        "and no type that it takes holds every value" + (f"; from {later} it does" if later else ""),
+        first_opset=later,
+    )
+
+
+def _input_value(
+    g: GraphContext,
+    schema: OperatorSchema,
+    parameter: Parameter,
+    item: Any,
+    variables: dict[str, DataType],
+) -> Value | None:
+    if item is None:
+        return None
+    wanted = variables.get(parameter.variable) if parameter.homogeneous else None
+    if isinstance(item, (list, tuple)) and any(isinstance(member, Value) for member in item):
+        item = g.stack(item)
+    if isinstance(item, Value):
+        dtype = item.dtype
+        if dtype is None or dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes):
+            return item
+        if wanted is None:
+            wanted = _allowed_dtype_of_fixed(g, schema, parameter, dtype)
+        return g.cast(item, wanted)
+    if wanted is None:
+        wanted = _dtype_of_constant(item, parameter)
+        if parameter.variable and parameter.homogeneous:
+            variables.setdefault(parameter.variable, wanted)
+    if parameter.name in _LISTS and not isinstance(item, (list, tuple, np.ndarray)):
+        item = [item]
+    return g.constant(item, wanted)
+
+
+def _allowed_dtype_of_fixed(
+    g: GraphContext, schema: OperatorSchema, parameter: Parameter, dtype: DataType
+) -> DataType:
+    wide = dtypes.holding(dtype, parameter.dtypes)
+    if wide is None:
+        names = ", ".join(sorted(allowed.name for allowed in parameter.dtypes))
+        raise EmissionError(
+            f"input '{parameter.name}' of ONNX operator {schema.name} takes {names} at opset {g.opset}, "
+            f"not {dtype.name}"
+        )
+    return wide
+
+
+def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
+    """The element type of a Python constant that no other input decides."""
+    own = ir.Tensor(to_array(item)).dtype
+    if not parameter.dtypes or own in parameter.dtypes:
+        return own
+    if len(parameter.dtypes) == 1:
+        return next(iter(parameter.dtypes))
+    wide = dtypes.holding(own, parameter.dtypes)
+    return wide if wide is not None else DataType.FLOAT if DataType.FLOAT in parameter.dtypes else own
+
+
+def _result_types(
+    schema: OperatorSchema,
+    variables: dict[str, DataType],
+    attributes: Sequence[ir.Attr],
+    outputs: int,
+    inputs: Sequence[Value | None],
+) -> list[DataType | None]:
+    given = {attribute.name: attribute for attribute in attributes}
+    result: list[DataType | None] = []
+    for parameter in _formal_outputs(schema, outputs):
+        dtype = variables.get(parameter.variable)
+        if dtype is None and len(parameter.dtypes) == 1:
+            dtype = next(iter(parameter.dtypes))
+        if dtype is None:
+            dtype = _attribute_decides(schema, given, inputs)
+        result.append(dtype)
+    return result
+
+
+def _attribute_decides(
+    schema: OperatorSchema, given: Mapping[str, ir.Attr], inputs: Sequence[Value | None]
+) -> DataType | None:
+    """The element type of results that an attribute (`to`, `dtype`, `value`) or a second input decides."""
+    for name in ("to", "dtype", "output_dtype"):
+        attribute = given.get(name)
+        if attribute is not None and attribute.type == AttributeType.INT and attribute.value:
+            return DataType(attribute.value)
+    value = given.get("value")
+    if value is not None and value.type == AttributeType.TENSOR:
+        return value.value.dtype
+    if schema.name == "ConstantOfShape":
+        return DataType.FLOAT
+    if schema.name in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "CastLike") and inputs:
+        like = inputs[-1]
+        return like.dtype if like is not None else None
+    formal: AttributeParameter | None = schema.attributes.get("dtype")
+    if formal is not None and formal.default:
+        return DataType(formal.default)
+    return None
+
+
+def _fold(
+    g: GraphContext,
+    op_type: str,
+    inputs: Sequence[Value | None],
+    attributes: Sequence[ir.Attr],
+    dtype: DataType | None,
+) -> Value | None:
+    if op_type == "Shape" and not attributes:
+        shape = inputs[0].shape if inputs[0] is not None else None
+        if shape is not None and shape.is_static():
+            return g.constant(np.array(shape.numpy(), dtype=np.int64))
+        return None
+    if not inputs or any(value is not None and not g.is_foldable(value) for value in inputs):
+        return None
+    arrays = [None if value is None else g.constant_value(value) for value in inputs]
+    result = folding.evaluate(op_type, arrays, {attribute.name: attribute.value for attribute in attributes})
+    if result is None:
+        return None
+    return g.constant(result, dtype)

@@ -1,0 +1,137 @@
+"""The exceptions that opsetta raises, all below `OpsettaError`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+class OpsettaError(Exception):
+    """Base of every exception that opsetta raises on purpose."""
+
+
+class OpsetError(OpsettaError, ValueError):
+    """The opset asked for is not one that can be written."""
+
+
+class RegistrationError(OpsettaError, ValueError):
+    """A symbolic function cannot be registered: ambiguous, misnamed, or out of range."""
+
+
+class CaptureError(OpsettaError):
+    """The model could not be turned into a source graph."""
+
+
+class MutationError(CaptureError):
+    """The model writes to its inputs or buffers, and the caller did not say what becomes of that."""
+
+
+class GraphError(OpsettaError):
+    """A source graph is not well-formed, or a pass met what it cannot transform."""
+
+
+class ModelFileError(OpsettaError, OSError):
+    """A model file cannot be read or written."""
+
+
+class InferenceError(OpsettaError):
+    """onnxruntime could not load or run the exported model."""
+
+
+class VerificationError(OpsettaError, AssertionError):
+    """onnxruntime and eager PyTorch disagree.
+
+    Attributes:
+        output: name of the worst output.
+        index: position of its worst element.
+        error: the largest absolute difference.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        output: str = "",
+        index: tuple[int, ...] = (),
+        error: float = float("nan"),
+    ):
+        super().__init__(message)
+        self.output = output
+        self.index = index
+        self.error = error
+
+
+class UnsupportedError(OpsettaError):
+    """One source node cannot be expressed at the target opset.
+
+    Attributes:
+        first_opset: the lowest opset that can express it, or None where none is known.
+    """
+
+    def __init__(self, message: str, *, first_opset: int | None = None):
+        super().__init__(message)
+        self.first_opset = first_opset
+
+
+class EmissionError(UnsupportedError):
+    """An ONNX node would not be valid against its schema at the target opset."""
+
+
+class ArgumentError(UnsupportedError, TypeError):
+    """An argument has a type or a value that the symbolic function does not take."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnsupportedOperator:
+    """One operator of a model that cannot be lowered, and where it stands.
+
+    Attributes:
+        name: qualified name with its overload, `aten::linalg_qr.default`.
+        reason: why, in a sentence.
+        first_opset: the lowest opset that could express it, if one is known.
+        modules: module paths of its nodes, one per node.
+        registered: whether any symbolic function is registered for it.
+    """
+
+    name: str
+    reason: str
+    first_opset: int | None
+    modules: tuple[str, ...]
+    registered: bool
+
+    def __str__(self) -> str:
+        paths = list(dict.fromkeys(path or "<root>" for path in self.modules))
+        shown = ", ".join(paths[:4]) + (f", and {len(paths) - 4} more" if len(paths) > 4 else "")
+        times = "once" if len(self.modules) == 1 else f"{len(self.modules)} times"
+        text = f"{self.name} ({times}, in {shown}): {self.reason}"
+        if self.first_opset is not None:
+            text += f"; opset {self.first_opset} is the lowest that can"
+        return text
+
+
+class UnsupportedOperatorsError(OpsettaError):
+    """Every operator of the model that the target opset cannot express, in one message.
+
+    Attributes:
+        opset: the opset asked for.
+        operators: one `UnsupportedOperator` per distinct operator and reason.
+    """
+
+    def __init__(self, opset: int, operators: Sequence[UnsupportedOperator]):
+        self.opset = opset
+        self.operators = tuple(operators)
+        count = len(self.operators)
+        lines = [
+            f"{count} operator{'s' if count > 1 else ''} of the model cannot be expressed at opset {opset}:"
+        ]
+        lines += [f"  - {operator}" for operator in self.operators]
+        missing = next((o for o in self.operators if not o.registered), None)
+        if missing is not None:
+            name = missing.name.rsplit(".", 1)[0]
+            lines.append(
+                f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again (see CONTRIBUTING.md).'
+            )
+        lower = [o.first_opset for o in self.operators if o.first_opset is not None]
+        if len(lower) == count:
+            lines.append(f"All of them can be expressed at opset {max(lower)}.")
+        super().__init__("\n".join(lines))

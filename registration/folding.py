@@ -1,0 +1,159 @@
+"""Evaluation of shape arithmetic over constants while a graph is built.
+
+Only the operators that shape arithmetic is made of, in numpy. `onnx.reference` knows them all, but takes
+half a second to import, which is more than lowering a model takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+MAXIMUM_ELEMENTS = 4096
+"""Constants larger than this stay in the graph as they are."""
+
+Array = np.ndarray
+Attributes = Mapping[str, Any]
+
+
+def _divide(a: Array, b: Array) -> Array | None:
+    if a.dtype.kind not in "iu":
+        return a / b
+    if np.any(b == 0):
+        return None
+    # ONNX integer division truncates, numpy's floors.
+    quotient = np.abs(a) // np.abs(b)
+    return np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype)
+
+
+def _modulo(attributes: Attributes, a: Array, b: Array) -> Array | None:
+    if np.any(b == 0):
+        return None
+    return np.fmod(a, b) if attributes.get("fmod") else np.mod(a, b)
+
+
+def _axes(attributes: Attributes, rest: Sequence[Array]) -> tuple[int, ...] | None:
+    found = rest[0].tolist() if rest else attributes.get("axes")
+    return None if found is None else tuple(found)
+
+
+def _squeeze(attributes: Attributes, data: Array, *rest: Array) -> Array:
+    return np.squeeze(data, _axes(attributes, rest))
+
+
+def _unsqueeze(attributes: Attributes, data: Array, *rest: Array) -> Array:
+    axes = _axes(attributes, rest) or ()
+    rank = data.ndim + len(axes)
+    for axis in sorted(axis % rank for axis in axes):
+        data = np.expand_dims(data, axis)
+    return data
+
+
+def _slice(attributes: Attributes, data: Array, *rest: Array) -> Array:
+    if rest:
+        starts, ends = rest[0].tolist(), rest[1].tolist()
+        axes = rest[2].tolist() if len(rest) > 2 else list(range(len(starts)))
+        steps = rest[3].tolist() if len(rest) > 3 else [1] * len(starts)
+    else:
+        starts, ends = attributes["starts"], attributes["ends"]
+        axes, steps = (
+            attributes.get("axes") or list(range(len(starts))),
+            [1] * len(starts),
+        )
+    index: list[slice] = [slice(None)] * data.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = data.shape[axis]
+        # A backward slice to "before the first" is written as a very negative end.
+        stop = None if step < 0 and end < -size else end
+        index[axis] = slice(start, stop, step)
+    return data[tuple(index)]
+
+
+def _reshape(attributes: Attributes, data: Array, *rest: Array) -> Array:
+    shape = rest[0].tolist() if rest else list(attributes["shape"])
+    if not attributes.get("allowzero"):
+        shape = [data.shape[i] if size == 0 else size for i, size in enumerate(shape)]
+    return data.reshape(shape)
+
+
+def _cast(attributes: Attributes, data: Array) -> Array:
+    return data.astype(ir.DataType(attributes["to"]).numpy())
+
+
+def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
+    def evaluate(attributes: Attributes, data: Array, *rest: Array) -> Array:
+        kept = bool(attributes.get("keepdims", 1))
+        result = function(data, axis=_axes(attributes, rest), keepdims=kept)
+        return np.asarray(result, dtype=data.dtype)
+
+    return evaluate
+
+
+def _pure(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda attributes, *arrays: function(*arrays)
+
+
+_EVALUATORS: dict[str, Callable[..., Any]] = {
+    "Abs": _pure(np.abs),
+    "Add": _pure(np.add),
+    "And": _pure(np.logical_and),
+    "Cast": _cast,
+    "Ceil": _pure(np.ceil),
+    "Concat": lambda attributes, *arrays: np.concatenate(arrays, axis=attributes["axis"]),
+    "Div": _pure(_divide),
+    "Equal": _pure(np.equal),
+    "Expand": _pure(lambda data, shape: data * np.ones(shape, dtype=data.dtype)),
+    "Floor": _pure(np.floor),
+    "Gather": lambda attributes, data, indices: np.take(data, indices, axis=attributes.get("axis", 0)),
+    "Greater": _pure(np.greater),
+    "GreaterOrEqual": _pure(np.greater_equal),
+    "Identity": _pure(np.asarray),
+    "Less": _pure(np.less),
+    "LessOrEqual": _pure(np.less_equal),
+    "Max": _pure(lambda *arrays: np.maximum.reduce(np.broadcast_arrays(*arrays))),
+    "Min": _pure(lambda *arrays: np.minimum.reduce(np.broadcast_arrays(*arrays))),
+    "Mod": _modulo,
+    "Mul": _pure(np.multiply),
+    "Neg": _pure(np.negative),
+    "Not": _pure(np.logical_not),
+    "Or": _pure(np.logical_or),
+    "Range": _pure(
+        lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
+    ),
+    "ReduceMax": _reduce(np.max),
+    "ReduceMin": _reduce(np.min),
+    "ReduceProd": _reduce(np.prod),
+    "ReduceSum": _reduce(np.sum),
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Sqrt": _pure(np.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _pure(np.subtract),
+    "Transpose": lambda attributes, data: np.transpose(data, attributes.get("perm")),
+    "Unsqueeze": _unsqueeze,
+    "Where": _pure(np.where),
+    "Xor": _pure(np.logical_xor),
+}
+
+
+def evaluate(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -> Array | None:
+    """The single output of an operator over constants; None where it is left to the runtime.
+
+    Errors of the arithmetic (a division by zero, an axis out of range) are left to the runtime too:
+    the node may stand in a branch that is never taken.
+    """
+    evaluator = _EVALUATORS.get(op_type)
+    if evaluator is None or any(array is None or array.size > MAXIMUM_ELEMENTS for array in inputs):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result = evaluator(attributes, *inputs)
+    except (ValueError, IndexError, OverflowError, TypeError):
+        return None
+    if result is None:
+        return None
+    result = np.asarray(result)
+    return result if result.size <= MAXIMUM_ELEMENTS else None

@@ -1,0 +1,38 @@
+"""The opsets that opsetta writes, and the file format version that each one needs."""
+
+from __future__ import annotations
+
+import functools
+
+import onnx.helper
+
+from .errors import OpsetError
+
+MINIMUM_OPSET = 7
+MAXIMUM_OPSET = 26
+DEFAULT_OPSET = 20
+
+BASE_OPSET = 9
+"""The opset at which the base symbolic functions stand; later opsets inherit from it."""
+
+
+def check_opset(opset: object) -> int:
+    """Return `opset` as an int.
+
+    Raises:
+        OpsetError: it is not a whole number from 7 to 26.
+    """
+    if isinstance(opset, bool) or not isinstance(opset, int):
+        raise OpsetError(f"opset must be an int, not {type(opset).__name__} {opset!r}")
+    if not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
+        raise OpsetError(
+            f"opset {opset} cannot be written: opsetta writes opsets {MINIMUM_OPSET} to {MAXIMUM_OPSET}"
+        )
+    return opset
+
+
+@functools.cache
+def ir_version(opset: int) -> int:
+    """The lowest ONNX IR version whose readers know this opset (onnx's own version table)."""
+    imports = [onnx.helper.make_opsetid("", opset)]
+    return onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)

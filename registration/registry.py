@@ -1,0 +1,174 @@
+"""The registry: which symbolic function serves an operator at an opset.
+
+Opset 9 is the base: a function serves every opset from its own up to the next one registered. Below 9 the
+function registered nearest at or above the target serves (8, then 9).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from .dispatch import SymbolicFunction
+from .errors import RegistrationError
+from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
+
+_NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
+_INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def _check(name: str, opset: int) -> None:
+    if not _NAME.fullmatch(name):
+        raise RegistrationError(f"'{name}' is not an operator name of the form namespace::operator[.overload]")
+    if _INPLACE.fullmatch(name):
+        functional = re.sub(r"_(?=\.|$)", "", name)
+        raise RegistrationError(
+            f"'{name}' works in place, and in-place operators are made functional before lowering: "
+            f"register '{functional}'"
+        )
+    if isinstance(opset, bool) or not isinstance(opset, int) or not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
+        raise RegistrationError(
+            f"'{name}' at opset {opset!r}: opsets are whole numbers from {MINIMUM_OPSET} to {MAXIMUM_OPSET}"
+        )
+
+
+def _serving(versions: dict[int, SymbolicFunction], opset: int) -> SymbolicFunction | None:
+    if opset < BASE_OPSET:
+        near = [version for version in versions if opset <= version <= BASE_OPSET]
+        return versions[min(near)] if near else None
+    reached = [version for version in versions if BASE_OPSET <= version <= opset]
+    return versions[max(reached)] if reached else None
+
+
+class Registry:
+    """Symbolic functions by operator name and opset.
+
+    A fork is an overlay: what it holds goes before its parent's, and the parent never changes.
+    """
+
+    def __init__(self, parent: Registry | None = None):
+        self._parent = parent
+        self._functions: dict[str, dict[int, SymbolicFunction]] = {}
+
+    def fork(self) -> Registry:
+        """A private overlay over this registry."""
+        return Registry(self)
+
+    def register(self, name: str, opset: int, function: Callable, *, override: bool = False) -> None:
+        """Register a function for an operator from an opset on.
+
+        Args:
+            name: qualified name, `aten::topk`, or with an overload, `aten::add.Tensor`, which goes first.
+            opset: from 7 to 26.
+            override: replace what this registry already has at this name and opset.
+
+        Raises:
+            RegistrationError: a name out of form, an in-place operator, an opset out of range, or one
+                that is taken.
+        """
+        _check(name, opset)
+        versions = self._functions.setdefault(name, {})
+        if opset in versions and not override:
+            held = versions[opset].function
+            raise RegistrationError(
+                f"{name} at opset {opset} is registered already ({held.__module__}.{held.__qualname__}); "
+                "pass override=True to replace it"
+            )
+        versions[opset] = SymbolicFunction(name, opset, function)
+
+    def lookup(self, name: str, overload: str, opset: int) -> SymbolicFunction | None:
+        """The function that serves an operator at an opset, the one of its overload before the general one."""
+        for key in (f"{name}.{overload}", name) if overload else (name,):
+            versions = self._functions.get(key)
+            found = _serving(versions, opset) if versions else None
+            if found is not None:
+                return found
+        return self._parent.lookup(name, overload, opset) if self._parent is not None else None
+
+    def first_opset(self, name: str, overload: str = "") -> int | None:
+        """The lowest opset at which the operator has a function, or None."""
+        return next(
+            (
+                o
+                for o in range(MINIMUM_OPSET, MAXIMUM_OPSET + 1)
+                if self.lookup(name, overload, o) is not None
+            ),
+            None,
+        )
+
+    def first_opset_where(
+        self, name: str, after: int, accepts: Callable[[SymbolicFunction], bool]
+    ) -> int | None:
+        """The lowest opset above `after` whose function satisfies a condition, or None."""
+        name, _, overload = name.partition(".")
+        for opset in range(after + 1, MAXIMUM_OPSET + 1):
+            found = self.lookup(name, overload, opset)
+            if found is not None and accepts(found):
+                return opset
+        return None
+
+    def names(self) -> list[str]:
+        """Every registered name, sorted; names with an overload among them."""
+        inherited = self._parent.names() if self._parent is not None else []
+        return sorted({*self._functions, *inherited})
+
+    def versions(self, name: str) -> dict[int, SymbolicFunction]:
+        """The functions registered under exactly this name, by opset."""
+        inherited = self._parent.versions(name) if self._parent is not None else {}
+        return dict(sorted({**inherited, **self._functions.get(name, {})}.items()))
+
+    def __iter__(self) -> Iterator[SymbolicFunction]:
+        for name in self.names():
+            yield from self.versions(name).values()
+
+
+default_registry = Registry()
+"""What every export uses unless it is given another."""
+
+
+def onnx_symbolic(
+    name: str,
+    opset: int = BASE_OPSET,
+    *,
+    registry: Registry | None = None,
+    override: bool = False,
+) -> Callable[[Function], Function]:
+    """Register the decorated function as the symbolic function of an operator.
+
+    Args:
+        name: qualified operator name, `aten::topk` or `mylib::op`, optionally with `.overload`.
+        opset: the opset from which on it serves; later opsets inherit it.
+        registry: where to register; the default registry unless given.
+        override: replace a function that is registered at the same name and opset.
+
+    Raises:
+        RegistrationError: see `Registry.register`.
+    """
+
+    def register(function: Function) -> Function:
+        (registry if registry is not None else default_registry).register(
+            name, opset, function, override=override
+        )
+        return function
+
+    return register
+
+
+_loaded: set[str] = set()
+
+
+def load_entry_points() -> None:
+    """Import what installed packages offer under the entry-point group `opsetta.symbolics`, once."""
+    for entry in importlib.metadata.entry_points(group="opsetta.symbolics"):
+        if entry.value not in _loaded:
+            _loaded.add(entry.value)
+            try:
+                entry.load()
+            except Exception as error:
+                raise RegistrationError(
+                    f"entry point '{entry.name}' ({entry.value}) of group opsetta.symbolics failed: {error}"
+                ) from error

@@ -1,0 +1,164 @@
+"""ONNX operator schemas as tables, read from `onnx.defs` once per operator version."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir import DataType
+
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
+_VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
+
+# Arguments that changed their name when they moved from attribute to input.
+_RENAMED: dict[tuple[str, str], str] = {
+    ("TopK", "k"): "K",
+    ("Pad", "value"): "constant_value",
+    ("Pad", "paddings"): "pads",
+}
+_ALIASES = _RENAMED | {(op, new): old for (op, old), new in _RENAMED.items() if old != "paddings"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A formal input or output of an operator version.
+
+    Attributes:
+        variable: the type variable that it shares with others, or "" where its type is fixed.
+        dtypes: the element types it may have; empty where it is not a plain tensor.
+    """
+
+    name: str
+    variable: str
+    dtypes: frozenset[DataType]
+    optional: bool
+    variadic: bool
+    homogeneous: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class AttributeParameter:
+    """A formal attribute of an operator version; `default` is None where there is none."""
+
+    name: str
+    type: ir.AttributeType
+    required: bool
+    default: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatorSchema:
+    """What one operator version takes and gives."""
+
+    name: str
+    domain: str
+    since_version: int
+    deprecated: bool
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    attributes: dict[str, AttributeParameter]
+    input_index: dict[str, int]
+
+    def place(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
+        """Where an argument of this name stands: an input's position, an attribute, or neither."""
+        for name in (argument, _ALIASES.get((self.name, argument))):
+            if name is None:
+                continue
+            if name in self.input_index:
+                return self.input_index[name], None
+            if name in self.attributes:
+                return None, self.attributes[name]
+        return None, None
+
+
+def _dtypes(type_strings: list[str]) -> frozenset[DataType]:
+    return frozenset(
+        DataType[text[len("tensor(") : -1].upper()] for text in type_strings if text.startswith("tensor(")
+    )
+
+
+def _parameter(formal: Any, constraints: dict[str, frozenset[DataType]]) -> Parameter:
+    fixed = formal.type_str not in constraints
+    return Parameter(
+        name=formal.name,
+        variable="" if fixed else formal.type_str,
+        dtypes=_dtypes([formal.type_str]) if fixed else constraints[formal.type_str],
+        optional=formal.option == _OPTIONAL,
+        variadic=formal.option == _VARIADIC,
+        homogeneous=formal.is_homogeneous,
+    )
+
+
+def _attribute(formal: Any) -> AttributeParameter:
+    default = None
+    if formal.default_value.name:
+        default = onnx.helper.get_attribute_value(formal.default_value)
+        if isinstance(default, bytes):
+            default = default.decode()
+    return AttributeParameter(formal.name, ir.AttributeType(int(formal.type.value)), formal.required, default)
+
+
+def _read(schema: Any) -> OperatorSchema:
+    constraints = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in schema.type_constraints}
+    inputs = tuple(_parameter(formal, constraints) for formal in schema.inputs)
+    return OperatorSchema(
+        name=schema.name,
+        domain=schema.domain,
+        since_version=schema.since_version,
+        deprecated=schema.deprecated,
+        inputs=inputs,
+        outputs=tuple(_parameter(formal, constraints) for formal in schema.outputs),
+        attributes={name: _attribute(formal) for name, formal in schema.attributes.items()},
+        input_index={formal.name: i for i, formal in enumerate(inputs)},
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
+    """The schema of an operator in force at an opset; None where it is unknown or deprecated there."""
+    try:
+        schema = onnx.defs.get_schema(name, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return None if schema.deprecated else _read(schema)
+
+
+@functools.cache
+def _versions() -> dict[tuple[str, str], list[int]]:
+    table: dict[tuple[str, str], list[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        table.setdefault((schema.domain, schema.name), []).append(schema.since_version)
+    return {key: sorted(found) for key, found in table.items()}
+
+
+def operator_schemas(name: str, domain: str = "") -> list[OperatorSchema]:
+    """Every version of an operator that is not deprecated, oldest first."""
+    found = (operator_schema(name, version, domain) for version in _versions().get((domain, name), []))
+    return [schema for schema in found if schema is not None]
+
+
+def first_opset_with(name: str, argument: str, domain: str = "") -> int | None:
+    """The first opset at which an operator has a place for an argument, or None."""
+    places = (schema for schema in operator_schemas(name, domain) if schema.place(argument) != (None, None))
+    return next((schema.since_version for schema in places), None)
+
+
+def first_opset_with_dtype(name: str, parameter: int, dtype: DataType, domain: str = "") -> int | None:
+    """The first opset at which an operator's input of this position takes an element type, or None."""
+    for schema in operator_schemas(name, domain):
+        if parameter < len(schema.inputs) and dtype in schema.inputs[parameter].dtypes:
+            return schema.since_version
+    return None
+
+
+def default_of(name: str, argument: str, domain: str = "") -> Any:
+    """The default that an argument has in the first version that has a place for it as an attribute."""
+    for schema in operator_schemas(name, domain):
+        attribute = schema.place(argument)[1]
+        if attribute is not None:
+            return attribute.default
+    return None

@@ -1,0 +1,201 @@
+"""Shapes of values as they are emitted, as far as rank and constants tell them; None where they do not.
+
+Not a replacement for onnx's shape inference: it serves symbolic functions that build on one another and
+ask for the rank of an intermediate value, and the folding of `Shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+Dim = int | ir.SymbolicDim
+Dims = tuple[Dim, ...]
+Attributes = Mapping[str, Any]
+
+_UNKNOWN = ir.SymbolicDim(None)
+
+_SAME_AS_FIRST = frozenset(
+    "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu "
+    "Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN "
+    "LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu "
+    "Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh "
+    "ThresholdedRelu Trilu".split()
+)
+_BROADCAST = frozenset(
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod "
+    "Mul Or Pow Sub Sum Where Xor".split()
+)
+
+
+def broadcast_dim(a: Dim, b: Dim) -> Dim:
+    """The broadcast of two sizes: the one that is not 1, unknown where neither is decided."""
+    if a == b and a is not _UNKNOWN and a != _UNKNOWN:
+        return a
+    if a == 1:
+        return b
+    if b == 1:
+        return a
+    if isinstance(a, int):
+        return a
+    return b if isinstance(b, int) else _UNKNOWN
+
+
+def broadcast(shapes: Sequence[Dims]) -> Dims:
+    """The shape that shapes of any ranks broadcast to."""
+    rank = max(len(shape) for shape in shapes)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for position, size in enumerate(shape, start=rank - len(shape)):
+            result[position] = broadcast_dim(result[position], size)
+    return tuple(result)
+
+
+def _integers(value: ir.Value | None) -> list[int] | None:
+    if value is None or value.const_value is None:
+        return None
+    return value.const_value.numpy().reshape(-1).tolist()
+
+
+def _axes(inputs: Sequence[ir.Value | None], attributes: Attributes) -> list[int] | None:
+    return _integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
+
+
+def _transpose(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+    perm = attributes.get("perm") or range(len(shapes[0]))[::-1]
+    return tuple(shapes[0][axis] for axis in perm)
+
+
+def _unsqueeze(
+    shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes
+) -> Dims | None:
+    axes = _axes(inputs, attributes)
+    if axes is None:
+        return None
+    rank = len(shapes[0]) + len(axes)
+    inserted = {axis % rank for axis in axes}
+    rest = iter(shapes[0])
+    return tuple(1 if axis in inserted else next(rest) for axis in range(rank))
+
+
+def _squeeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
+    axes = _axes(inputs, attributes)
+    if axes is None:
+        return None
+    removed = {axis % len(shapes[0]) for axis in axes}
+    return tuple(size for axis, size in enumerate(shapes[0]) if axis not in removed)
+
+
+def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+    axis = attributes["axis"] % len(shapes[0])
+    sizes = [shape[axis] for shape in shapes]
+    joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN  # type: ignore[arg-type]
+    return (*shapes[0][:axis], joined, *shapes[0][axis + 1 :])
+
+
+def _sized(value: ir.Value | None) -> Dims | None:
+    """A shape given as a tensor: its numbers, or at least its rank."""
+    sizes = _integers(value)
+    if sizes is not None:
+        return tuple(sizes)
+    if value is not None and value.shape is not None and len(value.shape) == 1:
+        length = value.shape[0]
+        return (_UNKNOWN,) * length if isinstance(length, int) else None
+    return None
+
+
+def _reshape(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
+    wanted = _sized(inputs[1])
+    if wanted is None:
+        return None
+    kept = not attributes.get("allowzero")
+    sizes = [shapes[0][i] if size == 0 and kept else size for i, size in enumerate(wanted)]
+    return tuple(_UNKNOWN if size == -1 else size for size in sizes)
+
+
+def _expand(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
+    wanted = _sized(inputs[1])
+    return None if wanted is None else broadcast([shapes[0], wanted])
+
+
+def _matmul(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
+    a, b = shapes
+    if len(a) < 2 or len(b) < 2:
+        return None
+    batch = broadcast([a[:-2], b[:-2]]) if len(a) > 2 or len(b) > 2 else ()
+    return (*batch, a[-2], b[-1])
+
+
+def _gather(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+    axis = attributes.get("axis", 0) % len(shapes[0])
+    return (*shapes[0][:axis], *shapes[1], *shapes[0][axis + 1 :])
+
+
+def _gemm(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+    rows = shapes[0][1 if attributes.get("transA") else 0]
+    columns = shapes[1][0 if attributes.get("transB") else 1]
+    return rows, columns
+
+
+def _reduced(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
+    if len(inputs) > 1 and _integers(inputs[1]) is None:
+        return None
+    axes = _axes(inputs, attributes)
+    if not axes and attributes.get("noop_with_empty_axes"):
+        return shapes[0]
+    removed = {axis % len(shapes[0]) for axis in axes} if axes else set(range(len(shapes[0])))
+    kept = attributes.get("keepdims", 1)
+    return tuple(
+        1 if axis in removed else size for axis, size in enumerate(shapes[0]) if kept or axis not in removed
+    )
+
+
+def _same_rank(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+    return (_UNKNOWN,) * len(shapes[0])
+
+
+_Rule = Callable[[list[Dims], Sequence[ir.Value | None], Attributes], Dims | None]
+_RULES: dict[str, _Rule] = {
+    "Concat": _concat,
+    "Expand": _expand,
+    "Gather": _gather,
+    "GatherElements": lambda shapes, inputs, attributes: shapes[1],
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Reshape": _reshape,
+    "Shape": lambda shapes, inputs, attributes: (len(shapes[0]),) if not attributes else None,
+    "Size": lambda shapes, inputs, attributes: (),
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+_RULES |= {name: _same_rank for name in ("Slice", "Pad", "Tile", "Split", "TopK", "Upsample", "Resize")}
+_RULES |= {
+    name: _reduced
+    for name in "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+    "ReduceSumSquare".split()
+}
+
+
+def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes) -> ir.Shape | None:
+    """The shape of an operator's first output, None where it cannot be told."""
+    if op_type == "ConstantOfShape":
+        sized = _sized(inputs[0])
+        return None if sized is None else ir.Shape(sized)
+    first = inputs[0].shape if inputs and inputs[0] is not None else None
+    if op_type in _SAME_AS_FIRST:
+        return first
+    shapes = [value.shape.dims if value is not None and value.shape is not None else None for value in inputs]
+    if op_type in _BROADCAST:
+        if any(shape is None for shape in shapes):
+            return None
+        return ir.Shape(broadcast(shapes))  # type: ignore[arg-type]
+    rule = _RULES.get(op_type)
+    if rule is None or first is None:
+        return None
+    if op_type in ("Concat", "MatMul", "Gather", "GatherElements", "Gemm") and None in shapes:
+        return None
+    dims = rule(shapes, inputs, attributes)  # type: ignore[arg-type]
+    return None if dims is None else ir.Shape(dims)
