@@ -59,7 +59,8 @@ def _rebound(
 
 def restore(interface: Interface, results: Sequence[Any]) -> Any:
     """The graph's outputs in the structure of the model's result."""
-    leaves = [results[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
+    found = [result.item() if i in interface.numbers else result for i, result in enumerate(results)]
+    leaves = [found[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
     return pytree.tree_unflatten(leaves, interface.output_specification)
 
 

@@ -80,7 +80,7 @@ def lower(
     lowering.declare_outputs(output_names or [], default_output_names, list(keep))
     model = ir.Model(lowering.graph, ir_version=ir_version(opset), producer_name="opsetta")
     optimize(model)
-    _restore_outputs(lowering)
+    lowering.finish_outputs()
     if model.ir_version < 4:
         _initializers_as_inputs(model, lowering.state)
     return Lowered(model, lowering.values)
@@ -211,7 +211,7 @@ class _Lowering:
     def declare_outputs(
         self, given: Sequence[str], defaults: Sequence[str] | None, keep: Sequence[Value]
     ) -> None:
-        """Graph outputs under their names; what is an input, a constant or an output already gets a copy."""
+        """Graph outputs, whose names come last: passes may still put one value in the place of another."""
         wanted = list(self.source.graph.outputs)
         inputs = {value.name for value in self.graph.inputs}
         clash = next((name for name in given if name in inputs), None)
@@ -221,29 +221,24 @@ class _Lowering:
         self.output_names = _named(list(defaults or own), given, "output_names", inputs)
         self.output_names += [self.names.unique(f"kept_{value.name}") for value in keep]
         for value in [*wanted, *keep]:
-            self.graph.outputs.append(self._own_output(self.values[value]))
+            self.graph.outputs.append(self.context.use(self.values[value]))
 
-    def _own_output(self, value: Value) -> Value:
-        if value.producer() is not None and not value.is_graph_output():
-            return value
-        self.context.use(value)
-        [copy] = self.context.append(ir.Node("", "Identity", [value]))
-        copy.type, copy.shape = value.type, value.shape
-        return copy
-
-
-def _restore_outputs(lowering: _Lowering) -> None:
-    """Give the outputs their names, once no pass moves them any more."""
-    taken = set(lowering.output_names)
-    for node in lowering.graph:
-        for value in node.outputs:
+    def finish_outputs(self) -> None:
+        """Give every output a value of its own, and its name, once no pass moves them any more."""
+        taken = set(self.output_names)
+        inner = [value for node in self.graph for value in node.outputs]
+        for value in [*inner, *list(self.graph.initializers.values())]:
             if value.name in taken:
-                value.name = lowering.names.unique(f"{value.name}_inner")
-    for value in list(lowering.graph.initializers.values()):
-        if value.name in taken:
-            value.name = lowering.names.unique(f"{value.name}_initializer")
-    for name, value in zip(lowering.output_names, lowering.graph.outputs, strict=True):
-        value.name = name
+                value.name = self.names.unique(f"{value.name}_inner")
+        seen: set[Value] = set()
+        for index, (name, value) in enumerate(zip(self.output_names, list(self.graph.outputs), strict=True)):
+            if value.producer() is None or value in seen:
+                copy = ir.Node("", "Identity", [value], num_outputs=1, name=self.names.unique("Identity"))
+                copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
+                self.graph.append(copy)
+                self.graph.outputs[index] = value = copy.outputs[0]
+            seen.add(value)
+            value.name = name
 
 
 def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:

@@ -89,7 +89,7 @@ class GraphContext:
         if LINE in node.metadata_props:
             self._origin[LINE] = node.metadata_props[LINE]
 
-    def op(self, op_type: str, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+    def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator, its arguments bound by name to its schema at this opset.
 
         Args:
@@ -110,7 +110,7 @@ class GraphContext:
         results = emission.emit(self, name, domain, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
-    def call(self, name: str, *positional: Any, **named: Any) -> Any:
+    def call(self, name: str, /, *positional: Any, **named: Any) -> Any:
         """Call another symbolic function at this opset.
 
         Args:

@@ -102,6 +102,8 @@ def _emit_unknown(
         if value is None:
             continue
         stem, kind = _suffixed(name)
+        if kind is not None and isinstance(value, (list, tuple)):
+            kind = _PLURAL[kind]
         attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
     inputs = [
         item if item is None or isinstance(item, Value) else g.constant(item) for item in positional
@@ -211,11 +213,8 @@ def _attribute(g: GraphContext, op_type: str, name: str, kind: AttributeType, va
         value = list(value) if isinstance(value, (list, tuple)) else [value]
     elif isinstance(value, (list, tuple)):
         if len(value) != 1:
-            if name in schemas.operator_schema(op_type, g.opset).attributes:  # type: ignore[union-attr]
-                raise EmissionError(f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}")
-            kind, value = _PLURAL[kind], list(value)
-        else:
-            value = value[0]
+            raise EmissionError(f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}")
+        value = value[0]
     return ir.Attr(name, kind, value)
 
 

@@ -32,24 +32,23 @@ _BROADCAST = frozenset(
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim:
     """The broadcast of two sizes: the one that is not 1, unknown where neither is decided."""
-    if a == b and a is not _UNKNOWN and a != _UNKNOWN:
+    if a is b:
         return a
-    if a == 1:
-        return b
-    if b == 1:
-        return a
-    if isinstance(a, int):
-        return a
-    return b if isinstance(b, int) else _UNKNOWN
+    if type(a) is int:
+        return b if a == 1 else a
+    if type(b) is int:
+        return a if b == 1 else b
+    return a if a == b and a != _UNKNOWN else _UNKNOWN
 
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
     """The shape that shapes of any ranks broadcast to."""
-    rank = max(len(shape) for shape in shapes)
-    result: list[Dim] = [1] * rank
-    for shape in shapes:
-        for position, size in enumerate(shape, start=rank - len(shape)):
-            result[position] = broadcast_dim(result[position], size)
+    first, *others = sorted(shapes, key=len, reverse=True)
+    result: list[Dim] = list(first)
+    for shape in others:
+        for position, size in enumerate(shape, start=len(result) - len(shape)):
+            if size is not result[position]:
+                result[position] = broadcast_dim(result[position], size)
     return tuple(result)
 
 
@@ -189,9 +188,10 @@ def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attribute
         return first
     shapes = [value.shape.dims if value is not None and value.shape is not None else None for value in inputs]
     if op_type in _BROADCAST:
-        if any(shape is None for shape in shapes):
+        if None in shapes:
             return None
-        return ir.Shape(broadcast(shapes))  # type: ignore[arg-type]
+        joined = broadcast(shapes)  # type: ignore[arg-type]
+        return first if joined == shapes[0] else ir.Shape(joined)
     rule = _RULES.get(op_type)
     if rule is None or first is None:
         return None

@@ -19,6 +19,7 @@ from ...registration import CaptureError
 
 _DYNAMIC = type(Dim.DYNAMIC)
 _ENLARGED = (2, 3, 5, 7, 11, 13)
+_ATTEMPTS = 12
 
 
 class Leaves:
@@ -222,7 +223,8 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
     """Other leaves to capture with, whose dynamic dimensions are all larger than 1, the likeliest first.
 
     Dimensions of one `Dim` or name, and unnamed ones of one size, grow together. A size that was the sum
-    of two others (a mask over past and present positions) is taken to stay their sum, and then not.
+    of two others (a mask over past and present positions) is taken to stay their sum, and then not; which
+    of the guesses is right, torch.export decides.
     """
     groups: dict[Any, list[tuple[int, int]]] = {}
     for leaf, axis, dim in leaves.dynamic():
@@ -235,19 +237,20 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         yield leaves.values
         return
     for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
-        fixed = {key: size for key, size in sizes.items() if key not in grown}
-        followed = {key: _followed(key, sizes, grown) for key in fixed}
-        for change in ({k: v for k, v in followed.items() if v is not None}, {}):
-            yield _resized(leaves, groups, {**sizes, **fixed, **change, **grown})
+        options = [[(key, size) for size in _possible(key, sizes, grown)] for key in sizes if key not in grown]
+        for choice in itertools.islice(itertools.product(*options), _ATTEMPTS):
+            yield _resized(leaves, groups, {**dict(choice), **grown})
 
 
-def _followed(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> int | None:
-    """The new size of a dimension that was the sum of two others, one of which has grown."""
+def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
+    """New sizes of a dimension: of the sums that it was and of which a part has grown, then its own."""
     others = [other for other in sizes if other != key]
-    for first, second in itertools.combinations(others, 2):
-        if sizes[first] + sizes[second] == sizes[key] and (first in grown or second in grown):
-            return grown.get(first, sizes[first]) + grown.get(second, sizes[second])
-    return None
+    sums = [
+        grown.get(first, sizes[first]) + grown.get(second, sizes[second])
+        for first, second in itertools.combinations(others, 2)
+        if sizes[first] + sizes[second] == sizes[key] and (first in grown or second in grown)
+    ]
+    return list(dict.fromkeys([*sums, sizes[key]]))
 
 
 def _resized(leaves: Leaves, groups: Mapping[Any, list[tuple[int, int]]], sizes: Mapping[Any, int]) -> list[Any]:

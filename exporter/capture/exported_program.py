@@ -10,7 +10,7 @@ import torch
 from onnx_ir import tensor_adapters
 from torch.export.graph_signature import InputKind, OutputKind
 
-from ...registration import CaptureError, Names
+from ...registration import NUMBER, CaptureError, Names
 from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
 from .source import KIND, Capture, Interface
 from .structure import leaf_names
@@ -59,6 +59,7 @@ class _ProgramImporter:
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
         self._tied: dict[tuple[Any, ...], ir.Value] = {}
+        self._first_names = _first_names(program)
 
     def run(self) -> Capture:
         inputs: list[ir.Value] = []
@@ -94,6 +95,7 @@ class _ProgramImporter:
             inputs=leaves,
             constants=constants,
             outputs=entries,
+            numbers=[i for i, value in enumerate(outputs) if NUMBER in value.metadata_props],
         )
         origins = {node.name: value for node, value in self._importer.origins.items()}
         model = ir.Model(graph, ir_version=10, producer_name="opsetta")
@@ -141,9 +143,10 @@ class _ProgramImporter:
             raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX cannot hold")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
-        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
+        key = _identity(tensor)
         if tensor.numel() and key in self._tied:
             return self._tied[key]
+        name = self._first_names.get(key, name) if tensor.numel() else name
         value = ir.Value(
             name=self._names.unique(name),
             type=tensor_type(tensor),
@@ -171,6 +174,19 @@ class _ProgramImporter:
             else:
                 entries.append([item])
         return outputs, entries
+
+
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What two tensors have in common when they are the same elements of the same memory."""
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
+
+
+def _first_names(program: torch.export.ExportedProgram) -> dict[tuple[Any, ...], str]:
+    """The first name in the state dict of each weight that has several."""
+    names: dict[tuple[Any, ...], str] = {}
+    for name, tensor in program.state_dict.items():
+        names.setdefault(_identity(tensor), name)
+    return names
 
 
 def output_names(capture: Capture) -> list[str]:

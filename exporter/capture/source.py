@@ -24,6 +24,7 @@ class Interface:
         constants: per leaf of the call, the Python constant that it was captured with.
         outputs: per leaf of the result, the position of its graph output, or a one-element list that
             holds a constant.
+        numbers: positions of the graph outputs that are Python numbers in the model's result.
         mutated: names of the buffers and inputs whose new values follow the results, in order.
         parameter_names: names of the forward's parameters, to bind positional and keyword arguments.
     """
@@ -33,6 +34,7 @@ class Interface:
     inputs: list[str | None]
     constants: list[Any]
     outputs: list[int | list[Any]]
+    numbers: list[int] = dataclasses.field(default_factory=list)
     mutated: list[str] = dataclasses.field(default_factory=list)
     parameter_names: list[str] = dataclasses.field(default_factory=list)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -80,8 +81,7 @@ def _export(
     for values in shapes.enlargements(leaves):
         grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
         try:
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with torch.no_grad(), _quiet():
                 return torch.export.export(
                     module, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
@@ -90,6 +90,19 @@ def _export(
             if not any(leaves.wanted):
                 break
     raise CaptureError(_explain(failures[0])) from failures[0]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What torch logs and warns of on the way is in the error, or does not concern the user."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 def _explain(error: Exception) -> str:

@@ -1,0 +1,30 @@
+"""The command line `opsetta`: its entry point. The commands themselves are in `commands`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ..registration import OpsettaError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 where all went well, 1 where it did not, 2 where it was misused.
+
+    Args:
+        arguments: what stands after the program's name; those of this process unless given.
+    """
+    try:
+        from .commands import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"opsetta: the command line needs {error.name}: pip install 'opsetta[cli]'")
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="opsetta")
+    except OpsettaError as error:
+        sys.exit(f"opsetta: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""The commands of `opsetta`: export, verify, ops, info."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import pathlib
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..registration import DEFAULT_OPSET, ModelFileError, OpsettaError
+from ..registration.opsets import check_opset
+from .progress import stages
+
+app = typer.Typer(
+    help="Any model, any opset: PyTorch to ONNX at exactly the opset you ask for.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Factory = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH.py:FUNCTION",
+        help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
+        "these keys and options of opsetta.export, such as dynamic_shapes.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Symbolics = Annotated[
+    list[pathlib.Path] | None,
+    typer.Option("--symbolics", metavar="FILE.py", help="A file with symbolic functions to load first."),
+]
+Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; by element type unless given.")]
+Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element type unless given.")]
+
+
+@app.command()
+def export(
+    factory: Factory,
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The file to write.")],
+    opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with eager PyTorch first; write nothing where they differ.")
+    ] = False,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="INPUT:AXIS=NAME", help="A dimension that varies, x:0=batch. May be repeated."),
+    ] = None,
+    input_names: Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")] = None,
+    output_names: Annotated[str | None, typer.Option(help="Names of the outputs, separated by commas.")] = None,
+    mutations: Annotated[
+        str | None, typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop.")
+    ] = None,
+    external_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--external-data/--no-external-data", help="Weights into a file beside the model; by size unless given."
+        ),
+    ] = None,
+    symbolics: Symbolics = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    as_json: Json = False,
+) -> None:
+    """Export a model to ONNX at exactly one opset."""
+    check_opset(opset)
+    _check_writable(output)
+    _need_torch("exporting")
+    begin = time.perf_counter()
+    with _quiet_stdout(), stages() as stage:
+        stage("loading the model")
+        example = _example(factory, symbolics)
+        from .export import export as export_model
+
+        options = example.options | _given(
+            dynamic_axes=_dynamic_axes(dynamic),
+            input_names=_names(input_names),
+            output_names=_names(output_names),
+            mutations=mutations,
+        )
+        if dynamic and options.pop("dynamic_shapes", None) is not None:
+            raise OpsettaError(f"--dynamic: the factory '{factory}' gives dynamic_shapes already")
+        program = export_model(
+            example.model, example.args, example.kwargs, opset=opset, progress=stage, **options
+        )
+        report = None
+        if verify:
+            stage("verifying")
+            report = program.verify(rtol=rtol, atol=atol)
+        stage("writing")
+        program.save(output, external_data=external_data)
+    found = {
+        "file": str(output),
+        "opset": program.opset,
+        "bytes": output.stat().st_size,
+        "nodes": program.model.graph.num_nodes(),
+        "inputs": program.input_names,
+        "outputs": program.output_names,
+        "seconds": round(time.perf_counter() - begin, 3),
+        "verification": None if report is None else _report(report),
+    }
+    if as_json:
+        _print_json(found)
+        return
+    print(f"{output}: opset {program.opset}, {found['nodes']} nodes, {_size(output.stat().st_size)}")
+    if report is not None:
+        print(f"agrees with eager PyTorch: largest absolute error {report.max_absolute_error:.3g}")
+
+
+@app.command()
+def verify(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    factory: Factory,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a model file in onnxruntime with eager PyTorch."""
+    from .summary import read_model
+
+    read_model(model)
+    _need_torch("verifying")
+    with _quiet_stdout(), stages() as stage:
+        stage("loading the model")
+        example = _example(factory, None)
+        from .file_verification import verify_file
+
+        stage("verifying")
+        report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
+    if as_json:
+        _print_json({"file": str(model), **_report(report)})
+        return
+    for entry in report.outputs:
+        print(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
+    print(f"{model} agrees with eager PyTorch")
+
+
+@app.command()
+def ops(
+    opset: Annotated[int, typer.Option(help="The opset to look at, 7 to 26.")] = DEFAULT_OPSET,
+    text: Annotated[str, typer.Option("--filter", help="Only operators whose name holds this text.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List the operators that have a symbolic function, and the opset of the one that serves."""
+    from .summary import supported_operators
+
+    rows = supported_operators(opset, text)
+    if as_json:
+        _print_json({"opset": opset, "operators": rows})
+        return
+    table = _table("operator", f"function for opset {opset}")
+    for row in rows:
+        serves = "none" if row["serves"] is None else f"opset {row['serves']}"
+        later = row["first_opset"] if row["serves"] is None else None
+        _row(table, row["name"], serves if later is None else f"none; from opset {later}")
+    _show(table)
+    served = sum(row["serves"] is not None for row in rows)
+    print(f"{served} of {len(rows)} registered operators have a function at opset {opset}")
+
+
+@app.command()
+def info(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to look at.")],
+    as_json: Json = False,
+) -> None:
+    """Show what a model file declares and holds."""
+    from .summary import describe_file
+
+    found = describe_file(model)
+    if as_json:
+        _print_json(found)
+        return
+    opsets = ", ".join(f"{domain} {version}" for domain, version in found["opset_imports"].items())
+    print(f"{model}: {_size(found['bytes'])}, opsets {opsets}, IR version {found['ir_version']}")
+    weights = found["initializers"]
+    where = f", in {', '.join(found['external_data'])}" if found["external_data"] else ""
+    print(f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}")
+    table = _table("", "name", "type", "shape")
+    for kind in ("inputs", "outputs"):
+        for value in found[kind]:
+            _row(table, kind.removesuffix("s"), value["name"], value["type"], _shape(value["shape"]))
+    _show(table)
+    table = _table("operator", "nodes")
+    for name, count in found["operators"].items():
+        _row(table, name, str(count))
+    _row(table, "all", str(found["nodes"]))
+    _show(table)
+
+
+def _example(factory: str, symbolics: list[pathlib.Path] | None) -> Any:
+    import torch
+
+    from .factory import load_example, load_file
+
+    # A model with random weights is the same model at the next call of the program.
+    torch.manual_seed(0)
+    for path in symbolics or []:
+        load_file(str(path))
+    return load_example(factory)
+
+
+def _need_torch(doing: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise OpsettaError(f"{doing} needs PyTorch: pip install 'opsetta[torch]'")
+
+
+def _check_writable(path: pathlib.Path) -> None:
+    """Say what is wrong with an output path before minutes are spent on the model."""
+    if not path.parent.is_dir():
+        raise ModelFileError(f"'{path}' cannot be written: there is no folder '{path.parent}'")
+    if path.is_dir():
+        raise ModelFileError(f"'{path}' cannot be written: it is a folder")
+
+
+def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:
+    """What the user's code prints goes to stderr: stdout is for the result."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _dynamic_axes(entries: list[str] | None) -> dict[str, dict[int, str]] | None:
+    axes: dict[str, dict[int, str]] = {}
+    for entry in entries or []:
+        place, _, dimension = entry.partition("=")
+        name, _, axis = place.rpartition(":")
+        if not name or not dimension or not axis.lstrip("-").isdigit():
+            raise typer.BadParameter(f"'{entry}' is not of the form INPUT:AXIS=NAME", param_hint="--dynamic")
+        axes.setdefault(name, {})[int(axis)] = dimension
+    return axes or None
+
+
+def _report(report: Any) -> dict[str, Any]:
+    return {
+        "max_absolute_error": report.max_absolute_error,
+        "outputs": [
+            {
+                "name": entry.name,
+                "max_absolute_error": entry.max_absolute_error,
+                "max_relative_error": entry.max_relative_error,
+            }
+            for entry in report.outputs
+        ],
+    }
+
+
+def _print_json(found: Any) -> None:
+    print(json.dumps(found, indent=2))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def _row(table: Table, *cells: str) -> None:
+    # Text, for a shape such as [batch, 3] would be read as markup.
+    table.add_row(*map(Text, cells))
+
+
+def _show(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        # Nothing is cut off in a file or a pipe.
+        console = Console(width=1000)
+    console.print(table)
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _shape(shape: list[int | str | None] | None) -> str:
+    return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

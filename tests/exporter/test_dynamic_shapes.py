@@ -1,0 +1,115 @@
+"""Dynamic shapes: every form they may be given in, and examples whose sizes are 0 or 1."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import opsetta
+
+
+def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x.reshape(x.shape[0], -1), y], dim=1) * x.shape[0]
+
+
+X, Y = torch.randn(2, 3, 4), torch.randn(2, 5)
+
+FORMS = {
+    "dims by name": {"x": {0: Dim("n"), 1: Dim("m")}, "y": {0: Dim("n")}},
+    "hints": {"x": {0: Dim.DYNAMIC, 1: Dim.AUTO}, "y": {0: Dim.DYNAMIC}},
+    "strings": {"x": {0: "n", 1: "m"}, "y": {0: "n"}},
+    "tuple": ({0: "n", 1: "m"}, {0: "n"}),
+    "tuples of dims": ((Dim.DYNAMIC, Dim.DYNAMIC, None), (Dim.DYNAMIC, None)),
+    "negative axes": {"x": {-3: "n", -2: "m"}, "y": {-2: "n"}},
+    "lists": [["n", "m", None], {0: "n", 1: None}],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_dynamic_inputs(form: str) -> None:
+    program = opsetta.export(forward, (X, Y), opset=13, dynamic_shapes=FORMS[form])
+    for n, m in ((2, 3), (4, 1), (1, 6)):
+        program.verify((torch.randn(n, m, 4), torch.randn(n, 5)))
+
+
+def test_named_dimensions_stand_in_inputs_and_outputs() -> None:
+    program = opsetta.export(forward, (X, Y), dynamic_shapes=FORMS["strings"])
+    assert [value.shape.dims for value in program.model.graph.inputs] == [("n", "m", 4), ("n", 5)]
+    assert [value.shape.dims for value in program.model.graph.outputs] == [("n", "4*m + 5")]
+
+
+def test_dynamic_axes_of_torch_onnx() -> None:
+    program = opsetta.export(
+        forward,
+        (X, Y),
+        dynamic_axes={"a": {0: "n", 1: "m"}, "y": {0: "n"}, "z": {0: "n"}},
+        input_names=["a"],
+        output_names=["z"],
+    )
+    assert program.model.graph.inputs[0].shape == ["n", "m", 4]
+    program.verify((torch.randn(6, 2, 4), torch.randn(6, 5)))
+    listed = opsetta.export(forward, (X, Y), dynamic_axes={"x": [0], "y": [0]})
+    listed.verify((torch.randn(6, 3, 4), torch.randn(6, 5)))
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("dim", ["n", Dim("n"), Dim.DYNAMIC, Dim.AUTO], ids=["name", "Dim", "DYNAMIC", "AUTO"])
+def test_example_of_size_0_or_1_is_no_constant(size: int, dim: object) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
+    program = opsetta.export(model, torch.randn(size, 4), opset=12, dynamic_shapes=({0: dim},))
+    for n in (0, 1, 2, 7):
+        program.verify((torch.randn(n, 4),))
+
+
+def test_sum_of_sizes_stays_a_sum_when_the_example_grows() -> None:
+    def attend(token: torch.Tensor, past: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.cat([past, token], dim=1) * mask
+
+    shapes = {"token": {0: "batch", 1: "new"}, "past": {0: "batch", 1: "past"}, "mask": {0: "batch", 1: "total"}}
+    example = (torch.randn(1, 1), torch.randn(1, 3), torch.randn(1, 4))
+    program = opsetta.export(attend, example, opset=11, dynamic_shapes=shapes)
+    program.verify()
+    program.verify((torch.randn(3, 2), torch.randn(3, 5), torch.randn(3, 7)))
+    empty = opsetta.export(
+        attend, (torch.randn(1, 3), torch.randn(1, 0), torch.randn(1, 3)), opset=11, dynamic_shapes=shapes
+    )
+    empty.verify()
+    empty.verify((torch.randn(2, 1), torch.randn(2, 4), torch.randn(2, 5)))
+
+
+def test_reshape_needs_no_shape_chain() -> None:
+    def heads(x: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        split = x.view(batch, length, 2, 4).transpose(1, 2)
+        return split.transpose(1, 2).reshape(batch, length, 8)
+
+    program = opsetta.export(heads, torch.randn(2, 3, 8), opset=12, dynamic_shapes=({0: "b", 1: "s"},))
+    assert "Shape" not in {node.op_type for node in program.model.graph}
+    program.verify((torch.randn(5, 1, 8),))
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 18])
+def test_arithmetic_of_symbolic_sizes(opset: int) -> None:
+    def sizes(x: torch.Tensor) -> tuple:
+        n = x.shape[0]
+        half = x[: n // 2]
+        return half.sum(), torch.ones(n * 2 + 1), x.new_zeros(max(n - 1, 1)), n % 3, (n + 1) // 2
+
+    program = opsetta.export(sizes, torch.randn(6, 2), opset=opset, dynamic_shapes=({0: "n"},))
+    for n in (6, 7, 2):
+        program.verify((torch.randn(n, 2),))
+
+
+def test_static_dimensions_stay_static() -> None:
+    program = opsetta.export(forward, (X, Y), dynamic_shapes={"x": {0: "n", 1: Dim.STATIC}, "y": {0: "n"}})
+    assert program.model.graph.inputs[0].shape == ["n", 3, 4]
+
+
+def test_contradiction_with_the_model_is_reported() -> None:
+    def fixed(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(2, 3)
+
+    with pytest.raises(opsetta.CaptureError, match="torch.export"):
+        opsetta.export(fixed, torch.ones(2, 3), dynamic_shapes={"x": {0: Dim("n"), 1: Dim("m")}})

@@ -1,0 +1,161 @@
+"""Operators that cannot be expressed: all named at once, registered by users, or found by decomposition."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import opsetta
+from opsetta.registration import GraphContext, Registry, SymbolicFunction, Value, default_registry
+
+SEVEN = ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0", "modified_bessel_k0")
+
+
+class Special(nn.Module):
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return getattr(torch.special, self.name)(x)
+
+
+def test_one_unknown_operator_is_named_with_its_place(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), Special("airy_ai")).eval()
+    with pytest.raises(opsetta.UnsupportedOperatorsError) as caught:
+        opsetta.export(model, torch.ones(1, 2)).save(tmp_path / "model.onnx")
+    [operator] = caught.value.operators
+    assert operator.name == "aten::special_airy_ai.default"
+    assert operator.modules == ("1",)
+    assert "onnx_symbolic" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seven_unknown_operators_are_named_at_once() -> None:
+    model = nn.Sequential(*[Special(name) for name in SEVEN], Special("airy_ai"))
+    with pytest.raises(opsetta.UnsupportedOperatorsError) as caught:
+        opsetta.export(model, torch.ones(2), opset=9)
+    assert caught.value.opset == 9
+    assert {operator.name for operator in caught.value.operators} == {
+        f"aten::special_{name}.default" for name in SEVEN
+    }
+    assert "aten::special_airy_ai.default (2 times, in 0, 7)" in str(caught.value)
+
+
+def test_lowest_opset_that_could_is_told() -> None:
+    registry = default_registry.fork()
+
+    @opsetta.onnx_symbolic("aten::special_airy_ai", opset=15, registry=registry)
+    def special_airy_ai(g: GraphContext, x: Value) -> Value:
+        return g.op("Identity", x)
+
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="opset 15 is the lowest that can"):
+        opsetta.export(Special("airy_ai"), torch.ones(2), opset=12, registry=registry)
+
+
+def test_registered_file_makes_the_model_exportable(tmp_path: Path) -> None:
+    source = """
+        from opsetta import GraphContext, Value, onnx_symbolic
+
+        @onnx_symbolic("aten::special_bessel_j0", opset=9)
+        def special_bessel_j0(g: GraphContext, self: Value):
+            return g.op("Cos", self)
+    """
+    (tmp_path / "my_symbolics.py").write_text(textwrap.dedent(source))
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with pytest.raises(opsetta.UnsupportedOperatorsError):
+            opsetta.export(Special("bessel_j0"), torch.ones(2))
+        import my_symbolics  # noqa: F401
+
+        program = opsetta.export(Special("bessel_j0"), torch.ones(2))
+        assert [node.op_type for node in program.model.graph] == ["Cos"]
+    finally:
+        sys.path.remove(str(tmp_path))
+        default_registry._functions.pop("aten::special_bessel_j0", None)
+
+
+def test_overlay_serves_without_touching_the_default() -> None:
+    registry: Registry = default_registry.fork()
+
+    @opsetta.onnx_symbolic("aten::special_airy_ai", registry=registry)
+    def special_airy_ai(g: GraphContext, x: Value) -> Value:
+        return g.op("Sin", x)
+
+    assert opsetta.export(Special("airy_ai"), torch.ones(2), registry=registry)
+    with pytest.raises(opsetta.UnsupportedOperatorsError):
+        opsetta.export(Special("airy_ai"), torch.ones(2))
+
+
+def test_custom_operator_lowers_to_a_custom_domain() -> None:
+    registry = default_registry.fork()
+
+    @torch.library.custom_op("opsetta_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * factor
+
+    @twice.register_fake
+    def _(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @opsetta.onnx_symbolic("opsetta_tests::twice", registry=registry)
+    def symbolic(g: GraphContext, x: Value, factor: float) -> Value:
+        return g.op("mydomain::Twice", x, factor_f=factor, axes_i=[1, 2], mode_s="fast")
+
+    program = opsetta.export(lambda x: twice(x, 2.0), torch.ones(2), registry=registry)
+    [node] = program.model.graph
+    assert (node.domain, node.op_type) == ("mydomain", "Twice")
+    assert {name: attribute.value for name, attribute in node.attributes.items()} == {
+        "factor": 2.0,
+        "axes": (1, 2),
+        "mode": "fast",
+    }
+    assert program.model.opset_imports["mydomain"] == 1
+
+
+def test_failing_symbolic_function_is_named() -> None:
+    registry = default_registry.fork()
+
+    @opsetta.onnx_symbolic("aten::special_airy_ai", registry=registry)
+    def special_airy_ai(g: GraphContext, x: Value) -> Value:
+        raise KeyError("oops")
+
+    with pytest.raises(opsetta.OpsettaError, match=r"aten::special_airy_ai.*KeyError"):
+        opsetta.export(Special("airy_ai"), torch.ones(2), registry=registry)
+
+
+class Without(Registry):
+    """The default registry without some operators."""
+
+    def __init__(self, *hidden: str):
+        super().__init__(default_registry)
+        self.hidden = hidden
+
+    def lookup(self, name: str, overload: str, opset: int) -> SymbolicFunction | None:
+        return None if name in self.hidden else super().lookup(name, overload, opset)
+
+
+@pytest.mark.parametrize("opset", [9, 18, 26])
+def test_operator_without_a_symbolic_function_is_decomposed(opset: int) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.softplus(x) + torch.nn.functional.mse_loss(x, x * 2)
+        return torch.addcmul(y, x, x, value=0.5).var(dim=-1)
+
+    registry = Without("aten::softplus", "aten::mse_loss", "aten::addcmul", "aten::var")
+    program = opsetta.export(forward, torch.randn(3, 4), opset=opset, registry=registry)
+    program.verify()
+    dynamic = opsetta.export(
+        forward, torch.randn(3, 4), opset=opset, registry=registry, dynamic_shapes=({0: "n", 1: "m"},)
+    )
+    dynamic.verify((torch.randn(5, 2),))
+
+
+def test_decomposed_nodes_carry_the_module_path() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Softplus())
+    program = opsetta.export(model, torch.randn(3), registry=Without("aten::softplus"))
+    assert {node.metadata_props["opsetta.module"] for node in program.model.graph} == {"1"}

@@ -1,0 +1,280 @@
+"""Real architectures from their transformers configs: random weights, small widths, real depths."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+Inputs = dict[str, Any]
+VOCABULARY = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """One model and the calls it takes.
+
+    Attributes:
+        build: makes the model, in eval mode.
+        inputs: keyword arguments for a batch size and a sequence length.
+        dynamic_shapes: which dimensions vary, for the dynamic test.
+        convolutional: whether opsets 7 and 8 are asked of it too.
+    """
+
+    name: str
+    build: Callable[[], torch.nn.Module]
+    inputs: Callable[[int, int], Inputs]
+    dynamic_shapes: dict[str, Any]
+    convolutional: bool = False
+
+
+def _pixels(batch: int, length: int) -> Inputs:
+    return {"pixel_values": torch.randn(batch, 3, 64, 64)}
+
+
+def _tokens(batch: int, length: int) -> torch.Tensor:
+    return torch.randint(3, VOCABULARY, (batch, length))
+
+
+def _text(batch: int, length: int) -> Inputs:
+    mask = torch.ones(batch, length, dtype=torch.int64)
+    if batch > 1 and length > 2:
+        mask[0, -2:] = 0
+    return {"input_ids": _tokens(batch, length), "attention_mask": mask}
+
+
+def _sequence_to_sequence(batch: int, length: int) -> Inputs:
+    return {**_text(batch, length), "decoder_input_ids": _tokens(batch, length + 1)}
+
+
+def _clip_inputs(batch: int, length: int) -> Inputs:
+    return {**_text(batch, length), **_pixels(batch, length)}
+
+
+def _audio(batch: int, length: int) -> Inputs:
+    return {"input_features": torch.randn(batch, 20, 100), "decoder_input_ids": _tokens(batch, length)}
+
+
+_IMAGE_SHAPES = {"pixel_values": {0: "batch"}}
+_TEXT_SHAPES = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "sequence"}}
+_TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+_DECODER = {**_TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
+_VISION = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 64}
+
+
+def _make(model: str, config: Any) -> Callable[[], torch.nn.Module]:
+    def build() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return _spread(getattr(transformers, model)(config()).eval())
+
+    return build
+
+
+@torch.no_grad()
+def _spread(model: torch.nn.Module) -> torch.nn.Module:
+    """Random weights that keep activations near one: with the configs' own, errors would drown in tiny outputs."""
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.xavier_normal_(parameter)
+        else:
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.normal_(std=0.1)
+        elif name.endswith("running_var"):
+            buffer.uniform_(0.5, 1.5)
+    return model
+
+
+def _clip_config() -> transformers.CLIPConfig:
+    text = {**_TEXT, "eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0}
+    return transformers.CLIPConfig(text_config=text, vision_config=_VISION, projection_dim=16)
+
+
+def _whisper_config() -> transformers.WhisperConfig:
+    return transformers.WhisperConfig(
+        vocab_size=VOCABULARY,
+        d_model=32,
+        encoder_layers=4,
+        decoder_layers=4,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=50,
+        max_target_positions=40,
+        num_mel_bins=20,
+        decoder_start_token_id=1,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+
+
+def gpt2_config() -> transformers.GPT2Config:
+    return transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=32, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+    )
+
+
+def llama_config() -> transformers.LlamaConfig:
+    return transformers.LlamaConfig(num_hidden_layers=16, **_DECODER)
+
+
+def qwen2_config() -> transformers.Qwen2Config:
+    return transformers.Qwen2Config(num_hidden_layers=24, **_DECODER)
+
+
+def mistral_config() -> transformers.MistralConfig:
+    return transformers.MistralConfig(num_hidden_layers=32, **_DECODER)
+
+
+def t5_config() -> transformers.T5Config:
+    return transformers.T5Config(
+        vocab_size=VOCABULARY, d_model=32, d_kv=8, num_heads=4, d_ff=64, decoder_start_token_id=0
+    )
+
+
+def _cnn(name: str, model: str, config: Callable[[], Any]) -> Architecture:
+    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, convolutional=True)
+
+
+def _image(name: str, model: str, config: Callable[[], Any]) -> Architecture:
+    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES)
+
+
+def _encoder(name: str, model: str, config: Callable[[], Any]) -> Architecture:
+    return Architecture(name, _make(model, config), _text, _TEXT_SHAPES)
+
+
+ARCHITECTURES = (
+    _cnn(
+        "resnet50",
+        "ResNetForImageClassification",
+        lambda: transformers.ResNetConfig(embedding_size=16, hidden_sizes=[16, 24, 32, 40]),
+    ),
+    _cnn("mobilenetv2", "MobileNetV2ForImageClassification", lambda: transformers.MobileNetV2Config(image_size=64)),
+    _cnn(
+        "convnext",
+        "ConvNextForImageClassification",
+        lambda: transformers.ConvNextConfig(hidden_sizes=[16, 24, 32, 40]),
+    ),
+    _image("vit", "ViTForImageClassification", lambda: transformers.ViTConfig(**_VISION)),
+    _image(
+        "swin",
+        "SwinForImageClassification",
+        lambda: transformers.SwinConfig(
+            embed_dim=16, num_heads=[1, 2, 4, 8], image_size=64, window_size=4, patch_size=2
+        ),
+    ),
+    _image(
+        "segformer",
+        "SegformerForSemanticSegmentation",
+        lambda: transformers.SegformerConfig(hidden_sizes=[16, 32, 40, 48], decoder_hidden_size=32),
+    ),
+    _encoder("bert", "BertForSequenceClassification", lambda: transformers.BertConfig(**_TEXT)),
+    _encoder(
+        "distilbert",
+        "DistilBertForSequenceClassification",
+        lambda: transformers.DistilBertConfig(vocab_size=VOCABULARY, dim=32, n_heads=4, hidden_dim=64),
+    ),
+    _encoder("roberta", "RobertaForSequenceClassification", lambda: transformers.RobertaConfig(**_TEXT)),
+    _encoder("gpt2", "GPT2LMHeadModel", gpt2_config),
+    _encoder("llama", "LlamaForCausalLM", llama_config),
+    _encoder("qwen2", "Qwen2ForCausalLM", qwen2_config),
+    _encoder("mistral", "MistralForCausalLM", mistral_config),
+    Architecture(
+        "t5",
+        _make("T5ForConditionalGeneration", t5_config),
+        _sequence_to_sequence,
+        {**_TEXT_SHAPES, "decoder_input_ids": {0: "batch", 1: "target"}},
+    ),
+    Architecture("clip", _make("CLIPModel", _clip_config), _clip_inputs, {**_TEXT_SHAPES, **_IMAGE_SHAPES}),
+    Architecture(
+        "whisper",
+        _make("WhisperForConditionalGeneration", _whisper_config),
+        _audio,
+        {"input_features": {0: "batch"}, "decoder_input_ids": {0: "batch", 1: "target"}},
+    ),
+)
+BY_NAME = {architecture.name: architecture for architecture in ARCHITECTURES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+    """A model that generates one token from a key/value cache.
+
+    Attributes:
+        inputs: keyword arguments for a batch size and the number of positions in the cache.
+    """
+
+    name: str
+    build: Callable[[], torch.nn.Module]
+    inputs: Callable[[torch.nn.Module, int, int], Inputs]
+    dynamic_shapes: Callable[[Inputs], dict[str, Any]]
+
+
+def _decoder_inputs(model: torch.nn.Module, batch: int, past: int) -> Inputs:
+    with torch.no_grad():
+        prompt = model(input_ids=_tokens(batch, past), use_cache=True)
+    return {
+        "input_ids": _tokens(batch, 1),
+        "attention_mask": torch.ones(batch, past + 1, dtype=torch.int64),
+        "past_key_values": prompt.past_key_values,
+    }
+
+
+def _cache_shapes(cache: Any, past: str) -> Any:
+    layers = len(cache.layers)
+    return [[{0: "batch", 2: past}] * layers, [{0: "batch", 2: past}] * layers]
+
+
+def _decoder_shapes(inputs: Inputs) -> dict[str, Any]:
+    return {
+        "input_ids": {0: "batch"},
+        "attention_mask": {0: "batch", 1: "total"},
+        "past_key_values": _cache_shapes(inputs["past_key_values"], "past"),
+    }
+
+
+def _seq2seq_inputs(model: torch.nn.Module, batch: int, past: int) -> Inputs:
+    source = 6
+    with torch.no_grad():
+        if isinstance(model, transformers.WhisperForConditionalGeneration):
+            first = {"input_features": torch.randn(batch, 20, 100)}
+        else:
+            first = {"input_ids": _tokens(batch, source)}
+        prompt = model(**first, decoder_input_ids=_tokens(batch, past), use_cache=True)
+    return {
+        "encoder_outputs": (prompt.encoder_last_hidden_state,),
+        "decoder_input_ids": _tokens(batch, 1),
+        "past_key_values": prompt.past_key_values,
+    }
+
+
+def _seq2seq_shapes(inputs: Inputs) -> dict[str, Any]:
+    cache = inputs["past_key_values"]
+    source = {0: "batch"} if inputs["encoder_outputs"][0].shape[1] == 50 else {0: "batch", 1: "source"}
+    cross = {0: "batch"} if 1 not in source else {0: "batch", 2: "source"}
+    layers = len(cache.self_attention_cache.layers)
+    return {
+        "encoder_outputs": (source,),
+        "decoder_input_ids": {0: "batch"},
+        "past_key_values": [
+            _cache_shapes(cache.self_attention_cache, "past"),
+            [[cross] * layers, [cross] * layers],
+        ],
+    }
+
+
+DECODERS = (
+    Decoder("gpt2", BY_NAME["gpt2"].build, _decoder_inputs, _decoder_shapes),
+    Decoder("llama", BY_NAME["llama"].build, _decoder_inputs, _decoder_shapes),
+    Decoder("qwen2", BY_NAME["qwen2"].build, _decoder_inputs, _decoder_shapes),
+    Decoder("mistral", BY_NAME["mistral"].build, _decoder_inputs, _decoder_shapes),
+    Decoder("t5", BY_NAME["t5"].build, _seq2seq_inputs, _seq2seq_shapes),
+    Decoder("whisper", BY_NAME["whisper"].build, _seq2seq_inputs, _seq2seq_shapes),
+)
