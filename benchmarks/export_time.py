@@ -90,7 +90,9 @@ def main() -> None:
     if options.json:
         print(json.dumps(results, indent=2))
         return
-    table = Table("model", "ratio", "opsetta s", "torch.onnx s", "of which torch.export s", title=f"opset {OPSET}")
+    table = Table(
+        "model", "ratio", "opsetta s", "torch.onnx s", "of which torch.export s", title=f"opset {OPSET}"
+    )
     for row in results:
         figures = (row["opsetta_seconds"], row["torch_onnx_seconds"], row["torch_export_seconds"])
         table.add_row(row["model"], f"{row['ratio']:.2f}", *(f"{figure:.2f}" for figure in figures))

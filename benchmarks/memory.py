@@ -88,7 +88,14 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
-        command = [sys.executable, os.path.abspath(__file__), "--gigabytes", str(options.gigabytes), "--child", path]
+        command = [
+            sys.executable,
+            os.path.abspath(__file__),
+            "--gigabytes",
+            str(options.gigabytes),
+            "--child",
+            path,
+        ]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         result = json.loads(output.splitlines()[-1])
         import onnxruntime

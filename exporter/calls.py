@@ -31,7 +31,9 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
         )
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
         if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
-            raise OpsettaError(f"the model was captured with the constant {constant!r} where the call gives {leaf!r}")
+            raise OpsettaError(
+                f"the model was captured with the constant {constant!r} where the call gives {leaf!r}"
+            )
     return leaves
 
 
@@ -44,9 +46,7 @@ def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[A
     return leaves if given == specification else None
 
 
-def _rebound(
-    interface: Interface, args: tuple, kwargs: Mapping[str, Any]
-) -> tuple[tuple, dict[str, Any]]:
+def _rebound(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The call's arguments divided into positional and keyword ones as the capture had them."""
     by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
     positional = interface.input_specification.children()[0].num_children
@@ -84,7 +84,9 @@ def run_eager(
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs
     if len(found) != len(entries):
-        raise OpsettaError(f"the model returned {len(found)} values now, and {len(entries)} when it was captured")
+        raise OpsettaError(
+            f"the model returned {len(found)} values now, and {len(entries)} when it was captured"
+        )
     # Two outputs may be one value; the graph lists each once per place.
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
@@ -93,4 +95,3 @@ def run_eager(
 
 def _copied(leaf: Any) -> Any:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
-

@@ -17,9 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from .commands import app
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("typer", "rich"):
             raise
-        sys.exit(f"opsetta: the command line needs {error.name}: pip install 'opsetta[cli]'")
+        sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="opsetta")
     except OpsettaError as error:

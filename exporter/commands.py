@@ -50,21 +50,26 @@ def export(
     output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The file to write.")],
     opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare with eager PyTorch first; write nothing where they differ.")
+        bool,
+        typer.Option("--verify", help="Compare with eager PyTorch first; write nothing where they differ."),
     ] = False,
     dynamic: Annotated[
         list[str] | None,
         typer.Option(metavar="INPUT:AXIS=NAME", help="A dimension that varies, x:0=batch. May be repeated."),
     ] = None,
     input_names: Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")] = None,
-    output_names: Annotated[str | None, typer.Option(help="Names of the outputs, separated by commas.")] = None,
+    output_names: Annotated[
+        str | None, typer.Option(help="Names of the outputs, separated by commas.")
+    ] = None,
     mutations: Annotated[
-        str | None, typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop.")
+        str | None,
+        typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop."),
     ] = None,
     external_data: Annotated[
         bool | None,
         typer.Option(
-            "--external-data/--no-external-data", help="Weights into a file beside the model; by size unless given."
+            "--external-data/--no-external-data",
+            help="Weights into a file beside the model; by size unless given.",
         ),
     ] = None,
     symbolics: Symbolics = None,

@@ -11,6 +11,7 @@ from onnx_ir import Value
 
 from ..passes.optimize import optimize
 from ..registration import (
+    KIND,
     MODULE,
     GraphContext,
     GraphError,
@@ -24,7 +25,6 @@ from ..registration import (
 from ..registration.arguments import arguments, overloaded_name, qualified_name
 from ..registration.folding import MAXIMUM_ELEMENTS
 from ..registration.opsets import check_opset, ir_version
-from .capture.source import KIND
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
@@ -243,7 +243,8 @@ class _Lowering:
 
 def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
     """Below IR version 4 initializers are inputs too. The model's state becomes so, as torch.onnx did;
-    constants become Constant nodes, for a default that callers may replace is not constant to a runtime."""
+    constants become Constant nodes, for a default that callers may replace is not constant to a runtime.
+    """
     graph = model.graph
     first = next(iter(graph), None)
     for value in list(graph.initializers.values()):
@@ -275,9 +276,11 @@ def _named(
     if double is not None:
         raise OpsettaError(f"{option}: '{double}' stands twice")
     names = Names()
-    for name in (*reserved, *given):
-        names.take(name or "")
-    return [*given, *(names.unique(name) for name in defaults[len(given) :])]
+    taken = {name or "" for name in reserved}
+    for name in (*taken, *given):
+        names.take(name)
+    rest = [f"{name}_output" if name in taken else name for name in defaults[len(given) :]]
+    return [*given, *map(names.unique, rest)]
 
 
 def _mapped(item: Any, values: Mapping[Value, Value]) -> Any:

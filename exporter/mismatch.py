@@ -64,9 +64,7 @@ def locate(
         keep=kept,
     )
     leaves = calls.flatten(capture.interface, args, kwargs)
-    given = [
-        leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
-    ]
+    given = [leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None]
     names = [value.name or "" for value in list(lowered.model.graph.inputs)[: len(given)]]
     feed = {name: tensors.to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
     results = Session(lowered.model).run(feed)
@@ -111,7 +109,9 @@ def _eager_results(capture: Any, leaves: list[Any]) -> Iterator[tuple[ir.Value, 
         recorder.run(*inputs)
     for name, values in capture.origins.items():
         results = recorder.results.get(name)
-        pairs = zip(values, results, strict=True) if isinstance(values, list) and results else [(values, results)]
+        pairs = (
+            zip(values, results, strict=True) if isinstance(values, list) and results else [(values, results)]
+        )
         for value, result in pairs:
             if isinstance(value, ir.Value) and isinstance(result, torch.Tensor):
                 yield value, result

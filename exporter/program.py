@@ -103,7 +103,7 @@ class Program:
         """Write the model to a path or a binary file object.
 
         Args:
-            external_data: put weights into `<name>.data` beside the file. None does so above 1.8 GB.
+            external_data: put weights into `<name>.data` beside the file. None does so above 2 GB.
 
         Raises:
             ModelFileError: the target cannot be written; nothing is left behind.

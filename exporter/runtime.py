@@ -28,14 +28,15 @@ class Session:
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Outputs in the graph's order. Inputs and outputs are numpy arrays, or OrtValues for element
-        types that numpy lacks."""
+        types that numpy lacks.
+        """
         session = self._loaded()
         import onnxruntime
 
         feed = {
             name: item
             if isinstance(item, onnxruntime.OrtValue)
-            else onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(item))
+            else onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(item, order="C"))
             for name, item in inputs.items()
         }
         names = [output.name for output in session.get_outputs()]

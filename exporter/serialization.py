@@ -13,10 +13,10 @@ from typing import IO, Any
 import onnx_ir as ir
 
 from ..registration import ModelFileError
+from .message import Message
 
-INLINE_LIMIT = 1_800_000_000
-"""Bytes of weights from which on they go to external data. Protobuf ends at 2 GiB, and a message is held
-in memory while it is written."""
+INLINE_LIMIT = 2_000_000_000
+"""Bytes of a message from which on weights go to external data: protobuf itself ends at 2 GiB."""
 
 
 def initializers(model: ir.Model) -> Iterator[ir.Value]:
@@ -36,18 +36,27 @@ def to_bytes(model: ir.Model) -> bytes:
     Raises:
         ModelFileError: it does not fit into one.
     """
-    size = weight_bytes(model)
-    if size > INLINE_LIMIT:
-        raise ModelFileError(f"{size} bytes of weights do not fit into one message; save to a path instead")
-    return ir.to_proto(model).SerializeToString(deterministic=True)
+    buffer = io.BytesIO()
+    _fitting(Message(model)).write(buffer)
+    return buffer.getvalue()
 
 
-def save(model: ir.Model, target: str | os.PathLike | IO[bytes], *, external_data: bool | None = None) -> None:
+def _fitting(message: Message) -> Message:
+    if message.size > INLINE_LIMIT:
+        raise ModelFileError(
+            f"{message.size} bytes do not fit into one message; save with external_data=True"
+        )
+    return message
+
+
+def save(
+    model: ir.Model, target: str | os.PathLike | IO[bytes], *, external_data: bool | None = None
+) -> None:
     """Write a model.
 
     Args:
         target: a path, or a binary file object.
-        external_data: weights to `<name>.data` beside the file; None decides by size (1.8 GB).
+        external_data: weights to `<name>.data` beside the file; None decides by size (2 GB).
 
     Raises:
         ModelFileError: the target cannot be written. Nothing is left behind, and a file that stood there stays.
@@ -57,14 +66,16 @@ def save(model: ir.Model, target: str | os.PathLike | IO[bytes], *, external_dat
         _save_to_path(model, pathlib.Path(target), external)
         return
     if not hasattr(target, "write"):
-        raise ModelFileError(f"a model is saved to a path or a binary file object, not {type(target).__name__}")
+        raise ModelFileError(
+            f"a model is saved to a path or a binary file object, not {type(target).__name__}"
+        )
     if isinstance(target, io.TextIOBase):
         raise ModelFileError("the file object is open for text; open it in binary mode, open(path, 'wb')")
     if external_data:
         raise ModelFileError("external data needs a path: a file object has no folder to put it in")
-    payload = to_bytes(model)
+    message = _fitting(Message(model))
     try:
-        target.write(payload)
+        message.write(target)
     except (OSError, ValueError) as error:
         raise ModelFileError(f"the file object cannot be written: {error}") from error
 
@@ -94,8 +105,9 @@ def _save_to_path(model: ir.Model, path: pathlib.Path, external: bool) -> None:
 
 def _write(model: ir.Model, path: str, data: str | None) -> None:
     if data is None:
+        message = _fitting(Message(model))
         with open(path, "wb") as file:
-            file.write(to_bytes(model))
+            message.write(file)
         return
     tensors: list[tuple[ir.Value, Any]] = [(value, value.const_value) for value in initializers(model)]
     try:

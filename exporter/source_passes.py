@@ -5,8 +5,9 @@ from __future__ import annotations
 from onnx_ir.passes import common
 
 from ..passes import promote_types, remove_inplace
+from ..registration import MUTATES
 from .capture.exported_program import output_names
-from .capture.source import MUTATES, Capture
+from .capture.source import Capture
 
 
 def prepare(capture: Capture, mutations: str) -> None:

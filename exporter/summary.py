@@ -100,7 +100,9 @@ def describe_file(path: str | os.PathLike) -> dict[str, Any]:
         "nodes": len(nodes),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "initializers": {"count": len(tensors), "bytes": sum(map(_tensor_bytes, tensors))},
-        "external_data": sorted({entry.value for t in tensors for entry in t.external_data if entry.key == "location"}),
+        "external_data": sorted(
+            {entry.value for t in tensors for entry in t.external_data if entry.key == "location"}
+        ),
     }
 
 

@@ -17,7 +17,7 @@ def to_ortvalue(leaf: Any) -> Any:
         tensor = tensor.double()
     if tensor.dtype == torch.bfloat16:
         return onnxruntime.OrtValue.from_dlpack(tensor.contiguous())
-    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor.resolve_conj().numpy()))
+    return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.resolve_conj().contiguous().numpy())
 
 
 def to_torch(value: Any) -> torch.Tensor:

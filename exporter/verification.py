@@ -52,14 +52,16 @@ class VerificationReport:
 
 
 def compare(
-    name: str, actual: torch.Tensor, expected: torch.Tensor, rtol: float | None = None, atol: float | None = None
+    name: str,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    rtol: float | None = None,
+    atol: float | None = None,
 ) -> OutputReport:
     """Compare one output with its eager twin: dtype, shape, then every element."""
     expected = expected.detach().cpu()
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
-        problem = (
-            f"onnxruntime gave {actual.dtype} {list(actual.shape)}, eager {expected.dtype} {list(expected.shape)}"
-        )
+        problem = f"onnxruntime gave {actual.dtype} {list(actual.shape)}, eager {expected.dtype} {list(expected.shape)}"
         return OutputReport(name, float("inf"), float("inf"), (), False, problem)
     if actual.numel() == 0:
         return OutputReport(name, 0.0, 0.0, (), True)

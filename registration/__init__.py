@@ -4,7 +4,7 @@ from onnx_ir import DataType, Value
 
 from . import arguments, dtypes, opsets, schemas, shape_inference
 from .arguments import Device, Layout, MemoryFormat
-from .context import LINE, MODULE, NUMBER, SOURCE, GraphContext, Names
+from .context import GraphContext, Names
 from .dispatch import SymbolicFunction
 from .errors import (
     ArgumentError,
@@ -22,6 +22,7 @@ from .errors import (
     UnsupportedOperatorsError,
     VerificationError,
 )
+from .metadata import ALIAS, INPLACE, KIND, LINE, MODULE, MUTATES, NUMBER, SOURCE
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
 
@@ -29,11 +30,15 @@ Number = int | float | bool
 """A Python number, for parameters that the ATen schema calls Scalar."""
 
 __all__ = [
+    "ALIAS",
     "DEFAULT_OPSET",
+    "INPLACE",
+    "KIND",
     "LINE",
     "MAXIMUM_OPSET",
     "MINIMUM_OPSET",
     "MODULE",
+    "MUTATES",
     "NUMBER",
     "SOURCE",
     "ArgumentError",
@@ -52,8 +57,8 @@ __all__ = [
     "Number",
     "OpsetError",
     "OpsettaError",
-    "Registry",
     "RegistrationError",
+    "Registry",
     "SymbolicFunction",
     "UnsupportedError",
     "UnsupportedOperator",

@@ -157,7 +157,9 @@ def arguments(node: ir.Node) -> dict[str, Any]:
     """
     attribute = node.attributes.get(ATTRIBUTE)
     if attribute is None:
-        raise GraphError(f"node '{node.name}' ({qualified_name(node)}) is not a source node: it has no arguments")
+        raise GraphError(
+            f"node '{node.name}' ({qualified_name(node)}) is not a source node: it has no arguments"
+        )
     inputs = node.inputs
     return {name: _resolve(item, inputs) for name, item in _decode(attribute.value)}
 

@@ -13,16 +13,8 @@ from . import arguments as convention
 from . import dtypes, emission, shape_inference
 from .constants import ConstantPool, to_array
 from .errors import ArgumentError, EmissionError, UnsupportedError
+from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry
-
-MODULE = "opsetta.module"
-"""Metadata key: the path of the user's module that a node comes from."""
-SOURCE = "opsetta.source"
-"""Metadata key of an ONNX node: the source operator that it was lowered from."""
-LINE = "opsetta.line"
-"""Metadata key: the user's source line, where it was asked for."""
-NUMBER = "opsetta.number"
-"""Metadata key of a source value that is a Python number (`int`, `float`, `bool`), not a tensor."""
 
 
 class Names:

@@ -177,6 +177,8 @@ def _explained(
         if any(argument is culprit for culprit in error.culprits) and f"parameter {name}=" in str(error):
             expected = hints[name]
             wanted = expected.__name__ if isinstance(expected, type) else str(expected).replace("typing.", "")
-            shown = "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
+            shown = (
+                "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
+            )
             return ArgumentError(f"argument '{name}' of {symbolic.name} takes {wanted}, not {shown}")
     return ArgumentError(f"an argument of {symbolic.name} has a wrong type: {error}")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .context import GraphContext
 
 # Inputs that are one-dimensional by their operator's definition, so that a lone number is a list of one.
-_LISTS = frozenset({"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"})
+_LISTS = frozenset(
+    {"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"}
+)
 
 # How torch.onnx's symbolic functions mark the type of an attribute in its name.
 _SUFFIXES = {
@@ -105,9 +107,7 @@ def _emit_unknown(
         if kind is not None and isinstance(value, (list, tuple)):
             kind = _PLURAL[kind]
         attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
-    inputs = [
-        item if item is None or isinstance(item, Value) else g.constant(item) for item in positional
-    ]
+    inputs = [item if item is None or isinstance(item, Value) else g.constant(item) for item in positional]
     return g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
 
 
@@ -190,11 +190,15 @@ def _check_required(
     for index, parameter in enumerate(schema.inputs):
         given = index < len(arguments) and arguments[index] is not None
         if not given and not parameter.optional and not parameter.variadic:
-            raise EmissionError(f"ONNX operator {schema.name} needs input '{parameter.name}' at opset {g.opset}")
+            raise EmissionError(
+                f"ONNX operator {schema.name} needs input '{parameter.name}' at opset {g.opset}"
+            )
     names = {attribute.name for attribute in attributes}
     for attribute in schema.attributes.values():
         if attribute.required and attribute.name not in names:
-            raise EmissionError(f"ONNX operator {schema.name} needs attribute '{attribute.name}' at opset {g.opset}")
+            raise EmissionError(
+                f"ONNX operator {schema.name} needs attribute '{attribute.name}' at opset {g.opset}"
+            )
 
 
 def _attribute(g: GraphContext, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
@@ -206,14 +210,18 @@ def _attribute(g: GraphContext, op_type: str, name: str, kind: AttributeType, va
     if isinstance(value, Value):
         value = _constant_attribute(g, op_type, name, value)
     if kind == AttributeType.TENSOR:
-        return ir.Attr(name, kind, value if isinstance(value, ir.TensorProtocol) else ir.Tensor(to_array(value)))
+        return ir.Attr(
+            name, kind, value if isinstance(value, ir.TensorProtocol) else ir.Tensor(to_array(value))
+        )
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if kind in _SINGULAR:
         value = list(value) if isinstance(value, (list, tuple)) else [value]
     elif isinstance(value, (list, tuple)):
         if len(value) != 1:
-            raise EmissionError(f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}")
+            raise EmissionError(
+                f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}"
+            )
         value = value[0]
     return ir.Attr(name, kind, value)
 
@@ -284,7 +292,8 @@ def _allowed_dtype(
     dtype: DataType,
     allowed: frozenset[DataType],
 ) -> DataType:
-    wide = dtypes.holding(dtype, allowed)
+    # A Cast cannot be prepared by a Cast.
+    wide = dtypes.holding(dtype, allowed) if schema.name != "Cast" else None
     if wide is not None:
         return wide
     position = next(i for i, p in enumerate(schema.inputs) if p.variable == variable)
@@ -311,7 +320,9 @@ def _input_value(
         item = g.stack(item)
     if isinstance(item, Value):
         dtype = item.dtype
-        if dtype is None or dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes):
+        if dtype is None or (
+            dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes)
+        ):
             return item
         if wanted is None:
             wanted = _allowed_dtype_of_fixed(g, schema, parameter, dtype)

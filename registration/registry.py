@@ -23,7 +23,9 @@ Function = TypeVar("Function", bound=Callable)
 
 def _check(name: str, opset: int) -> None:
     if not _NAME.fullmatch(name):
-        raise RegistrationError(f"'{name}' is not an operator name of the form namespace::operator[.overload]")
+        raise RegistrationError(
+            f"'{name}' is not an operator name of the form namespace::operator[.overload]"
+        )
     if _INPLACE.fullmatch(name):
         functional = re.sub(r"_(?=\.|$)", "", name)
         raise RegistrationError(

@@ -67,9 +67,7 @@ def _transpose(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes
     return tuple(shapes[0][axis] for axis in perm)
 
 
-def _unsqueeze(
-    shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes
-) -> Dims | None:
+def _unsqueeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
     axes = _axes(inputs, attributes)
     if axes is None:
         return None
@@ -170,12 +168,12 @@ _RULES: dict[str, _Rule] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-_RULES |= {name: _same_rank for name in ("Slice", "Pad", "Tile", "Split", "TopK", "Upsample", "Resize")}
-_RULES |= {
-    name: _reduced
-    for name in "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-    "ReduceSumSquare".split()
-}
+_RULES |= dict.fromkeys(("Slice", "Pad", "Tile", "Split", "TopK", "Upsample", "Resize"), _same_rank)
+_RULES |= dict.fromkeys(
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+    "ReduceSumSquare".split(),
+    _reduced,
+)
 
 
 def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes) -> ir.Shape | None:

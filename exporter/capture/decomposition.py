@@ -168,7 +168,7 @@ def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
 
 
 def _table(operator: torch._ops.OpOverload, is_known: IsKnown) -> dict[Any, Any] | None:
-    """torch's decompositions of every operator that is not known; None where this one has none."""
+    """Torch's decompositions of every operator that is not known; None where this one has none."""
     everything = torch._decomp.decomposition_table
     if operator not in everything and not operator._can_decompose():
         return None
@@ -196,7 +196,9 @@ def _imported(
     outputs = importer.run(traced.graph)
     if not all(isinstance(value, ir.Value) for value in outputs) or len(outputs) != len(node.outputs):
         return None
-    graph = ir.Graph(inputs, outputs, nodes=importer.nodes, initializers=importer.initializers, name="decomposition")
+    graph = ir.Graph(
+        inputs, outputs, nodes=importer.nodes, initializers=importer.initializers, name="decomposition"
+    )
     model = ir.Model(graph, ir_version=10)
     remove_inplace(model, mutations="error")
     promote_types(model)

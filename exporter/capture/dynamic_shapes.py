@@ -97,7 +97,9 @@ def _from_dynamic_axes(
         if parameter is None:
             continue
         if not isinstance(bound[parameter], torch.Tensor):
-            raise CaptureError(f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes")
+            raise CaptureError(
+                f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes"
+            )
         if isinstance(axes, Mapping):
             result[parameter] = {int(axis): str(dim) for axis, dim in axes.items()}
         else:
@@ -118,9 +120,13 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
     result = {}
     for axis, dim in items.items():
         if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
-            raise CaptureError(f"dynamic_shapes of '{path}': axis {axis!r} of a tensor with {value.ndim} dimensions")
+            raise CaptureError(
+                f"dynamic_shapes of '{path}': axis {axis!r} of a tensor with {value.ndim} dimensions"
+            )
         if dim is not None and not isinstance(dim, (int, str)) and not _known_dim(dim):
-            raise CaptureError(f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a hint, a name, an int or None")
+            raise CaptureError(
+                f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a hint, a name, an int or None"
+            )
         result[axis % value.ndim] = dim
     return result
 
@@ -195,7 +201,9 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
             raise CaptureError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {len(bound)} arguments")
         return dict(zip(bound, dynamic_shapes, strict=True))
     if not isinstance(dynamic_shapes, Mapping):
-        raise CaptureError(f"dynamic_shapes must be a dict, tuple or list, not {type(dynamic_shapes).__name__}")
+        raise CaptureError(
+            f"dynamic_shapes must be a dict, tuple or list, not {type(dynamic_shapes).__name__}"
+        )
     result = dict(dynamic_shapes)
     # Entries for members of **kwargs may stand beside the parameters.
     for name, value in bound.items():
@@ -237,7 +245,9 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         yield leaves.values
         return
     for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
-        options = [[(key, size) for size in _possible(key, sizes, grown)] for key in sizes if key not in grown]
+        options = [
+            [(key, size) for size in _possible(key, sizes, grown)] for key in sizes if key not in grown
+        ]
         for choice in itertools.islice(itertools.product(*options), _ATTEMPTS):
             yield _resized(leaves, groups, {**dict(choice), **grown})
 
@@ -253,7 +263,9 @@ def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> l
     return list(dict.fromkeys([*sums, sizes[key]]))
 
 
-def _resized(leaves: Leaves, groups: Mapping[Any, list[tuple[int, int]]], sizes: Mapping[Any, int]) -> list[Any]:
+def _resized(
+    leaves: Leaves, groups: Mapping[Any, list[tuple[int, int]]], sizes: Mapping[Any, int]
+) -> list[Any]:
     values = list(leaves.values)
     for key, places in groups.items():
         for leaf, axis in places:

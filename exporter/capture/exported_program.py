@@ -10,9 +10,9 @@ import torch
 from onnx_ir import tensor_adapters
 from torch.export.graph_signature import InputKind, OutputKind
 
-from ...registration import NUMBER, CaptureError, Names
+from ...registration import KIND, NUMBER, CaptureError, Names
 from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
-from .source import KIND, Capture, Interface
+from .source import Capture, Interface
 from .structure import leaf_names
 
 _KINDS = {
@@ -193,6 +193,8 @@ def output_names(capture: Capture) -> list[str]:
     """A name for each graph output, from its place in the model's result: `logits`, `output`, `hidden_0`."""
     paths = leaf_names(capture.interface.output_specification, "output")
     by_position = {
-        entry: path for entry, path in zip(capture.interface.outputs, paths, strict=True) if isinstance(entry, int)
+        entry: path
+        for entry, path in zip(capture.interface.outputs, paths, strict=True)
+        if isinstance(entry, int)
     }
     return [by_position[position] for position in sorted(by_position)]

@@ -16,12 +16,19 @@ import torch
 import torch.fx
 from onnx_ir import DataType, tensor_adapters
 
-from ...registration import LINE, MODULE, NUMBER, CaptureError, Device, Layout, MemoryFormat, Names
+from ...registration import (
+    ALIAS,
+    KIND,
+    LINE,
+    MODULE,
+    NUMBER,
+    CaptureError,
+    Device,
+    Layout,
+    MemoryFormat,
+    Names,
+)
 from ...registration.arguments import source_node
-from .source import KIND
-
-ALIAS = "opsetta.alias"
-"""Metadata key of a node that may return a view or a copy: `false` where capture saw a copy."""
 
 _ASSERTIONS = frozenset(
     {

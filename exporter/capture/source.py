@@ -7,11 +7,6 @@ from typing import Any
 
 import onnx_ir as ir
 
-KIND = "opsetta.kind"
-"""Metadata key of a source input or initializer: `user`, `parameter`, `buffer` or `constant`."""
-MUTATES = "opsetta.mutates"
-"""Metadata key of a source output that is the new value of a mutated input or buffer: its name."""
-
 
 @dataclasses.dataclass
 class Interface:

@@ -15,7 +15,11 @@ def _child_names(specification: Any) -> list[str]:
     """Names of a tree node's children: keys, fields, or positions."""
     count = specification.num_children
     kind, context = specification.type, specification.context
-    if isinstance(context, (list, tuple)) and len(context) == count and all(isinstance(k, str) for k in context):
+    if (
+        isinstance(context, (list, tuple))
+        and len(context) == count
+        and all(isinstance(k, str) for k in context)
+    ):
         return list(context)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         names = [field.name for field in dataclasses.fields(kind)]

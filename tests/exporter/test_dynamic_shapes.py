@@ -55,7 +55,9 @@ def test_dynamic_axes_of_torch_onnx() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize("dim", ["n", Dim("n"), Dim.DYNAMIC, Dim.AUTO], ids=["name", "Dim", "DYNAMIC", "AUTO"])
+@pytest.mark.parametrize(
+    "dim", ["n", Dim("n"), Dim.DYNAMIC, Dim.AUTO], ids=["name", "Dim", "DYNAMIC", "AUTO"]
+)
 def test_example_of_size_0_or_1_is_no_constant(size: int, dim: object) -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
     program = opsetta.export(model, torch.randn(size, 4), opset=12, dynamic_shapes=({0: dim},))
@@ -67,7 +69,11 @@ def test_sum_of_sizes_stays_a_sum_when_the_example_grows() -> None:
     def attend(token: torch.Tensor, past: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return torch.cat([past, token], dim=1) * mask
 
-    shapes = {"token": {0: "batch", 1: "new"}, "past": {0: "batch", 1: "past"}, "mask": {0: "batch", 1: "total"}}
+    shapes = {
+        "token": {0: "batch", 1: "new"},
+        "past": {0: "batch", 1: "past"},
+        "mask": {0: "batch", 1: "total"},
+    }
     example = (torch.randn(1, 1), torch.randn(1, 3), torch.randn(1, 4))
     program = opsetta.export(attend, example, opset=11, dynamic_shapes=shapes)
     program.verify()

@@ -108,7 +108,9 @@ def test_result_has_the_structure_of_the_models() -> None:
         def forward(self, x: torch.Tensor, scale: float = 2.0, extra: Any = None) -> Result:
             return Result(x * scale, (x, None, 7, x.shape[0]))
 
-    program = opsetta.export(Model(), torch.ones(2, 3), {"scale": 3.0}, dynamic_shapes={"x": {0: "n"}, "scale": None})
+    program = opsetta.export(
+        Model(), torch.ones(2, 3), {"scale": 3.0}, dynamic_shapes={"x": {0: "n"}, "scale": None}
+    )
     result = program(torch.ones(5, 3), scale=3.0)
     assert isinstance(result, Result)
     torch.testing.assert_close(result.logits, torch.full((5, 3), 3.0))

@@ -13,7 +13,15 @@ from torch import nn
 import opsetta
 from opsetta.registration import GraphContext, Registry, SymbolicFunction, Value, default_registry
 
-SEVEN = ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0", "modified_bessel_k0")
+SEVEN = (
+    "airy_ai",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
+    "spherical_bessel_j0",
+    "modified_bessel_k0",
+)
 
 
 class Special(nn.Module):

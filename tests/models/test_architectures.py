@@ -33,7 +33,11 @@ def cases() -> list:
             group = f"{architecture.name}-{'dynamic' if dynamic else 'static'}"
             found += [
                 pytest.param(
-                    architecture.name, dynamic, opset, id=f"{group}-{opset}", marks=pytest.mark.xdist_group(group)
+                    architecture.name,
+                    dynamic,
+                    opset,
+                    id=f"{group}-{opset}",
+                    marks=pytest.mark.xdist_group(group),
                 )
                 for opset in opsets
             ]

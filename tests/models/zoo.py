@@ -156,7 +156,11 @@ ARCHITECTURES = (
         "ResNetForImageClassification",
         lambda: transformers.ResNetConfig(embedding_size=16, hidden_sizes=[16, 24, 32, 40]),
     ),
-    _cnn("mobilenetv2", "MobileNetV2ForImageClassification", lambda: transformers.MobileNetV2Config(image_size=64)),
+    _cnn(
+        "mobilenetv2",
+        "MobileNetV2ForImageClassification",
+        lambda: transformers.MobileNetV2Config(image_size=64),
+    ),
     _cnn(
         "convnext",
         "ConvNextForImageClassification",

@@ -1,0 +1,92 @@
+"""One protobuf message of a model, its weights written straight from their memory.
+
+Protobuf's own serializer holds a message twice beside the weights. Here it writes everything but the large
+tensors, whose fields are framed around the bytes where they lie (Protocol Buffers encoding: a tag, a
+length, the bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+import onnx
+import onnx_ir as ir
+
+_LIFTED = 1024
+"""Tensors of more bytes than this are written from their own memory."""
+
+
+def _tag(message: Any, field: str) -> bytes:
+    length_delimited = 2
+    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | length_delimited)
+
+
+def _varint(number: int) -> bytes:
+    """An unsigned integer in base 128, least significant group first."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+_GRAPH = _tag(onnx.ModelProto, "graph")
+_INITIALIZER = _tag(onnx.GraphProto, "initializer")
+_RAW_DATA = _tag(onnx.TensorProto, "raw_data")
+
+
+def _is_lifted(value: ir.Value) -> bool:
+    tensor = value.const_value
+    return tensor is not None and tensor.dtype != ir.DataType.STRING and tensor.nbytes > _LIFTED
+
+
+class Message:
+    """A model as one message, ready to be written.
+
+    Attributes:
+        size: its length in bytes.
+    """
+
+    def __init__(self, model: ir.Model):
+        initializers = model.graph.initializers
+        everything = list(initializers.values())
+        lifted = [(value, value.const_value) for value in everything if _is_lifted(value)]
+        try:
+            for value, _ in lifted:
+                del initializers[value.name]
+            proto = ir.to_proto(model)
+        finally:
+            # All of them anew, for their order is the file's.
+            initializers.clear()
+            for value in everything:
+                initializers.add(value)
+        graph = proto.graph.SerializeToString(deterministic=True)
+        proto.ClearField("graph")
+        self._tensors = [tensor for _, tensor in lifted]
+        self._frames = [self._frame(value, tensor) for value, tensor in lifted]
+        weights = sum(
+            len(frame) + tensor.nbytes for frame, tensor in zip(self._frames, self._tensors, strict=True)
+        )
+        self._head = b"".join(
+            [proto.SerializeToString(deterministic=True), _GRAPH, _varint(len(graph) + weights), graph]
+        )
+        self.size = len(self._head) + weights
+
+    @staticmethod
+    def _frame(value: ir.Value, tensor: ir.TensorProtocol) -> bytes:
+        """All of an initializer's field but the contents, which follow it."""
+        header = onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
+        fields = header.SerializeToString(deterministic=True) + _RAW_DATA + _varint(tensor.nbytes)
+        return _INITIALIZER + _varint(len(fields) + tensor.nbytes) + fields
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the message to a binary file object."""
+        file.write(self._head)
+        for frame, tensor in self._parts():
+            file.write(frame)
+            tensor.tofile(file)
+
+    def _parts(self) -> Iterator[tuple[bytes, Any]]:
+        return zip(self._frames, self._tensors, strict=True)

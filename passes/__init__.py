@@ -1,0 +1,6 @@
+"""Graph to graph: over source graphs (in-place removal, promotion), over ONNX graphs (clean-up)."""
+
+from .promote_types import PromoteTypes, promote_types
+from .remove_inplace import RemoveInplace, remove_inplace
+
+__all__ = ["PromoteTypes", "RemoveInplace", "promote_types", "remove_inplace"]

@@ -1,0 +1,157 @@
+"""Emits source nodes at a moving place of a source graph, for the passes that add to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from ..registration import LINE, MODULE, NUMBER
+from ..registration.arguments import overloaded_name, source_node
+
+Size = int | Value
+
+
+def where(node: ir.Node) -> str:
+    """A source node and its place, for messages: `aten::copy_.default in 'layer1.conv'`."""
+    return f"{overloaded_name(node)} in '{node.metadata_props.get(MODULE) or '<root>'}'"
+
+
+def static_sizes(value: Value) -> list[int] | None:
+    """The sizes of a value where all of them are known, else None."""
+    if value.shape is None:
+        return None
+    sizes = [size for size in value.shape.dims if isinstance(size, int)]
+    return sizes if len(sizes) == len(value.shape) else None
+
+
+def same_shape(a: Value, b: Value) -> bool:
+    """Whether two values certainly have one shape."""
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    return all(
+        x == y and (isinstance(x, int) or x.value is not None) for x, y in zip(a.shape, b.shape, strict=True)
+    )
+
+
+class SourceBuilder:
+    """Inserts source nodes before or after a node, under its module path.
+
+    Attributes:
+        made: every node inserted so far, in order.
+    """
+
+    __slots__ = ("_after", "_anchor", "_graph", "_metadata", "made")
+
+    def __init__(self, graph: ir.Graph):
+        self._graph = graph
+        self._anchor: ir.Node | None = None
+        self._after = False
+        self._metadata: dict[str, str] = {}
+        self.made: list[ir.Node] = []
+
+    def before(self, node: ir.Node) -> None:
+        """Insert from here on before the node, one after the other."""
+        self._anchor, self._after = node, False
+        self._metadata = {
+            key: node.metadata_props[key] for key in (MODULE, LINE) if key in node.metadata_props
+        }
+
+    def after(self, node: ir.Node) -> None:
+        """Insert from here on after the node, one after the other."""
+        self.before(node)
+        self._after = True
+
+    def emit(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        overload: str = "default",
+        *,
+        dtype: DataType | None = None,
+        shape: ir.Shape | None = None,
+        like: Value | None = None,
+    ) -> Value:
+        """Insert a node with one output.
+
+        Args:
+            dtype, shape: what is known of the output.
+            like: a value that has the output's element type and shape, in place of both.
+        """
+        if like is not None:
+            dtype, shape = like.dtype, like.shape
+        value = Value(type=None if dtype is None else ir.TensorType(dtype), shape=shape)
+        node = source_node(
+            name, arguments, overload=overload, outputs=[value], metadata_props=dict(self._metadata)
+        )
+        if self._anchor is None:
+            self._graph.append(node)
+        elif self._after:
+            self._graph.insert_after(self._anchor, node)
+            self._anchor = node
+        else:
+            self._graph.insert_before(self._anchor, node)
+        self.made.append(node)
+        return value
+
+    def cast(self, value: Value, dtype: DataType) -> Value:
+        """The value as a tensor of another element type."""
+        return self.emit("aten::to", {"self": value, "dtype": dtype}, "dtype", dtype=dtype, shape=value.shape)
+
+    def size(self, value: Value, dim: int) -> Size:
+        """One size of a value: an int where it is known, else a symbolic int."""
+        if value.shape is not None and isinstance(value.shape[dim], int):
+            return int(value.shape[dim])  # type: ignore[arg-type]
+        return self._number("aten::sym_size", {"self": value, "dim": dim}, "int")
+
+    def add(self, a: Size, b: Size) -> Size:
+        """The sum of two ints, either of which may be symbolic."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if a == 0 or b == 0:
+            return b if isinstance(a, int) else a
+        return self._number("sym::add", {"a": a, "b": b}, "")
+
+    def reshape(self, value: Value, like: Value) -> Value:
+        """The value in the shape of another one that has as many elements."""
+        if same_shape(value, like):
+            return value
+        sizes = static_sizes(like)
+        if sizes is None:
+            arguments: dict[str, Any] = {"self": value, "other": like}
+            return self.emit("aten::reshape_as", arguments, dtype=value.dtype, shape=like.shape)
+        arguments = {"self": value, "shape": sizes}
+        return self.emit("aten::reshape", arguments, dtype=value.dtype, shape=like.shape)
+
+    def conform(self, value: Value, like: Value) -> Value:
+        """The value cast and broadcast to the element type and shape of another one, as far as needed."""
+        if like.dtype is None:
+            value = self.emit("aten::type_as", {"self": value, "other": like}, shape=value.shape)
+        elif value.dtype != like.dtype:
+            value = self.cast(value, like.dtype)
+        if same_shape(value, like):
+            return value
+        sizes = static_sizes(like)
+        if sizes is None:
+            arguments: dict[str, Any] = {"self": value, "other": like}
+            return self.emit("aten::expand_as", arguments, dtype=value.dtype, shape=like.shape)
+        return self.emit("aten::expand", {"self": value, "size": sizes}, dtype=value.dtype, shape=like.shape)
+
+    def _number(self, name: str, arguments: Mapping[str, Any], overload: str) -> Value:
+        value = self.emit(name, arguments, overload, dtype=DataType.INT64, shape=ir.Shape(()))
+        value.metadata_props[NUMBER] = "int"
+        return value
+
+
+def is_unused(node: ir.Node) -> bool:
+    """Whether nothing reads any output of the node."""
+    return all(not value.uses() and not value.is_graph_output() for value in node.outputs)
+
+
+def remove_unused(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    """Remove those of the nodes, given in execution order, that nothing reads."""
+    for node in reversed(nodes):
+        if node.graph is graph and is_unused(node):
+            graph.remove(node, safe=True)

@@ -1,0 +1,166 @@
+"""Einstein summation: the equation read, and a contraction of two operands said with MatMul."""
+
+import dataclasses
+import string
+
+from ...registration import GraphContext, Value
+
+Labels = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """An equation with its ellipses spelled out as labels of their own (`.0` is the last of them)."""
+
+    operands: tuple[Labels, ...]
+    output: Labels
+
+
+def _spelled(g: GraphContext, subscripts: str, rank: int) -> Labels:
+    before, dots, after = subscripts.partition("...")
+    covered = rank - len(before) - len(after)
+    if (covered != 0 and not dots) or covered < 0:
+        raise g.refuse(f"subscripts '{subscripts}' do not fit a tensor of rank {rank}")
+    return (*before, *(f".{i}" for i in reversed(range(covered))), *after)
+
+
+def read(g: GraphContext, equation: str, ranks: list[int]) -> Equation:
+    """Read an equation as torch.einsum does.
+
+    Without an arrow the output is the ellipsis, then the labels that occur once, capitals first.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise g.refuse(f"equation '{equation}' is for {len(terms)} tensors, not {len(ranks)}")
+    operands = tuple(_spelled(g, term, rank) for term, rank in zip(terms, ranks, strict=True))
+    covered = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
+    dots = tuple(f".{i}" for i in reversed(range(covered)))
+    if arrow:
+        before, found, after = right.partition("...")
+        return Equation(operands, (*before, *(dots if found else ()), *after))
+    letters = [label for labels in operands for label in labels if label[0] != "."]
+    return Equation(operands, (*dots, *sorted(letter for letter in letters if letters.count(letter) == 1)))
+
+
+def written(equation: Equation) -> str:
+    """The equation in letters alone: operators broadcast ellipses of one rank only, if at all."""
+    used = {label for labels in equation.operands for label in labels}
+    letters = (letter for letter in string.ascii_letters if letter not in used)
+    spelled = {label: label if label[0] != "." else next(letters) for label in sorted(used)}
+    terms = ("".join(spelled[label] for label in labels) for labels in (*equation.operands, equation.output))
+    *operands, output = terms
+    return f"{','.join(operands)}->{output}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """A tensor and the labels of its dimensions, each of them once."""
+
+    value: Value
+    labels: Labels
+
+    def without(self, g: GraphContext, gone: Labels) -> "Operand":
+        """Summed over some labels."""
+        if not gone:
+            return self
+        axes = [self.labels.index(label) for label in gone]
+        value = g.op("ReduceSum", self.value, axes=axes, keepdims=0)
+        return Operand(value, tuple(label for label in self.labels if label not in gone))
+
+    def ordered(self, g: GraphContext, order: Labels) -> "Operand":
+        """With its dimensions in another order."""
+        if order == self.labels:
+            return self
+        perm = [self.labels.index(label) for label in order]
+        return Operand(g.op("Transpose", self.value, perm=perm), order)
+
+    def stretched(self, label: str) -> bool:
+        """Whether this dimension is known to have size 1, which broadcasts."""
+        shape = self.value.shape
+        return shape is not None and shape[self.labels.index(label)] == 1
+
+    def squeezed(self, g: GraphContext, gone: Labels) -> "Operand":
+        if not gone:
+            return self
+        axes = [self.labels.index(label) for label in gone]
+        rest = tuple(label for label in self.labels if label not in gone)
+        return Operand(g.op("Squeeze", self.value, axes=axes), rest)
+
+
+def _merged(g: GraphContext, operand: Operand, batch: Labels, groups: tuple[Labels, Labels]) -> Value:
+    """The operand as a stack of matrices: the batch, then each group of labels as one dimension."""
+    first, second = groups
+    value = operand.ordered(g, (*batch, *first, *second)).value
+    start = len(batch)
+    if not first:
+        value = g.op("Unsqueeze", value, axes=[start])
+    if not second:
+        value = g.op("Unsqueeze", value, axes=[start + max(len(first), 1)])
+    if len(first) <= 1 and len(second) <= 1:
+        return value
+    sizes: list[int | Value] = [0] * len(batch)
+    for group in groups:
+        sizes.append(-1 if len(group) > 1 and -1 not in sizes else _product(g, operand, group))
+    return g.op("Reshape", value, sizes)
+
+
+def _product(g: GraphContext, operand: Operand, labels: Labels) -> int | Value:
+    result: int | Value = 1
+    for label in labels:
+        size = g.size(operand.value, operand.labels.index(label))
+        if isinstance(result, int) and isinstance(size, int):
+            result *= size
+        else:
+            result = g.op("Mul", g.constant(result), g.constant(size))
+    return result
+
+
+def _contracted(g: GraphContext, a: Operand, b: Operand, kept: Labels) -> Operand:
+    """Two operands as one: labels of both that nothing needs any more are summed by a matrix product."""
+    a = a.without(g, tuple(label for label in a.labels if label not in b.labels and label not in kept))
+    b = b.without(g, tuple(label for label in b.labels if label not in a.labels and label not in kept))
+    shared = tuple(label for label in a.labels if label in b.labels)
+    thin = tuple(label for label in shared if a.stretched(label) and not b.stretched(label))
+    wide = tuple(label for label in shared if b.stretched(label) and not a.stretched(label))
+    if thin or wide:
+        return _contracted(g, a.squeezed(g, thin), b.squeezed(g, wide), kept)
+    batch = tuple(label for label in shared if label in kept)
+    summed = tuple(label for label in shared if label not in kept)
+    rows = tuple(label for label in a.labels if label not in shared)
+    columns = tuple(label for label in b.labels if label not in shared)
+    left = _merged(g, a, batch, (rows, summed))
+    right = _merged(g, b, batch, (summed, columns))
+    value = g.op("MatMul", left, right)
+    if len(rows) > 1 or len(columns) > 1:
+        sizes = [0] * len(batch)
+        value = g.op(
+            "Reshape",
+            value,
+            sizes
+            + [g.size(a.value, a.labels.index(label)) for label in rows]
+            + [g.size(b.value, b.labels.index(label)) for label in columns],
+        )
+    else:
+        start = len(batch)
+        gone = [start + i for i, group in enumerate((rows, columns)) if not group]
+        value = g.op("Squeeze", value, axes=gone) if gone else value
+    return Operand(value, (*batch, *rows, *columns))
+
+
+def contract(g: GraphContext, equation: Equation, tensors: list[Value], first_opset: int) -> Value:
+    """The equation by transpositions, sums and matrix products, from left to right."""
+    for labels in equation.operands:
+        if len(set(labels)) != len(labels):
+            raise g.refuse("a label that occurs twice in one operand (a diagonal)", first_opset=first_opset)
+    operands = [Operand(*pair) for pair in zip(tensors, equation.operands, strict=True)]
+    result = operands[0]
+    for position, operand in enumerate(operands[1:], start=2):
+        later = {label for labels in equation.operands[position:] for label in labels}
+        kept = tuple(dict.fromkeys((*equation.output, *sorted(later))))
+        result = _contracted(g, result, operand, kept)
+    result = result.without(g, tuple(label for label in result.labels if label not in equation.output))
+    missing = [label for label in equation.output if label not in result.labels]
+    if missing:
+        raise g.refuse(f"the output label '{missing[0]}' does not occur in the operands")
+    return result.ordered(g, equation.output).value

@@ -1,0 +1,62 @@
+"""What changes meaning or reach at opset 12."""
+
+from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .einsum import read, written
+
+
+@onnx_symbolic("aten::einsum", opset=12)
+def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int] | None = None) -> Value:
+    """From 12: any equation, diagonals included, and tensors of unknown rank."""
+    ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
+    text = equation.replace(" ", "")
+    if "..." in text and len(ranks) == len(tensors):
+        text = written(read(g, text, ranks))
+    return g.op("Einsum", *tensors, equation=text)
+
+
+@onnx_symbolic("aten::ge", opset=12)
+@onnx_symbolic("aten::greater_equal", opset=12)
+def ge(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """From 12: GreaterOrEqual."""
+    return g.op("GreaterOrEqual", self, other)
+
+
+@onnx_symbolic("aten::le", opset=12)
+@onnx_symbolic("aten::less_equal", opset=12)
+def le(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """From 12: LessOrEqual."""
+    return g.op("LessOrEqual", self, other)
+
+
+@onnx_symbolic("aten::maximum", opset=12)
+@onnx_symbolic("aten::max.other", opset=12)
+def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """From 12: Max of integers too."""
+    return g.op("Or" if g.dtype(self) == DataType.BOOL else "Max", self, other)
+
+
+@onnx_symbolic("aten::minimum", opset=12)
+@onnx_symbolic("aten::min.other", opset=12)
+def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """From 12: Min of integers too."""
+    return g.op("And" if g.dtype(self) == DataType.BOOL else "Min", self, other)
+
+
+@onnx_symbolic("aten::celu", opset=12)
+def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
+    """From 12: Celu, of FLOAT alone."""
+    if g.dtype(self) == DataType.DOUBLE:
+        return g.call("composed::celu", self, alpha)
+    return g.op("Celu", self, alpha=float(alpha))
+
+
+@onnx_symbolic("aten::dropout", opset=12)
+def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
+    """From 12: in training too."""
+    return g.op("Dropout", input, ratio=p, training_mode=True) if train and p > 0 else input
+
+
+@onnx_symbolic("aten::native_dropout", opset=12)
+def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) -> list[Value]:
+    """From 12: in training too."""
+    return g.op("Dropout", input, ratio=p, training_mode=train is not False, outputs=2)

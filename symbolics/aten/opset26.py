@@ -1,0 +1,12 @@
+"""What changes meaning or reach at opset 26."""
+
+from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+
+
+@onnx_symbolic("aten::cumprod", opset=26)
+def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    """From 26: CumProd, along a dim of any size."""
+    if dtype is None and (g.dtype(self) in dtypes.INTEGERS or g.dtype(self) == DataType.BOOL):
+        dtype = DataType.INT64
+    self = self if dtype is None else g.cast(self, dtype)
+    return self if g.rank(self) == 0 else g.op("CumProd", self, axis=dim)

@@ -1,0 +1,1 @@
+"""The base of ATen's symbolic functions, from opset 9 on."""

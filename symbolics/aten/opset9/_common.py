@@ -1,0 +1,46 @@
+"""What the symbolic functions of several subjects share: element types, registration under several names."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def aten(*names: str) -> Callable[[Function], Function]:
+    """Register a base function for an ATen operator and its aliases."""
+
+    def register(function: Function) -> Function:
+        for name in names:
+            onnx_symbolic(f"aten::{name}", opset=9)(function)
+        return function
+
+    return register
+
+
+def is_integral(g: GraphContext, value: Value) -> bool:
+    """Whether the element type is known to be an integer type or BOOL."""
+    return g.dtype(value) in dtypes.INTEGERS or g.dtype(value) == DataType.BOOL
+
+
+def floating(g: GraphContext, value: Value) -> Value:
+    """The value, integers and bools as FLOAT: what torch computes transcendental functions in."""
+    return g.cast(value, DataType.FLOAT) if is_integral(g, value) else value
+
+
+def counted(g: GraphContext, value: Value) -> Value:
+    """The value, integers and bools as INT64: what torch sums them in."""
+    return g.cast(value, DataType.INT64) if is_integral(g, value) else value
+
+
+def value_like(g: GraphContext, item: Value | Number, like: Value) -> Value:
+    """A number as a constant of another value's element type; a value as it is."""
+    return item if isinstance(item, Value) else g.constant(item, g.dtype(like))
+
+
+def both(g: GraphContext, self: Value | Number, other: Value | Number) -> tuple[Value, Value | Number]:
+    """The operands with the first one a value: it takes the second one's element type if it is a number."""
+    if isinstance(self, Value):
+        return self, other
+    return (value_like(g, self, other) if isinstance(other, Value) else g.constant(self)), other

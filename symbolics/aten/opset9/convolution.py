@@ -1,0 +1,222 @@
+"""Convolutions and their transposes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....registration import GraphContext, Value, onnx_symbolic
+from ..windows import is_unbatched, per_dimension
+
+
+def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[int]:
+    """The pads of padding="same" (ATen's `_convolution_same`): an odd total has its extra on the right."""
+    shape = g.shape(weight)
+    kernel = None if shape is None else shape[2:]
+    if kernel is None or not all(isinstance(size, int) for size in kernel):
+        raise g.refuse('padding="same" needs the kernel size to be known')
+    totals = [step * (int(size) - 1) for step, size in zip(dilation, kernel, strict=True)]  # type: ignore[arg-type]
+    return [total // 2 for total in totals] + [total - total // 2 for total in totals]
+
+
+def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation: list[int]) -> list[int]:
+    if isinstance(padding, str):
+        if padding == "same":
+            return _same_pads(g, weight, dilation)
+        if padding == "valid":
+            return [0] * (2 * len(dilation))
+        raise g.refuse(f'padding="{padding}" is neither "same" nor "valid"')
+    return per_dimension(padding, len(dilation)) * 2
+
+
+def _convolved(
+    g: GraphContext, op_type: str, input: Value, weight: Value, bias: Value | None, **attributes: Any
+) -> Value:
+    """Conv or ConvTranspose, of an input without a batch too."""
+    unbatched = is_unbatched(g, input, len(attributes["dilations"]))
+    if unbatched:
+        input = g.op("Unsqueeze", input, axes=[0])
+    shape = g.shape(weight)
+    if shape is not None and all(isinstance(size, int) for size in shape[2:]):
+        attributes["kernel_shape"] = list(shape[2:])
+    result = g.op(op_type, input, weight, bias, **attributes)
+    return g.op("Squeeze", result, axes=[0]) if unbatched else result
+
+
+def _conv(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+    dimensions: int,
+) -> Value:
+    dilation = per_dimension(dilation, dimensions)
+    return _convolved(
+        g,
+        "Conv",
+        input,
+        weight,
+        bias,
+        dilations=dilation,
+        group=groups,
+        pads=_pads(g, weight, padding, dilation),
+        strides=per_dimension(stride, dimensions),
+    )
+
+
+def _conv_transpose(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+    dimensions: int,
+) -> Value:
+    extra = per_dimension(output_padding, dimensions)
+    return _convolved(
+        g,
+        "ConvTranspose",
+        input,
+        weight,
+        bias,
+        dilations=per_dimension(dilation, dimensions),
+        group=groups,
+        output_padding=extra if any(extra) else None,
+        pads=per_dimension(padding, dimensions) * 2,
+        strides=per_dimension(stride, dimensions),
+    )
+
+
+@onnx_symbolic("aten::conv1d")
+def conv1d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] | str = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+@onnx_symbolic("aten::conv2d")
+def conv2d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] | str = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+) -> Value:
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+@onnx_symbolic("aten::conv3d")
+def conv3d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1, 1),
+    padding: Sequence[int] | str = (0, 0, 0),
+    dilation: Sequence[int] = (1, 1, 1),
+    groups: int = 1,
+) -> Value:
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 3)
+
+
+@onnx_symbolic("aten::conv_transpose1d")
+def conv_transpose1d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Value:
+    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+
+
+@onnx_symbolic("aten::conv_transpose2d")
+def conv_transpose2d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    output_padding: Sequence[int] = (0, 0),
+    groups: int = 1,
+    dilation: Sequence[int] = (1, 1),
+) -> Value:
+    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+
+
+@onnx_symbolic("aten::conv_transpose3d")
+def conv_transpose3d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1, 1),
+    padding: Sequence[int] = (0, 0, 0),
+    output_padding: Sequence[int] = (0, 0, 0),
+    groups: int = 1,
+    dilation: Sequence[int] = (1, 1, 1),
+) -> Value:
+    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
+
+
+@onnx_symbolic("aten::convolution")
+def convolution(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    rank = g.rank(weight)
+    dimensions = rank - 2 if rank is not None else max(map(len, (stride, padding, dilation)))
+    if transposed:
+        return _conv_transpose(
+            g, input, weight, bias, stride, padding, output_padding, groups, dilation, dimensions
+        )
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, dimensions)
+
+
+@onnx_symbolic("aten::_convolution")
+def _convolution(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    benchmark: bool,
+    deterministic: bool,
+    cudnn_enabled: bool,
+    allow_tf32: bool = True,
+) -> Value:
+    return convolution(g, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

@@ -1,0 +1,273 @@
+"""Tensors made from nothing: arange, full and its kin, eye, linspace."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ...sizes import compute, known, product
+
+_LARGEST_CONSTANT = 4096
+"""Fillings with more elements than this are computed where the opset can."""
+
+
+def _promised(g: GraphContext, *names: str) -> DataType | None:
+    """The element type that the source node promises, where it is one of these operators itself."""
+    if g.node is None or g.node.domain != "aten" or g.node.op_type not in names or not g.expected:
+        return None
+    return g.expected[0].dtype
+
+
+def _dtype_of(g: GraphContext, number: Value | Number) -> DataType:
+    if isinstance(number, Value):
+        return g.dtype(number) or DataType.FLOAT
+    return dtypes.of_number(number)
+
+
+@onnx_symbolic("composed::full")
+def filled(g: GraphContext, size: list[int | Value], fill_value: Value | Number, dtype: DataType) -> Value:
+    """A tensor of one number. ConstantOfShape begins at opset 9."""
+    sizes = [known(g, item) for item in size]
+    number = g.constant_value(fill_value) if isinstance(fill_value, Value) else np.asarray(fill_value)
+    if number is None or (isinstance(fill_value, Value) and not g.is_foldable(fill_value)):
+        return g.op("Expand", g.op("Reshape", g.constant(fill_value, dtype), [1] * len(sizes)), sizes)
+    count = product(g, sizes) if all(isinstance(item, int) for item in sizes) else None
+    if isinstance(count, int) and count <= _LARGEST_CONSTANT:
+        return g.constant(np.full(sizes, number.item(), dtype=dtype.numpy()))
+    held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
+    content = np.asarray([number.item()]).astype(held.numpy())
+    return g.cast(g.op("ConstantOfShape", g.stack(sizes), value=content), dtype)
+
+
+@onnx_symbolic("aten::full")
+def full(
+    g: GraphContext,
+    size: list[int | Value],
+    fill_value: Value | Number,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    dtype = dtype or _promised(g, "full") or _dtype_of(g, fill_value)
+    return g.call("composed::full", size=size, fill_value=fill_value, dtype=dtype)
+
+
+def _filled_with(name: str, number: int) -> None:
+    def sized(
+        g: GraphContext,
+        size: list[int | Value],
+        dtype: DataType | None = None,
+        layout: str | None = None,
+        device: str | None = None,
+        pin_memory: bool | None = None,
+    ) -> Value:
+        dtype = dtype or _promised(g, name) or DataType.FLOAT
+        return g.call("composed::full", size=size, fill_value=number, dtype=dtype)
+
+    def like(
+        g: GraphContext,
+        self: Value,
+        dtype: DataType | None = None,
+        layout: str | None = None,
+        device: str | None = None,
+        pin_memory: bool | None = None,
+        memory_format: str | None = None,
+    ) -> Value:
+        return g.call("aten::full_like", self=self, fill_value=number, dtype=dtype)
+
+    def new(
+        g: GraphContext,
+        self: Value,
+        size: list[int | Value],
+        dtype: DataType | None = None,
+        layout: str | None = None,
+        device: str | None = None,
+        pin_memory: bool | None = None,
+    ) -> Value:
+        return g.call("aten::new_full", self=self, size=size, fill_value=number, dtype=dtype)
+
+    if name != "empty":
+        onnx_symbolic(f"aten::{name}")(sized)
+    onnx_symbolic(f"aten::{name}_like")(like)
+    onnx_symbolic(f"aten::new_{name}")(new)
+
+
+# What torch leaves undefined is zero here.
+for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
+    _filled_with(_name, _number)
+
+
+@onnx_symbolic("aten::empty")
+def empty(
+    g: GraphContext,
+    size: list[int | Value],
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+    memory_format: str | None = None,
+) -> Value:
+    dtype = dtype or _promised(g, "empty") or DataType.FLOAT
+    return g.call("composed::full", size=size, fill_value=0, dtype=dtype)
+
+
+@onnx_symbolic("aten::full_like")
+def full_like(
+    g: GraphContext,
+    self: Value,
+    fill_value: Value | Number,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+    memory_format: str | None = None,
+) -> Value:
+    """A shape that has no constant form is read whole."""
+    dtype = dtype or g.dtype(self) or DataType.FLOAT
+    shape = g.shape(self)
+    if shape is not None and all(isinstance(dim, int) for dim in shape):
+        return g.call("composed::full", size=list(shape), fill_value=fill_value, dtype=dtype)
+    if isinstance(fill_value, Value):
+        return g.op("Expand", g.constant(fill_value, dtype), g.op("Shape", self))
+    held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
+    content = np.asarray([fill_value]).astype(held.numpy())
+    return g.cast(g.op("ConstantOfShape", g.op("Shape", self), value=content), dtype)
+
+
+@onnx_symbolic("aten::new_full")
+def new_full(
+    g: GraphContext,
+    self: Value,
+    size: list[int | Value],
+    fill_value: Value | Number,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    dtype = dtype or g.dtype(self) or DataType.FLOAT
+    return g.call("composed::full", size=size, fill_value=fill_value, dtype=dtype)
+
+
+@onnx_symbolic("aten::scalar_tensor")
+def scalar_tensor(
+    g: GraphContext,
+    s: Value | Number,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    return g.constant(s, dtype or _promised(g, "scalar_tensor") or DataType.FLOAT)
+
+
+@onnx_symbolic("aten::arange")
+def arange(
+    g: GraphContext,
+    end: Value | Number,
+    start: Value | Number = 0,
+    step: Value | Number = 1,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """Computed in double precision as `start + i * step`, as ATen does it; whole numbers stay whole."""
+    numbers = [known(g, item) if isinstance(item, Value) else item for item in (start, end, step)]
+    whole = not any(_dtype_of(g, item) in dtypes.FLOATS for item in numbers)
+    dtype = dtype or _promised(g, "arange") or (DataType.INT64 if whole else DataType.FLOAT)
+    first, last, by = numbers
+    if not isinstance(first, Value) and not isinstance(last, Value) and not isinstance(by, Value):
+        return g.constant(_sequence(first, last, by, dtype))
+    if whole:
+        if not isinstance(by, Value):
+            return g.cast(g.call("sym::range", start=first, end=last, step=by), dtype)
+        span = compute(g, "sub", last, first)  # type: ignore[arg-type]
+        count = g.call("sym::ceil", a=g.call("sym::truediv", a=span, b=by))
+    else:
+        count = g.call("sym::ceil", a=g.call("sym::truediv", a=g.call("sym::sub", a=last, b=first), b=by))
+    places = g.call("sym::range", start=0, end=count)
+    kind = DataType.INT64 if whole else DataType.DOUBLE
+    places = g.op("Mul", g.cast(places, kind), g.constant(by, kind))
+    return g.cast(g.op("Add", places, g.constant(first, kind)), dtype)
+
+
+def _sequence(start: Number, end: Number, step: Number, dtype: DataType) -> np.ndarray:
+    if dtype in dtypes.INTEGERS:
+        start, end, step = int(start), int(end), int(step)
+        return np.arange(start, end, step, dtype=np.int64).astype(dtype.numpy())
+    count = max(math.ceil((end - start) / step), 0)
+    return (start + np.arange(count) * float(step)).astype(dtype.numpy())
+
+
+@onnx_symbolic("aten::linspace")
+def linspace(
+    g: GraphContext,
+    start: Value | Number,
+    end: Value | Number,
+    steps: int,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """Counted from both ends to the middle, as ATen does it."""
+    dtype = dtype or _promised(g, "linspace") or DataType.FLOAT
+    kind = DataType.DOUBLE if dtype in (DataType.DOUBLE, *dtypes.INTEGERS) else DataType.FLOAT
+    counted = kind.numpy().type
+    places = np.arange(steps)
+    front = places < steps // 2
+    if not isinstance(start, Value) and not isinstance(end, Value):
+        first, last = counted(start), counted(end)
+        step = (last - first) / counted(max(steps - 1, 1))
+        values = np.where(
+            front, first + step * places.astype(counted), last - step * (steps - 1 - places).astype(counted)
+        )
+        return g.constant((values if steps != 1 else np.array([first])).astype(dtype.numpy()))
+    first, last = g.constant(start, kind), g.constant(end, kind)
+    if steps == 1:
+        return g.cast(g.op("Reshape", first, [1]), dtype)
+    weight = places / max(steps - 1, 1)
+    span = g.op("Sub", last, first)
+    return g.cast(g.op("Add", g.op("Mul", span, g.constant(weight, kind)), first), dtype)
+
+
+@onnx_symbolic("aten::eye")
+def eye(
+    g: GraphContext,
+    n: int | Value,
+    m: int | Value | None = None,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    dtype = dtype or _promised(g, "eye") or DataType.FLOAT
+    height = known(g, n)
+    width = height if m is None else known(g, m)
+    if isinstance(height, int) and isinstance(width, int):
+        return g.constant(np.eye(height, width, dtype=dtype.numpy()))
+    rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=height), axes=[1])
+    return g.cast(g.op("Equal", rows, g.call("sym::range", start=0, end=width)), dtype)
+
+
+def _triangle_indices(name: str, positions: Callable[..., Sequence[np.ndarray]]) -> None:
+    def symbolic(
+        g: GraphContext,
+        row: int,
+        col: int,
+        offset: int = 0,
+        dtype: DataType | None = None,
+        layout: str | None = None,
+        device: str | None = None,
+        pin_memory: bool | None = None,
+    ) -> Value:
+        return g.constant(np.stack(positions(row, k=offset, m=col)), dtype or DataType.INT64)
+
+    onnx_symbolic(f"aten::{name}")(symbolic)
+
+
+_triangle_indices("tril_indices", np.tril_indices)
+_triangle_indices("triu_indices", np.triu_indices)

@@ -1,0 +1,179 @@
+"""Order along a dim: the largest elements, sorting, order statistics, running totals."""
+
+import math
+from collections.abc import Callable
+
+from ....registration import DataType, GraphContext, Number, Value
+from ...sizes import axis, product, sizes_of
+from ._common import aten, counted, is_integral
+
+
+def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]:
+    """Results for a zero-dim value that was taken as a list of one."""
+    return [g.op("Squeeze", result, axes=[0]) for result in results] if g.rank(value) == 0 else results
+
+
+@aten("topk")
+def topk(
+    g: GraphContext,
+    self: Value,
+    k: int | Value,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+) -> list[Value]:
+    """Always sorted, which an unsorted result may be; the smallest are the largest of the negated floats."""
+    if g.rank(self) == 0:
+        return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
+    at = axis(g, self, dim)
+    if g.dtype(self) in (DataType.INT64, DataType.UINT64):
+        raise g.refuse("TopK takes no 64-bit integers", first_opset=11)
+    floats = self
+    if is_integral(g, self):
+        wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
+        floats = g.cast(self, DataType.DOUBLE if wide else DataType.FLOAT)
+    if largest:
+        values, indices = g.op("TopK", floats, k=[k], axis=at, outputs=2)
+    else:
+        values, indices = g.op("TopK", g.op("Neg", floats), k=[k], axis=at, outputs=2)
+        values = g.op("Neg", values)
+    return [g.cast(values, g.dtype(self) or DataType.FLOAT) if is_integral(g, self) else values, indices]
+
+
+@aten("sort")
+def sort(
+    g: GraphContext,
+    self: Value,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool | None = None,
+) -> list[Value]:
+    """TopK of all elements, which keeps the order of equal ones."""
+    size = 1 if g.rank(self) == 0 else g.size(self, dim)
+    return g.call("aten::topk", self, size, dim, descending)
+
+
+@aten("argsort")
+def argsort(
+    g: GraphContext, self: Value, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Value:
+    return g.call("aten::sort", self, dim, descending)[1]
+
+
+@aten("msort")
+def msort(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::sort", self, 0)[0]
+
+
+@aten("kthvalue")
+def kthvalue(
+    g: GraphContext, self: Value, k: int | Value, dim: int = -1, keepdim: bool = False
+) -> list[Value]:
+    if g.rank(self) == 0:
+        return g.call("aten::topk", self, k, 0, False)
+    at = axis(g, self, dim)
+    smallest = g.call("aten::topk", self, k, dim, False)
+    position = g.op("Sub", k, 1) if isinstance(k, Value) else k - 1
+    found = [g.op("Gather", result, g.stack([position]), axis=at) for result in smallest]
+    return found if keepdim else [g.op("Squeeze", result, axes=[at]) for result in found]
+
+
+@aten("median")
+def median_of_all(g: GraphContext, self: Value) -> Value:
+    count = product(g, sizes_of(g, self))
+    flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
+    return g.call("aten::median.dim", flat, 0)[0]
+
+
+@aten("median.dim")
+def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
+    """The lower one of two middle elements."""
+    size = 1 if g.rank(self) == 0 else g.size(self, dim)
+    if isinstance(size, Value):
+        middle = g.op("Div", g.op("Add", size, 1), 2)
+        return g.call("aten::kthvalue", self, middle, dim, keepdim)
+    return g.call("aten::kthvalue", self, (size + 1) // 2, dim, keepdim)
+
+
+def _running(
+    g: GraphContext,
+    self: Value,
+    dim: int,
+    combine: Callable[[Value, Value], Value],
+    neutral: Number,
+    first_opset: int | None,
+) -> Value:
+    """A scan by doubling: after the step of s, an element combines the 2 s elements up to itself."""
+    if g.rank(self) == 0:
+        return self
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    if isinstance(size, Value):
+        raise g.refuse(
+            "a running total below its own operator needs a dim of known size", first_opset=first_opset
+        )
+    step = 1
+    while step < size:
+        head = g.op("Slice", self, starts=[0], ends=[step], axes=[at])
+        # Comparing a value with itself is false for NaN too, so nothing of the head is left.
+        before = g.op("Where", g.op("Less", head, head), head, neutral)
+        body = g.op("Slice", self, starts=[0], ends=[size - step], axes=[at])
+        self = combine(self, g.op("Concat", before, body, axis=at))
+        step *= 2
+    return self
+
+
+@aten("cumsum")
+def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    return _running(g, self, dim, lambda total, before: g.op("Add", total, before), 0, 11)
+
+
+@aten("cumprod")
+def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    return _running(g, self, dim, lambda product, before: g.op("Mul", product, before), 1, 26)
+
+
+@aten("logcumsumexp")
+def logcumsumexp(g: GraphContext, self: Value, dim: int) -> Value:
+    def combine(total: Value, before: Value) -> Value:
+        return g.call("aten::logaddexp", total, before)
+
+    return _running(g, self, dim, combine, -math.inf, None)
+
+
+@aten("quantile")
+def quantile(
+    g: GraphContext,
+    self: Value,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> Value:
+    """Between the two sorted elements that the quantile falls between."""
+    if dim is None or g.rank(self) == 0:
+        count = product(g, sizes_of(g, self))
+        flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
+        found = g.call("aten::quantile", flat, q, 0, False, interpolation)
+        return g.op("Reshape", found, [1] * (g.rank(self) or 0)) if keepdim else found
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    if isinstance(size, Value):
+        raise g.refuse("a quantile needs a dim of known size")
+    ordered = g.call("aten::sort", self, at)[0]
+    low, high, weight = _quantile_position(q * (size - 1), interpolation)
+    below, above = (g.op("Gather", ordered, [position], axis=at) for position in (low, high))
+    found = below if weight == 0 else g.call("aten::lerp", below, above, weight)
+    return found if keepdim else g.op("Squeeze", found, axes=[at])
+
+
+def _quantile_position(rank: float, interpolation: str) -> tuple[int, int, float]:
+    """The ranks below and above a fractional rank, and how far it is between them."""
+    low, high = math.floor(rank), math.ceil(rank)
+    exact = {"lower": low, "higher": high, "nearest": round(rank)}
+    if interpolation in exact:
+        return exact[interpolation], high, 0.0
+    weight = 0.5 if interpolation == "midpoint" and low != high else rank - low
+    return low, high, weight

@@ -1,0 +1,98 @@
+"""Records of operator calls, and the check that each agrees with eager PyTorch where it matters."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+import opsetta
+
+HIGHEST = 26
+EVERYWHERE = (7, 8, 9, 13, HIGHEST)
+BASE = (9, 13, HIGHEST)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """One call of an operator.
+
+    Attributes:
+        name: the test's name.
+        function: what is exported.
+        inputs: its arguments.
+        opsets: where it is lowered, run, and compared with eager.
+        refused: opsets where it must be refused, with the reason.
+        atol: absolute tolerance, where the element type's own is not the right one.
+        dynamic: what `dynamic_shapes` is given.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    opsets: tuple[int, ...] = BASE
+    refused: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    rtol: float | None = None
+    atol: float | None = None
+    dynamic: Any = None
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+@functools.lru_cache(maxsize=4)
+def _program(record: Record) -> opsetta.Program:
+    dynamic = None if record.dynamic is None else (record.dynamic,)
+    return opsetta.export(
+        _Call(record.function).eval(), record.inputs, opset=max(record.opsets), dynamic_shapes=dynamic
+    )
+
+
+def parametrized(records: Iterable[Record]) -> Any:
+    """Every record at every opset that it names; 8, which is mostly what 7 is, in full runs only."""
+    cases = [
+        pytest.param(
+            record,
+            opset,
+            id=f"{record.name}-{opset}",
+            marks=[pytest.mark.sweep] if opset == 8 and min(record.opsets) < 8 else [],
+        )
+        for record in records
+        for opset in sorted({*record.opsets, *record.refused})
+    ]
+    return pytest.mark.parametrize(("record", "opset"), cases)
+
+
+def check(record: Record, opset: int) -> None:
+    """Lower the record's one capture to the opset, and compare, or see it refused."""
+    program = _program(record)
+    if opset in record.refused:
+        with pytest.raises(opsetta.UnsupportedOperatorsError):
+            program.lower(opset=opset)
+        return
+    lowered = program if opset == program.opset else program.lower(opset=opset)
+    lowered.verify(record.inputs, rtol=record.rtol, atol=record.atol)
+
+
+def floats(
+    *shape: int, seed: int = 0, scale: float = 1.0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Normally distributed numbers, the same ones every time."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+
+
+def integers(
+    *shape: int, low: int = -9, high: int = 10, seed: int = 0, dtype: torch.dtype = torch.int64
+) -> torch.Tensor:
+    """Whole numbers from `low` to `high - 1`, the same ones every time."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(low, high, shape, generator=generator).to(dtype)
