@@ -74,11 +74,11 @@ def run_eager(
     """
     args, kwargs = pytree.tree_map(_copied, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, kwargs))[0]
-    buffers = dict(module.named_buffers()) if isinstance(module, torch.nn.Module) else {}
-    state = {name: buffers[name].clone() for name in interface.mutated if name in buffers}
+    # The graph's initializers are the model's own memory: a buffer written to here would change them too.
+    state = _copied_state(module, interface.mutated) if isinstance(module, torch.nn.Module) else {}
     with torch.no_grad():
         if state:
-            result = torch.func.functional_call(module, state, args, kwargs)
+            result = torch.func.functional_call(module, state, args, kwargs)  # type: ignore[arg-type]
         else:
             result = module(*args, **kwargs)
     found = pytree.tree_flatten(result)[0]
@@ -91,6 +91,15 @@ def run_eager(
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
     return outputs + [state[name] if name in state else by_name[name] for name in interface.mutated]
+
+
+def _copied_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Copies of the buffers, and of the parameters that the model writes to."""
+    state = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    for name, parameter in module.named_parameters():
+        if name in mutated:
+            state[name] = parameter.detach().clone()
+    return state
 
 
 def _copied(leaf: Any) -> Any:

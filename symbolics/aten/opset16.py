@@ -19,3 +19,17 @@ def grid_sampler(
     mode = ("bilinear", "nearest", "bicubic")[interpolation_mode]
     padding = ("zeros", "border", "reflection")[padding_mode]
     return g.op("GridSample", input, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
+
+
+@onnx_symbolic("composed::accumulate_rows", opset=16)
+def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
+    """From 16: ScatterND adds."""
+    return g.op("ScatterND", self, g.op("Unsqueeze", index, axes=[1]), values, reduction="add")
+
+
+@onnx_symbolic("composed::scatter_reduce", opset=16)
+def scatter_reduce(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+    """From 16: ScatterElements adds and multiplies."""
+    if reduction in ("max", "min"):
+        raise g.refuse(f"ScatterElements has no reduction '{reduction}'", first_opset=18)
+    return g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)

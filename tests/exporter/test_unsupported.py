@@ -152,9 +152,9 @@ class Without(Registry):
 def test_operator_without_a_symbolic_function_is_decomposed(opset: int) -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         y = torch.nn.functional.softplus(x) + torch.nn.functional.mse_loss(x, x * 2)
-        return torch.addcmul(y, x, x, value=0.5).var(dim=-1)
+        return torch.addcmul(y, x, x, value=0.5)
 
-    registry = Without("aten::softplus", "aten::mse_loss", "aten::addcmul", "aten::var")
+    registry = Without("aten::softplus", "aten::mse_loss", "aten::addcmul")
     program = opsetta.export(forward, torch.randn(3, 4), opset=opset, registry=registry)
     program.verify()
     dynamic = opsetta.export(

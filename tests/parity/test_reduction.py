@@ -305,8 +305,8 @@ def _running() -> list[Record]:
             "cumsum dynamic",
             lambda x: x.cumsum(1),
             (I,),
-            (11, 13),
-            {10: "CumSum begins at 11"},
+            (9, 11, 13),
+            {8: "below 11 as a masked sum, whose Where begins at 9"},
             dynamic=({1: "n"},),
         ),
         Record(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from ....registration import DataType, GraphContext, Number, Value
-from ...sizes import axis, product, sizes_of
+from ...sizes import axis, known_rank, product, sizes_of
 from ._common import aten, counted, is_integral
 
 
@@ -123,9 +123,22 @@ def _running(
     return self
 
 
+def _masked_sum(g: GraphContext, self: Value, dim: int) -> Value:
+    """A running sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
+    rank, size = known_rank(g, self), g.size(self, dim)
+    places = g.call("aten::arange", end=size)
+    beyond = g.op("Greater", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    last = [i for i in range(rank) if i != dim] + [dim]
+    rows = g.op("Unsqueeze", g.op("Transpose", self, perm=last), axes=[rank - 1])
+    sums = g.op("ReduceSum", g.op("Where", beyond, 0, rows), axes=[rank], keepdims=0)
+    return g.op("Transpose", sums, perm=[last.index(i) for i in range(rank)])
+
+
 @aten("cumsum")
 def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    if g.rank(self) != 0 and isinstance(g.size(self, axis(g, self, dim)), Value):
+        return _masked_sum(g, self, axis(g, self, dim))
     return _running(g, self, dim, lambda total, before: g.op("Add", total, before), 0, 11)
 
 

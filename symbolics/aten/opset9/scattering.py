@@ -83,8 +83,8 @@ def write_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Val
 
 @onnx_symbolic("composed::accumulate_rows")
 def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """From 16: ScatterND adds; below, nothing in ONNX sums over duplicate positions."""
-    return g.op("ScatterND", self, g.op("Unsqueeze", index, axes=[1]), values, reduction="add")
+    """Rows added to those of `self`, once for every time that they are named."""
+    raise g.refuse("nothing in ONNX sums over duplicate positions", first_opset=16)
 
 
 @onnx_symbolic("aten::scatter")
@@ -124,10 +124,9 @@ def scatter(
 
 @onnx_symbolic("composed::scatter_reduce")
 def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """ScatterElements sums and multiplies from opset 16; the extremes come later."""
-    if reduction in ("max", "min"):
-        raise g.refuse(f"ScatterElements has no reduction '{reduction}'", first_opset=18)
-    return g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)
+    """A scatter that combines with what is there: `add`, `mul`, `max` or `min`."""
+    first = 18 if reduction in ("max", "min") else 16
+    raise g.refuse(f"ONNX has no scatter with the reduction '{reduction}'", first_opset=first)
 
 
 def _fitted(g: GraphContext, src: Value, index: Value) -> Value:

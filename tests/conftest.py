@@ -1,0 +1,57 @@
+"""Settings that every test runs under: one thread per process, hypothesis profiles, the sweep option."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    # Read by torch when it is imported, which is later; several test processes share the cores.
+    os.environ.setdefault(_variable, "1")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+hypothesis.settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("sweep", max_examples=1000, deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sweep",
+        action="store_true",
+        default=os.environ.get("OPSETTA_SWEEP", "") not in ("", "0"),
+        help="run the full parametrisation: every operator, model and opset",
+    )
+
+
+class _FlatLayout:
+    """Keeps pytest from importing the repository's root, which is the package, under the folder's name."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        return pytest.Dir.from_parent(parent, path=path) if path == ROOT else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_FlatLayout(), "opsetta-flat-layout")
+    hypothesis.settings.load_profile("sweep" if config.getoption("--sweep") else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked `sweep` to full runs, and keep what shares a capture in one test process."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    if config.getoption("--sweep"):
+        return
+    later = [item for item in items if item.get_closest_marker("sweep")]
+    if later:
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+
+
+@pytest.fixture
+def sweep(request: pytest.FixtureRequest) -> bool:
+    """Whether the full parametrisation was asked for."""
+    return bool(request.config.getoption("--sweep"))

@@ -1,0 +1,81 @@
+"""Inputs and buffers that the model writes to: refused by name, returned, or dropped."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import opsetta
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count[1:] += x[1:]
+        self.steps += 1
+        return x * self.count + self.steps
+
+
+def test_mutated_buffers_are_an_error_that_names_them() -> None:
+    with pytest.raises(opsetta.MutationError, match=r"(?s)'count'.*'steps'"):
+        opsetta.export(Counter(), torch.ones(3))
+
+
+@pytest.mark.parametrize("opset", [9, 13, 18])
+def test_mutated_buffers_become_outputs(opset: int) -> None:
+    model = Counter()
+    program = opsetta.export(model, torch.ones(3), opset=opset, mutations="outputs")
+    assert program.output_names == ["output", "count_mutated", "steps_mutated"]
+    program.verify((torch.tensor([1.0, 2.0, 3.0]),))
+    assert model.count.tolist() == [0, 0, 0]
+    assert model.steps.item() == 0
+    assert program(torch.ones(3)).tolist() == [1.0, 2.0, 2.0]
+
+
+def test_mutated_buffers_are_dropped_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="count"):
+        program = opsetta.export(Counter(), torch.ones(3), mutations="drop")
+    assert program.output_names == ["output"]
+    program.verify()
+
+
+def test_mutated_input_is_named() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        x[0] = 7.0
+        return x * 2
+
+    with pytest.raises(opsetta.MutationError, match="'x'"):
+        opsetta.export(forward, torch.ones(3))
+    x = torch.ones(3)
+    program = opsetta.export(forward, x, mutations="outputs")
+    assert x.tolist() == [1, 1, 1]
+    assert program.output_names == ["output", "x_mutated"]
+    program.verify()
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_writing_to_a_fresh_tensor_is_no_mutation() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros(3, 2)
+        y[:, 0] = x
+        y[1:].mul_(2)
+        return y.t().contiguous().add_(1)
+
+    opsetta.export(forward, torch.ones(3), opset=9).verify((torch.randn(3),))
+
+
+def test_batch_norm_in_eval_mutates_nothing_and_in_training_is_named() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    opsetta.export(model.eval(), torch.randn(2, 3, 8, 8)).verify()
+    with pytest.raises(opsetta.MutationError, match=r"running_mean"):
+        opsetta.export(model.train(), torch.randn(2, 3, 8, 8))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    program = opsetta.export(model, torch.randn(2, 3, 8, 8), mutations="outputs", opset=13)
+    program.verify()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name])

@@ -1,0 +1,83 @@
+"""Convolutions against eager PyTorch: 1, 2 and 3 dimensions, padding by name, groups, transposes."""
+
+import pytest
+import torch
+
+import opsetta
+
+from .records import HIGHEST, Record, check, floats, parametrized
+
+OPSETS = (7, 9, 11, 13, 22, HIGHEST)
+SIZES = {1: (9,), 2: (9, 8), 3: (6, 5, 7)}
+KERNELS = {1: (4,), 2: (4, 2), 3: (4, 2, 3)}
+CONVOLUTION = {1: torch.nn.Conv1d, 2: torch.nn.Conv2d, 3: torch.nn.Conv3d}
+TRANSPOSE = {1: torch.nn.ConvTranspose1d, 2: torch.nn.ConvTranspose2d, 3: torch.nn.ConvTranspose3d}
+
+
+def _seeded(module: torch.nn.Module) -> torch.nn.Module:
+    with torch.no_grad():
+        for seed, parameter in enumerate(module.parameters()):
+            parameter.copy_(floats(*parameter.shape, seed=seed, scale=0.3))
+    return module.eval()
+
+
+def _records(dimensions: int) -> list[Record]:
+    convolution, transpose, size = CONVOLUTION[dimensions], TRANSPOSE[dimensions], SIZES[dimensions]
+    batch, kernel = floats(2, 4, *size), KERNELS[dimensions]
+    free = ({0: "batch", **{axis + 2: f"size{axis}" for axis in range(dimensions)}},)
+
+    def record(name: str, module: torch.nn.Module, inputs: torch.Tensor = batch, **options) -> Record:
+        return Record(f"{name}{dimensions}d", _seeded(module), (inputs,), OPSETS, **options)
+
+    strided = convolution(4, 6, 3, stride=2, padding=1, dilation=2, groups=2, bias=False)
+    grown = transpose(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, dilation=2)
+    return [
+        record("conv", convolution(4, 6, 3)),
+        record("conv-strided-grouped", strided),
+        record("conv-depthwise", convolution(4, 4, 3, padding=1, groups=4)),
+        record("conv-unbatched", convolution(4, 6, 2, padding=1), floats(4, *size)),
+        record("conv-same", convolution(4, 6, kernel, padding="same", dilation=2)),
+        record("conv-valid", convolution(4, 6, kernel, padding="valid", stride=2)),
+        record("conv-dynamic", convolution(4, 6, 3, padding=1), dynamic=free),
+        record("conv-same-dynamic", convolution(4, 6, kernel, padding="same"), dynamic=free),
+        record("conv_transpose", transpose(4, 3, 3, stride=3)),
+        record("conv_transpose-grouped", grown),
+        record("conv_transpose-unbatched", transpose(4, 3, 2, stride=2, bias=False), floats(4, *size)),
+        record("conv_transpose-dynamic", transpose(4, 3, 2, stride=3, output_padding=2), dynamic=free),
+    ]
+
+
+def _functional(x: torch.Tensor, weight: torch.Tensor, transposed: bool) -> torch.Tensor:
+    padding = [0, 1] if transposed else [0, 0]
+    return torch.convolution(x, weight, None, [2, 2], [0, 1], [1, 1], transposed, padding, 1)
+
+
+GENERAL = [
+    Record(
+        f"convolution{'-transposed' if transposed else ''}",
+        lambda x, weight, transposed=transposed: _functional(x, weight, transposed),
+        (floats(2, 4, 9, 8), floats(4, 4, 3, 3, seed=1)),
+        OPSETS,
+    )
+    for transposed in (False, True)
+]
+GENERAL += [
+    Record(
+        "conv-half",
+        _seeded(torch.nn.Conv2d(3, 4, 3)).half(),
+        (floats(1, 3, 8, 8, dtype=torch.float16),),
+        (7, 13, HIGHEST),
+    )
+]
+
+
+@parametrized([record for dimensions in (1, 2, 3) for record in _records(dimensions)] + GENERAL)
+def test_agrees_with_eager(record: Record, opset: int) -> None:
+    check(record, opset)
+
+
+@pytest.mark.parametrize("opset", [7, HIGHEST])
+def test_weights_keep_their_names(opset: int) -> None:
+    module = _seeded(torch.nn.Conv2d(3, 4, 3))
+    program = opsetta.export(module, (floats(1, 3, 8, 8),), opset=opset)
+    assert {tensor.name for tensor in program.model_proto.graph.initializer} == {"weight", "bias"}

@@ -1,0 +1,165 @@
+"""Tensors made from nothing, and arithmetic over sizes, against eager PyTorch."""
+
+import math
+
+import torch
+
+from .records import BASE, EVERYWHERE, HIGHEST, Record, floats, integers, parametrized
+from .resized import Resized, check_sizes
+
+X = floats(2, 3, 4)
+I = integers(2, 3)  # noqa: E741
+COMPUTED = (9, 10, 11, 12, 13, HIGHEST)
+SIZES = ({0: torch.export.Dim("a", min=2, max=64), 1: torch.export.Dim("b", min=2, max=64)},)
+OTHERS = ((floats(5, 2, 4),), (floats(13, 8, 4),), (floats(2, 17, 4),))
+
+
+def _computed(name, function, opsets=COMPUTED, **kwargs):
+    return Resized(
+        f"{name} dynamic", function, (floats(4, 3, 4),), opsets, dynamic=SIZES, others=OTHERS, **kwargs
+    )
+
+
+CREATIONS = [
+    Record(
+        "arange",
+        lambda x: (
+            x.sum() + torch.arange(5),
+            torch.arange(2, 7) * x.long().sum(),
+            torch.arange(7, 2, -2) + x.sum(),
+            torch.arange(0, 1, 0.1) + x.sum(),
+            torch.arange(1.5, -2.0, -0.5, dtype=torch.float64),
+            torch.arange(5, dtype=torch.int32),
+            torch.arange(3, 3),
+            torch.arange(5.0),
+        ),
+        (X,),
+        EVERYWHERE,
+    ),
+    Record(
+        "filled",
+        lambda x: (
+            torch.zeros(2, 3),
+            torch.ones(2, dtype=torch.int64),
+            torch.full((2, 2), 7),
+            torch.full((3,), 1.5, dtype=torch.float16),
+            torch.full((), True),
+            torch.zeros(0, 3),
+            torch.full((70, 70), 2, dtype=torch.int32),
+            torch.empty(3).fill_(2.0),
+            torch.scalar_tensor(3, dtype=torch.int64),
+            torch.scalar_tensor(2.5),
+        ),
+        (X,),
+        EVERYWHERE,
+    ),
+    Record(
+        "filled like",
+        lambda x, i: (
+            torch.zeros_like(x),
+            torch.ones_like(i),
+            torch.full_like(x, 3),
+            torch.full_like(i, 2.5, dtype=torch.float32),
+            torch.zeros_like(i, dtype=torch.bool),
+            x.new_zeros(2, 2),
+            i.new_ones(3),
+            x.new_full((2,), 4.5),
+            i.new_full((2,), 4, dtype=torch.float64),
+            torch.empty_like(x).fill_(1),
+            x.new_empty(2).fill_(1),
+        ),
+        (X, I),
+        EVERYWHERE,
+    ),
+    Record(
+        "eye",
+        lambda x: (
+            torch.eye(3),
+            torch.eye(2, 4, dtype=torch.int64),
+            torch.eye(3, 2),
+            torch.tril_indices(3, 4, 1),
+            torch.triu_indices(3, 3),
+        ),
+        (X,),
+        EVERYWHERE,
+    ),
+    Record(
+        "linspace",
+        lambda x: (
+            torch.linspace(0, 1, 7),
+            torch.linspace(-3, 3, 1),
+            torch.linspace(1, -2, 5, dtype=torch.float64),
+            torch.linspace(2, 9, 4, dtype=torch.int64),
+        ),
+        (X,),
+        EVERYWHERE,
+    ),
+    Record("linspace of tensors", lambda x: torch.linspace(x[0, 0, 0], x[0, 0, 1], 5), (X,), BASE),
+    _computed(
+        "arange",
+        lambda x: (
+            torch.arange(x.shape[0]),
+            torch.arange(x.shape[0], x.shape[0] + 5),
+            torch.arange(2, x.shape[0] + x.shape[1], 2),
+            torch.arange(x.shape[1], dtype=torch.float32) / x.shape[1],
+            torch.arange(x.shape[1], dtype=torch.int32),
+            torch.arange(x.shape[0] - 1, -1, -1),
+            torch.arange(0, x.shape[0], 0.5),
+            torch.arange(x.shape[0] * 1.0) + 0.5,
+        ),
+    ),
+    _computed(
+        "filled",
+        lambda x: (
+            torch.zeros(x.shape[0], 3),
+            torch.ones(x.shape[0], x.shape[1], dtype=torch.bool),
+            torch.full((x.shape[1],), 7),
+            torch.full((2, x.shape[0]), x.shape[1]),
+            torch.zeros_like(x),
+            torch.ones_like(x, dtype=torch.int64),
+            torch.full_like(x, 2.5, dtype=torch.float16),
+            x.new_full((x.shape[1], 1), math.inf),
+            torch.eye(x.shape[0]),
+            torch.eye(x.shape[0], x.shape[1], dtype=torch.int64),
+        ),
+    ),
+    Resized(
+        "filled as one dimension",
+        lambda x: torch.ones(x.shape[0], 2),
+        (X,),
+        (9, HIGHEST),
+        {7: "ConstantOfShape begins at 9"},
+        dynamic=({0: "b"},),
+    ),
+    _computed(
+        "arithmetic",
+        lambda x: (
+            torch.zeros(x.shape[0] * x.shape[1] + 2),
+            torch.zeros(x.shape[0] // 2 + 2),
+            torch.zeros(-(-x.shape[0] // 3) + 1),
+            torch.zeros(x.shape[0] % 3 + 2),
+            torch.zeros((x.shape[0] - x.shape[1]) % 4 + 2),
+            torch.zeros((x.shape[0] - x.shape[1]) // 3 + 30),
+            torch.zeros(max(x.shape[0], 5) + min(x.shape[1], 6)),
+            torch.zeros(torch.sym_max(x.shape[0], x.shape[1])),
+            torch.zeros(x.shape[0] ** 2),
+        ),
+    ),
+    _computed(
+        "fractions",
+        lambda x: (
+            torch.zeros(math.ceil(x.shape[0] / 3) + 1),
+            torch.zeros(math.floor(x.shape[0] * 1.5)),
+            torch.zeros(math.trunc(x.shape[0] / 3) + 2),
+            x / torch._sym_sqrt(x.shape[1]),
+            x * (x.shape[0] / x.shape[1]),
+            x + x.shape[0] * 2,
+        ),
+    ),
+    _computed("numel", lambda x: (torch.zeros(x.numel()), x.sum() / x.numel())),
+]
+
+
+@parametrized(CREATIONS)
+def test_creation_agrees_with_eager(record: Record, opset: int) -> None:
+    check_sizes(record, opset)

@@ -1,0 +1,144 @@
+"""Interpolation against eager PyTorch: every mode, to sizes and by factors, known and unknown sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import opsetta
+
+from .records import HIGHEST, Record, check, floats, integers, parametrized
+
+OPSETS = (7, 9, 10, 11, 13, 18, 19, HIGHEST)
+UNKNOWN = dict.fromkeys((7, 9, 10), "sizes must be known before Resize has coordinates")
+ANTIALIASED = dict.fromkeys((7, 9, 10, 11, 13), "antialiasing of unknown sizes begins at 18")
+SIZES = {1: (7,), 2: (7, 6), 3: (4, 5, 6)}
+SMOOTH = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}
+FACTORS = (2.0, 1.5, 0.7, 2.3)
+
+
+def _record(name: str, inputs: torch.Tensor, dynamic=None, refused=None, **options) -> Record:
+    refused = refused or {}
+    opsets = tuple(opset for opset in OPSETS if opset not in refused)
+    return Record(name, lambda x: F.interpolate(x, **options), (inputs,), opsets, refused, dynamic=dynamic)
+
+
+def _targets(dimensions: int) -> dict[str, dict]:
+    size = SIZES[dimensions]
+    targets: dict[str, dict] = {f"by-{factor}": {"scale_factor": factor} for factor in FACTORS}
+    to = {"double": [2 * n for n in size], "larger": [n + 4 for n in size], "smaller": [3] * dimensions}
+    to |= {"one": [1] * dimensions, "same-but-last": [*size[:-1], 11]}
+    return targets | {f"to-{name}": {"size": tuple(sizes)} for name, sizes in to.items()}
+
+
+def _records(dimensions: int) -> list[Record]:
+    x = floats(2, 3, *SIZES[dimensions])
+    batch = ({0: "batch"},)
+    free = ({0: "batch", **{axis + 2: f"size{axis}" for axis in range(dimensions)}},)
+    records = []
+    for mode in ("nearest", "nearest-exact", *SMOOTH[dimensions]):
+        smooth = not mode.startswith("nearest")
+        for corners in (False, True) if smooth else (None,):
+            options = {"mode": mode} if corners is None else {"mode": mode, "align_corners": corners}
+            label = f"{mode}{dimensions}d{'-corners' if corners else ''}"
+            for target, to in _targets(dimensions).items():
+                records.append(_record(f"{label}-{target}", x, **options, **to))
+            records += [
+                _record(f"{label}-dynamic-batch", x, batch, **options, scale_factor=1.5),
+                _record(f"{label}-dynamic-batch-size", x, batch, **options, size=(9,) * dimensions),
+                _record(
+                    f"{label}-dynamic", x, free, UNKNOWN if smooth else None, **options, scale_factor=2.0
+                ),
+                _record(f"{label}-dynamic-1.5", x, free, UNKNOWN, **options, scale_factor=1.5),
+                _record(f"{label}-dynamic-size", x, free, UNKNOWN, **options, size=(9,) * dimensions),
+            ]
+    return records
+
+
+def _antialiased() -> list[Record]:
+    x = floats(2, 3, 9, 8)
+    free = ({0: "batch", 2: "height", 3: "width"},)
+    records = []
+    for mode in ("bilinear", "bicubic"):
+        options = {"mode": mode, "antialias": True}
+        for target in ((4, 3), (13, 5), (1, 1)):
+            name = f"{mode}-antialias-{target[0]}x{target[1]}"
+            records += [
+                _record(name, x, **options, size=target),
+                _record(f"{name}-corners", x, **options, size=target, align_corners=True),
+                _record(f"{name}-dynamic", x, free, ANTIALIASED, **options, size=target),
+            ]
+        records.append(_record(f"{mode}-antialias-by-0.6", x, **options, scale_factor=0.6))
+    return records
+
+
+OTHERS = [
+    _record("nearest-uint8", integers(1, 2, 4, 4, low=0, high=255, dtype=torch.uint8), scale_factor=2.0),
+    _record("bilinear-half", floats(1, 2, 8, 8, dtype=torch.float16), size=(13, 16), mode="bilinear"),
+    _record("bilinear-double", floats(1, 2, 8, 8, dtype=torch.float64), size=(13, 5), mode="bilinear"),
+    _record(
+        "bilinear-recomputed",
+        floats(1, 2, 7, 7),
+        scale_factor=1.7,
+        mode="bilinear",
+        recompute_scale_factor=True,
+    ),
+    Record(
+        "nearest-to-another",
+        lambda x, y: F.interpolate(x, size=y.shape[2:], mode="nearest") + y,
+        (floats(1, 2, 4, 5), floats(1, 2, 8, 10, seed=1)),
+        (11, 13, 18, HIGHEST),
+        UNKNOWN,
+        dynamic=({2: "h", 3: "w"}, {2: "h2", 3: "w2"}),
+    ),
+    Record(
+        "bilinear-to-another",
+        lambda x, y: F.interpolate(x, size=y.shape[2:], mode="bilinear") + y,
+        (floats(1, 2, 4, 5), floats(1, 2, 9, 8, seed=1)),
+        (11, 13, 18, HIGHEST),
+        UNKNOWN,
+        dynamic=({2: "h", 3: "w"}, {2: "h2", 3: "w2"}),
+    ),
+]
+
+
+@parametrized([record for n in (1, 2, 3) for record in _records(n)] + _antialiased() + OTHERS)
+def test_agrees_with_eager(record: Record, opset: int) -> None:
+    check(record, opset)
+
+
+def test_refusal_names_the_opset_that_can() -> None:
+    program = opsetta.export(
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        (floats(1, 2, 4, 5),),
+        opset=11,
+        dynamic_shapes=({2: "height"},),
+    )
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="opset 11 is the lowest"):
+        program.lower(opset=9)
+
+
+def _grid_samples() -> list[Record]:
+    image, volume = floats(2, 3, 5, 6), floats(1, 2, 4, 5, 6)
+    grid, space = floats(2, 4, 7, 2, seed=1, scale=0.7), floats(1, 3, 4, 5, 3, seed=1, scale=0.7)
+    records = []
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for corners in (False, True):
+                options = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+                name = f"grid_sample-{mode}-{padding}{'-corners' if corners else ''}"
+
+                def sample(x: torch.Tensor, y: torch.Tensor, options: dict = options) -> torch.Tensor:
+                    return F.grid_sample(x, y, **options)
+
+                # Below 16 torch's decomposition serves, as far as its own operators can be said.
+                opsets = (16, 20, HIGHEST) if padding == "reflection" else (13, 16, 20, HIGHEST)
+                records.append(Record(name, sample, (image, grid), opsets, {7: "it needs Where, from 9"}))
+                if mode != "bicubic":
+                    refused = dict.fromkeys((7, 16), "volumes begin at 20")
+                    records.append(Record(f"{name}-3d", sample, (volume, space), (20, 22, HIGHEST), refused))
+    return records
+
+
+@parametrized(_grid_samples())
+def test_grid_sample_agrees_with_eager(record: Record, opset: int) -> None:
+    check(record, opset)

@@ -1,0 +1,203 @@
+"""Pooling against eager PyTorch: ceil mode, padding counted or not, indices, adaptive sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import opsetta
+
+from .records import HIGHEST, Record, check, floats, integers, parametrized
+
+OPSETS = (7, 9, 10, 11, 13, 19, 22, HIGHEST)
+SIZES = {1: (11,), 2: (11, 9), 3: (7, 6, 5)}
+MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+CEIL = dict.fromkeys((7, 9), "ceil_mode of unknown sizes begins at 10")
+DILATION = dict.fromkeys((7, 9), "dilated windows begin at 10")
+INDICES = {7: "indices begin at 8"}
+WINDOW_OPSETS = (7, 10, 19, HIGHEST)
+
+# Kernel, stride, padding: with a last window of every kind (whole, cut, in the padding, dropped).
+WINDOWS = [(3, 2, 0), (2, 2, 0), (3, 2, 1), (2, 3, 0), (2, 3, 1), (3, 4, 1), (3, 5, 1), (2, 4, 1)]
+
+
+def _reached(opsets: tuple[int, ...], refused: dict[int, str]) -> tuple[int, ...]:
+    return tuple(opset for opset in opsets if opset not in refused)
+
+
+def _record(name: str, function, *inputs: torch.Tensor, refused=None, opsets=OPSETS, **options) -> Record:
+    refused = refused or {}
+    return Record(name, function, inputs, _reached(opsets, refused), refused, **options)
+
+
+def _windows(dimensions: int) -> list[Record]:
+    batch = floats(2, 3, *SIZES[dimensions])
+    free = ({0: "batch", **{axis + 2: f"size{axis}" for axis in range(dimensions)}},)
+    maximum, average, result = MAX[dimensions], AVERAGE[dimensions], []
+    for kernel, stride, padding in WINDOWS if dimensions == 2 else WINDOWS[2:6:2]:
+        name = f"{dimensions}d-{kernel}-{stride}-{padding}"
+        for ceil in (False, True):
+            mode = f"{name}-ceil" if ceil else name
+            options = {"kernel_size": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil}
+            result.append(
+                _record(f"max_pool{mode}", lambda x, o=options: maximum(x, **o), batch, opsets=WINDOW_OPSETS)
+            )
+            for counted in (True, False):
+                both = {**options, "count_include_pad": counted}
+                counts = f"{mode}{'-counted' if counted else ''}"
+                result.append(
+                    _record(
+                        f"avg_pool{counts}", lambda x, o=both: average(x, **o), batch, opsets=WINDOW_OPSETS
+                    )
+                )
+    options = {"kernel_size": 3, "stride": 2, "padding": 1}
+    # torch.export makes a constant of the length that max_pool1d is given.
+    of_maximum, ceil = (({0: "batch"},), None) if dimensions == 1 else (free, CEIL)
+    result += [
+        _record(f"max_pool{dimensions}d-dynamic", lambda x: maximum(x, **options), batch, dynamic=of_maximum),
+        _record(f"avg_pool{dimensions}d-dynamic", lambda x: average(x, **options), batch, dynamic=free),
+        _record(f"max_pool{dimensions}d-unbatched", lambda x: maximum(x, **options), batch[0]),
+        _record(f"avg_pool{dimensions}d-unbatched", lambda x: average(x, **options), batch[0]),
+        _record(
+            f"max_pool{dimensions}d-ceil-dynamic",
+            lambda x: maximum(x, **options, ceil_mode=True),
+            batch,
+            dynamic=of_maximum,
+            refused=ceil,
+        ),
+        _record(
+            f"avg_pool{dimensions}d-ceil-dynamic",
+            lambda x: average(x, **options, ceil_mode=True, count_include_pad=False),
+            batch,
+            dynamic=free,
+            refused=CEIL,
+        ),
+        _record(
+            f"max_pool{dimensions}d-dilated",
+            lambda x: maximum(x, kernel_size=2, stride=2, dilation=2, padding=1, ceil_mode=True),
+            batch,
+            refused=DILATION,
+        ),
+        _record(
+            f"max_pool{dimensions}d-indices",
+            lambda x: maximum(x, **options, return_indices=True),
+            batch,
+            refused=INDICES,
+        ),
+        _record(
+            f"max_pool{dimensions}d-indices-dynamic-ceil",
+            lambda x: maximum(x, **options, return_indices=True, ceil_mode=True),
+            batch,
+            dynamic=free,
+            refused=CEIL,
+        ),
+    ]
+    return result
+
+
+def _adaptive(dimensions: int) -> list[Record]:
+    even, odd = (
+        ((12,), (11,))
+        if dimensions == 1
+        else ((12, 8), (11, 7))
+        if dimensions == 2
+        else ((4, 8, 6), (5, 7, 6))
+    )
+    average, maximum = ADAPTIVE_AVERAGE[dimensions], ADAPTIVE_MAX[dimensions]
+    several = (4, 2, 3)[:dimensions]
+    mixed = (1, 3, 2)[:dimensions]
+    result = []
+    for size in (even, odd):
+        batch = floats(2, 3, *size)
+        for counts in dict.fromkeys([(1,) * dimensions, several, mixed, (9,) * dimensions]):
+            name = f"{dimensions}d-{'x'.join(map(str, size))}-{'x'.join(map(str, counts))}"
+            result += [
+                _record(
+                    f"adaptive_avg_pool{name}",
+                    lambda x, c=counts: average(x, c),
+                    batch,
+                    opsets=(7, 13, HIGHEST),
+                ),
+                _record(
+                    f"adaptive_max_pool{name}",
+                    lambda x, c=counts: maximum(x, c),
+                    batch,
+                    opsets=(7, 13, HIGHEST),
+                ),
+            ]
+    batch = floats(2, 3, *even)
+    ones = (1,) * dimensions
+    result += [
+        _record(
+            f"adaptive_max_pool{dimensions}d-indices-of-one",
+            lambda x: maximum(x, ones, return_indices=True),
+            batch,
+            opsets=(7, 13, HIGHEST),
+        ),
+        _record(
+            f"adaptive_max_pool{dimensions}d-indices",
+            lambda x: maximum(x, several, return_indices=True),
+            batch,
+            opsets=(7, 8, 13, HIGHEST),
+            refused=INDICES,
+        ),
+        _record(
+            f"adaptive_max_pool{dimensions}d-indices-uneven",
+            lambda x: maximum(x, several, return_indices=True),
+            floats(2, 3, *odd),
+            opsets=(7, 13, HIGHEST),
+        ),
+    ]
+    return result
+
+
+OTHERS = [
+    _record("avg_pool2d-divisor", lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=4), floats(1, 2, 8, 7)),
+    _record(
+        "avg_pool2d-divisor-ceil",
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=4),
+        floats(1, 2, 8, 7),
+    ),
+    _record("max_pool2d-int8", lambda x: F.max_pool2d(x, 2), integers(1, 2, 6, 6, dtype=torch.int8)),
+    _record("adaptive_avg_pool2d-unbatched", lambda x: F.adaptive_avg_pool2d(x, (3, 2)), floats(3, 8, 7)),
+    _record(
+        "adaptive_avg_pool2d-one-dynamic",
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+        floats(2, 3, 8, 7),
+        dynamic=({0: "batch", 2: "height", 3: "width"},),
+    ),
+    _record(
+        "adaptive_avg_pool2d-dynamic-batch",
+        lambda x: F.adaptive_avg_pool2d(x, (4, 3)),
+        floats(2, 3, 8, 7),
+        dynamic=({0: "batch"},),
+    ),
+]
+RECORDS = [r for n in (1, 2, 3) for r in _windows(n) + _adaptive(n)] + OTHERS
+
+
+@parametrized(RECORDS)
+def test_agrees_with_eager(record: Record, opset: int) -> None:
+    check(record, opset)
+
+
+REFUSED_EVERYWHERE = {
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, (3, 3)),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (3, 3)),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+}
+
+
+@pytest.mark.parametrize("opset", [7, HIGHEST])
+@pytest.mark.parametrize("operator", REFUSED_EVERYWHERE)
+def test_unknown_sizes_are_refused_by_name(operator: str, opset: int) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return REFUSED_EVERYWHERE[operator](x)
+
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match=operator):
+        opsetta.export(
+            Model(), (floats(2, 3, 8, 7),), opset=opset, dynamic_shapes={"x": {2: "height", 3: "width"}}
+        )

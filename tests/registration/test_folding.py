@@ -1,0 +1,179 @@
+"""Folding of shape arithmetic: numpy's answers must be ONNX's, checked against `onnx.reference`."""
+
+import hypothesis.strategies as st
+import numpy as np
+import onnx.helper
+import pytest
+from hypothesis import given
+from onnx.reference import ReferenceEvaluator
+
+from opsetta.registration import folding
+
+I = np.int64  # noqa: E741
+
+
+def reference(op_type, inputs, attributes, opset=13):
+    names = [f"i{k}" for k in range(len(inputs))]
+    node = onnx.helper.make_node(op_type, names, ["out"], **attributes)
+    graph = onnx.helper.make_graph(
+        [node],
+        "g",
+        [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in zip(names, inputs, strict=True)
+        ],
+        [onnx.helper.make_value_info("out", onnx.TypeProto())],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))[0]
+
+
+def array(data, dtype=I):
+    return np.array(data, dtype=dtype)
+
+
+DATA = array([[3, -1, 2], [5, 0, -7]])
+
+RECORDS = [
+    ("Add", [DATA, array(2)], {}),
+    ("Sub", [DATA, array([1, 2, 3])], {}),
+    ("Mul", [DATA, array(-2)], {}),
+    ("Neg", [DATA], {}),
+    ("Abs", [DATA], {}),
+    ("Mod", [DATA, array(3)], {}),
+    ("Mod", [DATA, array(-3)], {}),
+    ("Mod", [DATA, array(3)], {"fmod": 1}),
+    ("Div", [array([1.0, -3.0], np.float32), array(2.0, np.float32)], {}),
+    ("Sqrt", [array([4.0], np.float32)], {}),
+    ("Floor", [array([1.5, -1.5], np.float32)], {}),
+    ("Ceil", [array([1.5, -1.5], np.float32)], {}),
+    ("Cast", [DATA], {"to": onnx.TensorProto.FLOAT}),
+    ("Cast", [array([1.9, -1.9], np.float32)], {"to": onnx.TensorProto.INT64}),
+    ("Cast", [DATA], {"to": onnx.TensorProto.BOOL}),
+    ("Concat", [DATA, DATA], {"axis": 0}),
+    ("Concat", [DATA, DATA], {"axis": -1}),
+    ("Equal", [DATA, array(2)], {}),
+    ("Less", [DATA, array(2)], {}),
+    ("Greater", [DATA, array(2)], {}),
+    ("LessOrEqual", [DATA, array(2)], {}),
+    ("GreaterOrEqual", [DATA, array(2)], {}),
+    ("Max", [DATA, array([0, 1, 2])], {}),
+    ("Min", [DATA, array([0, 1, 2]), array(1)], {}),
+    ("Expand", [array([[1], [2]]), array([2, 2, 3])], {}),
+    ("Expand", [array([True], bool), array([2])], {}),
+    ("Gather", [DATA, array([0, -1])], {"axis": 1}),
+    ("Gather", [DATA, array(1)], {"axis": 0}),
+    ("Not", [array([True, False], bool)], {}),
+    ("And", [array([True, False], bool), array(True, bool)], {}),
+    ("Or", [array([True, False], bool), array(True, bool)], {}),
+    ("Xor", [array([True, False], bool), array(True, bool)], {}),
+    ("Range", [array(1), array(10), array(3)], {}),
+    ("Range", [array(5), array(0), array(-2)], {}),
+    ("ReduceMax", [DATA], {"axes": [1]}),
+    ("ReduceMin", [DATA], {"axes": [-1], "keepdims": 0}),
+    ("ReduceProd", [DATA], {"keepdims": 0}),
+    ("ReduceSum", [DATA, array([0])], {}),
+    ("ReduceSum", [DATA], {"keepdims": 0}),
+    ("ReduceSum", [DATA, array([], I)], {}),
+    ("ReduceSum", [DATA], {"noop_with_empty_axes": 1}),
+    ("Reshape", [DATA, array([3, -1])], {}),
+    ("Reshape", [DATA, array([0, 3, 1])], {}),
+    ("Slice", [DATA, array([0]), array([9223372036854775807]), array([1])], {}),
+    ("Slice", [DATA, array([-1]), array([-9223372036854775807]), array([1]), array([-1])], {}),
+    ("Slice", [DATA, array([1, 0]), array([2, -1])], {}),
+    ("Slice", [DATA, array([5]), array([-9]), array([0]), array([-2])], {}),
+    ("Squeeze", [array([[[1], [2]]]), array([0])], {}),
+    ("Squeeze", [array([[[1], [2]]]), array([0, -1])], {}),
+    ("Squeeze", [array([[[1], [2]]])], {}),
+    ("Transpose", [DATA], {}),
+    ("Transpose", [DATA], {"perm": [0, 1]}),
+    ("Unsqueeze", [DATA, array([0, -1])], {}),
+    ("Unsqueeze", [DATA, array([3, 1])], {}),
+    ("Where", [DATA > 0, DATA, array(0)], {}),
+    ("Identity", [DATA], {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"), RECORDS, ids=[f"{r[0]}-{i}" for i, r in enumerate(RECORDS)]
+)
+def test_folding_agrees_with_the_reference(op_type, inputs, attributes):
+    found = folding.evaluate(op_type, inputs, attributes)
+    wanted = reference(op_type, inputs, attributes)
+    assert found is not None
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(found, wanted)
+
+
+def test_every_evaluator_has_a_record():
+    assert {record[0] for record in RECORDS} == set(folding._EVALUATORS)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes", "wanted"),
+    [
+        ("Squeeze", [array([[1, 2]])], {"axes": [0]}, [1, 2]),
+        ("Unsqueeze", [array([1, 2])], {"axes": [0]}, [[1, 2]]),
+        ("Slice", [DATA], {"starts": [0, -2], "ends": [1, 9], "axes": [0, 1]}, [[-1, 2]]),
+        ("Slice", [DATA], {"starts": [1], "ends": [2]}, [[5, 0, -7]]),
+        ("ReduceSum", [DATA], {"axes": [0], "keepdims": 0}, [8, -1, -5]),
+    ],
+)
+def test_arguments_as_attributes_fold_alike(op_type, inputs, attributes, wanted):
+    assert folding.evaluate(op_type, inputs, attributes).tolist() == wanted
+
+
+@given(st.integers(-50, 50), st.integers(-50, 50))
+def test_integer_division_truncates_as_onnx_does(a, b):
+    found = folding.evaluate("Div", [array(a), array(b)], {})
+    if b == 0:
+        assert found is None
+    else:
+        assert found.dtype == I
+        assert found.item() == int(a / b)
+
+
+@given(
+    st.integers(0, 6),
+    st.integers(-9, 9),
+    st.integers(-9, 9),
+    st.sampled_from([-3, -2, -1, 1, 2, 3]),
+)
+def test_slices_agree_with_the_reference(size, start, end, step):
+    inputs = [np.arange(size), array([start]), array([end]), array([0]), array([step])]
+    found = folding.evaluate("Slice", inputs, {})
+    assert found.tolist() == _onnx_slice(size, start, end, step)
+
+
+def _onnx_slice(size, start, end, step):
+    """The rule of the operator's text: negative indices count from the end, then both are clamped."""
+    start = start + size if start < 0 else start
+    end = end + size if end < 0 else end
+    if step > 0:
+        start, end = min(max(start, 0), size), min(max(end, 0), size)
+    else:
+        start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return list(range(start, end, step)) if size else []
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"),
+    [
+        ("Div", [array(1), array(0)], {}),
+        ("Mod", [array(1), array(0)], {}),
+        ("Gather", [array([1]), array(5)], {}),
+        ("Reshape", [DATA, array([4, 4])], {}),
+        ("Concat", [DATA, array([1])], {"axis": 0}),
+        ("Conv", [DATA, DATA], {}),
+        ("Add", [DATA, None], {}),
+    ],
+)
+def test_what_fails_or_is_unknown_is_left_to_the_runtime(op_type, inputs, attributes):
+    assert folding.evaluate(op_type, inputs, attributes) is None
+
+
+def test_large_constants_are_left_alone():
+    large = np.zeros(folding.MAXIMUM_ELEMENTS + 1, dtype=I)
+    assert folding.evaluate("Neg", [large], {}) is None
+    assert folding.evaluate("Expand", [array([1]), array([folding.MAXIMUM_ELEMENTS + 1])], {}) is None

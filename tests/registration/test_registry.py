@@ -1,0 +1,220 @@
+"""The registry: inheritance over opsets, overlays, and what it refuses."""
+
+import types
+
+import pytest
+
+from opsetta.registration import (
+    MAXIMUM_OPSET,
+    MINIMUM_OPSET,
+    RegistrationError,
+    Registry,
+    Value,
+    default_registry,
+    load_entry_points,
+    onnx_symbolic,
+)
+from opsetta.registration import (
+    registry as registry_module,
+)
+
+
+def symbolic(g, self: Value):
+    return self
+
+
+def another(g, self: Value):
+    return self
+
+
+def third(g, self: Value):
+    return self
+
+
+def serving(registry: Registry, name: str, opset: int, overload: str = ""):
+    found = registry.lookup(name, overload, opset)
+    return None if found is None else found.function
+
+
+def test_later_opsets_inherit_the_nearest_function_below():
+    registry = Registry()
+    registry.register("aten::relu", 9, symbolic)
+    registry.register("aten::relu", 13, another)
+    assert [serving(registry, "aten::relu", o) for o in (9, 12)] == [symbolic, symbolic]
+    assert [serving(registry, "aten::relu", o) for o in (13, MAXIMUM_OPSET)] == [another, another]
+
+
+def test_below_the_base_the_nearest_at_or_above_serves():
+    registry = Registry()
+    registry.register("aten::relu", 9, symbolic)
+    assert serving(registry, "aten::relu", 7) is symbolic
+    registry.register("aten::relu", 8, another)
+    assert [serving(registry, "aten::relu", o) for o in (7, 8, 9)] == [another, another, symbolic]
+    registry.register("aten::relu", 7, third)
+    assert [serving(registry, "aten::relu", o) for o in (7, 8, 9)] == [third, another, symbolic]
+
+
+def test_a_function_below_the_base_does_not_serve_above_itself():
+    registry = Registry()
+    registry.register("aten::relu", 7, symbolic)
+    assert [serving(registry, "aten::relu", o) for o in (7, 8, 9, 20)] == [symbolic, None, None, None]
+
+
+def test_a_function_of_a_later_opset_does_not_serve_below_the_base():
+    registry = Registry()
+    registry.register("aten::relu", 11, symbolic)
+    assert [serving(registry, "aten::relu", o) for o in (7, 9, 10, 11)] == [None, None, None, symbolic]
+
+
+def test_an_overload_goes_before_the_general_name():
+    registry = Registry()
+    registry.register("aten::add", 9, symbolic)
+    registry.register("aten::add.Scalar", 13, another)
+    assert serving(registry, "aten::add", 13, "Tensor") is symbolic
+    assert serving(registry, "aten::add", 13, "Scalar") is another
+    assert serving(registry, "aten::add", 12, "Scalar") is symbolic
+
+
+def test_an_overload_alone_serves_no_other_overload():
+    registry = Registry()
+    registry.register("aten::add.Scalar", 9, symbolic)
+    assert serving(registry, "aten::add", 9, "Tensor") is None
+    assert serving(registry, "aten::add", 9) is None
+
+
+def test_an_overlay_goes_first_and_leaves_its_parent_alone():
+    parent = Registry()
+    parent.register("aten::relu", 9, symbolic)
+    parent.register("aten::relu", 13, another)
+    overlay = parent.fork()
+    overlay.register("aten::relu", 10, third)
+    overlay.register("mylib::op", 9, third)
+    assert [serving(overlay, "aten::relu", o) for o in (9, 10, 13)] == [symbolic, third, third]
+    assert [serving(parent, "aten::relu", o) for o in (9, 10, 13)] == [symbolic, symbolic, another]
+    assert overlay.names() == ["aten::relu", "mylib::op"]
+    assert parent.names() == ["aten::relu"]
+    assert list(overlay.versions("aten::relu")) == [9, 10, 13]
+    assert list(parent.versions("aten::relu")) == [9, 13]
+
+
+def test_an_overlay_sees_what_its_parent_learns_later():
+    parent = Registry()
+    overlay = parent.fork().fork()
+    parent.register("aten::relu", 9, symbolic)
+    assert serving(overlay, "aten::relu", 9) is symbolic
+    assert [found.function for found in overlay] == [symbolic]
+
+
+def test_an_overlay_may_hold_what_its_parent_holds():
+    parent = Registry()
+    parent.register("aten::relu", 9, symbolic)
+    parent.fork().register("aten::relu", 9, another)
+    assert serving(parent, "aten::relu", 9) is symbolic
+
+
+def test_a_duplicate_is_refused_and_names_the_holder():
+    registry = Registry()
+    registry.register("aten::relu", 9, symbolic)
+    with pytest.raises(RegistrationError, match=r"aten::relu at opset 9 .*symbolic.*override=True"):
+        registry.register("aten::relu", 9, another)
+    assert serving(registry, "aten::relu", 9) is symbolic
+
+
+def test_override_replaces():
+    registry = Registry()
+    registry.register("aten::relu", 9, symbolic)
+    registry.register("aten::relu", 9, another, override=True)
+    assert serving(registry, "aten::relu", 9) is another
+
+
+@pytest.mark.parametrize(
+    ("name", "functional"),
+    [
+        ("aten::relu_", "aten::relu"),
+        ("aten::add_.Tensor", "aten::add.Tensor"),
+        ("aten::index_put_", "aten::index_put"),
+        ("quantized::add_", "quantized::add"),
+    ],
+)
+def test_an_inplace_name_is_refused_and_names_the_functional_one(name, functional):
+    with pytest.raises(RegistrationError, match=f"in place.*'{functional}'"):
+        Registry().register(name, 9, symbolic)
+
+
+@pytest.mark.parametrize("name", ["aten::__and__", "aten::_softmax", "mylib::op_", "sym::not", "ns.sub::op"])
+def test_names_that_only_look_inplace_are_taken(name):
+    registry = Registry()
+    registry.register(name, 9, symbolic)
+    assert serving(registry, name, 9) is symbolic
+
+
+@pytest.mark.parametrize("name", ["relu", "aten:relu", "aten::", "::relu", "aten::re lu", "aten::a.b.c", ""])
+def test_a_name_out_of_form_is_refused(name):
+    with pytest.raises(RegistrationError, match="namespace::operator"):
+        Registry().register(name, 9, symbolic)
+
+
+@pytest.mark.parametrize("opset", [MINIMUM_OPSET - 1, MAXIMUM_OPSET + 1, 0, -1, True, 9.0, "9", None])
+def test_an_opset_out_of_range_is_refused(opset):
+    with pytest.raises(RegistrationError, match="whole numbers from 7 to 26"):
+        Registry().register("aten::relu", opset, symbolic)
+
+
+def test_first_opset():
+    registry = Registry()
+    registry.register("aten::relu", 13, symbolic)
+    assert registry.first_opset("aten::relu") == 13
+    assert registry.first_opset("aten::relu", "default") == 13
+    assert registry.first_opset("aten::gelu") is None
+    registry.register("aten::relu", 9, symbolic)
+    assert registry.first_opset("aten::relu") == MINIMUM_OPSET
+
+
+def test_first_opset_where():
+    registry = Registry()
+    registry.register("aten::relu", 9, symbolic)
+    registry.register("aten::relu", 13, another)
+    assert registry.first_opset_where("aten::relu", 9, lambda f: f.function is another) == 13
+    assert registry.first_opset_where("aten::relu", 13, lambda f: f.function is symbolic) is None
+
+
+def test_the_decorator_returns_the_function_and_registers_it():
+    registry = Registry()
+    decorated = onnx_symbolic("mylib::op", opset=11, registry=registry)(symbolic)
+    assert decorated is symbolic
+    assert serving(registry, "mylib::op", 11) is symbolic
+    assert "mylib::op" not in default_registry.names()
+    onnx_symbolic("mylib::op", opset=11, registry=registry, override=True)(another)
+    assert serving(registry, "mylib::op", 11) is another
+
+
+def test_an_empty_registry_is_not_mistaken_for_none():
+    registry = Registry()
+    onnx_symbolic("mylib::empty_registry", registry=registry)(symbolic)
+    assert registry.names() == ["mylib::empty_registry"]
+    assert "mylib::empty_registry" not in default_registry.names()
+
+
+def _entry(name, value, load):
+    return types.SimpleNamespace(name=name, value=value, load=load)
+
+
+def test_entry_points_are_loaded_once(monkeypatch):
+    calls = []
+    entries = [_entry("mine", "test_pkg.once", lambda: calls.append(1))]
+    monkeypatch.setattr(registry_module.importlib.metadata, "entry_points", lambda group: entries)
+    monkeypatch.setattr(registry_module, "_loaded", set())
+    load_entry_points()
+    load_entry_points()
+    assert calls == [1]
+
+
+def test_an_entry_point_that_fails_is_named(monkeypatch):
+    def fail():
+        raise ImportError("no such thing")
+
+    entries = [_entry("mine", "test_pkg.broken", fail)]
+    monkeypatch.setattr(registry_module.importlib.metadata, "entry_points", lambda group: entries)
+    monkeypatch.setattr(registry_module, "_loaded", set())
+    with pytest.raises(RegistrationError, match=r"'mine' \(test_pkg.broken\).*no such thing"):
+        load_entry_points()

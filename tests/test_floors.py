@@ -1,0 +1,141 @@
+"""The floor plan: who imports whom, where torch may be, and how long files and functions get."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ALLOWED = {
+    "registration": set(),
+    "symbolics": {"registration"},
+    "passes": {"registration"},
+    "exporter": {"registration", "symbolics", "passes"},
+}
+FILES = [*sorted(path for floor in ALLOWED for path in (ROOT / floor).rglob("*.py")), ROOT / "__init__.py"]
+MAXIMUM_FILE = 500
+MAXIMUM_FUNCTION = 80
+
+ids = [path.relative_to(ROOT).as_posix() for path in FILES]
+every_file = pytest.mark.parametrize("path", FILES, ids=ids)
+
+
+def floor_of(path: pathlib.Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0] if len(relative.parts) > 1 else ""
+
+
+def tree_of(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports_of(path: pathlib.Path, tree: ast.AST) -> Iterator[str]:
+    """Every module that a file imports, lazily or not; those of the package as `opsetta.floor…`."""
+    folder = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+        elif isinstance(node, ast.ImportFrom):
+            above = len(folder) - (node.level - 1)
+            assert above >= 0, f"{path} reaches above the package"
+            base = ["opsetta", *folder[:above], *(node.module.split(".") if node.module else [])]
+            yield ".".join(base)
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+@every_file
+def test_a_floor_imports_only_what_lies_below_it(path):
+    floor = floor_of(path)
+    if not floor:
+        return
+    reached = {
+        name.split(".")[1]
+        for name in imports_of(path, tree_of(path))
+        if name.startswith("opsetta.") and name.split(".")[1] in ALLOWED
+    }
+    assert reached - {floor} <= ALLOWED[floor]
+
+
+@every_file
+def test_imports_inside_the_package_are_relative(path):
+    absolute = [
+        name
+        for node in ast.walk(tree_of(path))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+        if name.split(".")[0] == "opsetta"
+    ]
+    assert absolute == []
+
+
+@every_file
+def test_torch_is_imported_in_the_exporter_alone(path):
+    if floor_of(path) == "exporter":
+        return
+    roots = {name.split(".")[0] for name in imports_of(path, tree_of(path))}
+    assert not roots & {"torch", "transformers", "onnxruntime", "typer", "rich"}
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function without its docstring."""
+    documented = function.body[0] if ast.get_docstring(function) is not None else None
+    docstring = documented.end_lineno - documented.lineno + 1 if documented is not None else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
+@every_file
+def test_files_and_functions_stay_short(path):
+    text = path.read_text(encoding="utf-8")
+    functions = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    assert len(text.splitlines()) <= MAXIMUM_FILE
+    assert {f.name: length(f) for f in functions if length(f) > MAXIMUM_FUNCTION} == {}
+
+
+@every_file
+def test_a_module_says_what_it_is_for(path):
+    tree = tree_of(path)
+    assert not tree.body or ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "opsetta, opsetta.registration, opsetta.symbolics, opsetta.passes",
+        "opsetta.exporter",
+        "opsetta.exporter.cli, opsetta.exporter.commands, opsetta.exporter.summary",
+    ],
+)
+def test_torch_comes_in_only_when_it_is_needed(imported, tmp_path):
+    code = f"import {imported}; import sys; assert not {{'torch', 'onnxruntime'}} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_floor_names_the_opset_it_is_at():
+    """`if g.opset >= N` in a symbolic function is a sign that it belongs into that opset's file."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        if floor_of(path) == "symbolics"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Compare)
+        for side in [node.left, *node.comparators]
+        if isinstance(side, ast.Attribute) and side.attr == "opset"
+    ]
+    assert found == []

@@ -1,0 +1,134 @@
+"""The product around the code: metadata, package list, wheel, constraints, the commands of the README."""
+
+import importlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from packaging.requirements import Requirement
+
+import opsetta
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FLOORS = ("registration", "symbolics", "passes", "exporter")
+CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = CONFIGURATION["project"]
+
+
+def sources() -> list[pathlib.Path]:
+    """Every Python file of the package, relative to the root."""
+    found = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
+    return sorted(path.relative_to(ROOT) for path in [*found, ROOT / "__init__.py"])
+
+
+def test_the_package_list_is_the_tree():
+    tree = {".".join(["opsetta", *path.parent.parts]) for path in sources()}
+    assert sorted(CONFIGURATION["tool"]["setuptools"]["packages"]) == sorted(tree)
+
+
+def test_every_package_has_an_init():
+    folders = {path.parent for path in sources()}
+    assert [folder for folder in folders if not (ROOT / folder / "__init__.py").is_file()] == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> list[str]:
+    """The names in a wheel that is built from a copy of the package."""
+    copy = tmp_path_factory.mktemp("wheel") / "source"
+    keep = ["__init__.py", "py.typed", "pyproject.toml", "README.md", "LICENSE", *FLOORS, "tests", "Makefile"]
+    copy.mkdir()
+    for name in keep:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    code = "import setuptools.build_meta as backend; print(backend.build_wheel('dist'))"
+    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, capture_output=True, timeout=300)
+    [built] = (copy / "dist").glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    held = sorted(name for name in wheel if ".dist-info/" not in name)
+    assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + ["opsetta/py.typed"])
+
+
+def test_the_wheel_holds_the_licence(wheel):
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel)
+    assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert PROJECT["license"] == "Apache-2.0"
+
+
+def test_the_version_is_one():
+    assert PROJECT["version"] == opsetta.__version__
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(PROJECT['version'])}\b", changelog, re.MULTILINE)
+
+
+def requirements() -> list[Requirement]:
+    texts = [
+        *PROJECT["dependencies"],
+        *(t for group in PROJECT["optional-dependencies"].values() for t in group),
+    ]
+    return [found for found in map(Requirement, texts) if found.name != "opsetta"]
+
+
+def constraints() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return {(r := Requirement(line)).name: r for line in lines if line and not line.startswith("#")}
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_a_requirement_is_pinned_within_its_range(requirement):
+    [pin] = constraints()[requirement.name].specifier
+    assert pin.operator == "=="
+    assert requirement.specifier.contains(pin.version)
+
+
+def test_only_the_core_is_needed_without_extras():
+    assert {requirement.name for requirement in map(Requirement, PROJECT["dependencies"])} == {
+        "beartype",
+        "ml-dtypes",
+        "numpy",
+        "onnx",
+        "onnx-ir",
+    }
+    assert set(PROJECT["optional-dependencies"]) == {"torch", "runtime", "cli", "all", "dev"}
+
+
+def test_the_console_script_leads_somewhere():
+    module, _, function = PROJECT["scripts"]["opsetta"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_ci_runs_what_a_developer_runs():
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    text = script.read_text(encoding="utf-8")
+    assert "make test" in text
+    assert "make lint" in text
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "sweep", "bench"])
+def test_a_target_makes_its_own_environment(target):
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "-m venv .venv" in done.stdout
+    assert "-c constraints.txt -e '.[dev]'" in done.stdout
