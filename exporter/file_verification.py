@@ -79,7 +79,7 @@ def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str,
         leaves = pytree.tree_leaves(args)
     else:
         by_name, rest, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
-    given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    given: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len(given) != len(rest):
         # Python numbers are inputs where they were captured as dynamic.
         given = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]

@@ -178,7 +178,7 @@ class _Lowering:
         for initializer in graph.initializers.values():
             inner[initializer] = self.context.constant(initializer.const_value.numpy())  # type: ignore[union-attr]
         self.run(graph, inner, module)
-        return [inner.get(value) for value in graph.outputs]
+        return self._checked(node, [inner.get(value) for value in graph.outputs], module)
 
     def _is_known(self, node: ir.Node) -> bool:
         return self.registry.lookup(qualified_name(node), node.overload, self.context.opset) is not None

@@ -37,9 +37,8 @@ _INITIALIZER = _tag(onnx.GraphProto, "initializer")
 _RAW_DATA = _tag(onnx.TensorProto, "raw_data")
 
 
-def _is_lifted(value: ir.Value) -> bool:
-    tensor = value.const_value
-    return tensor is not None and tensor.dtype != ir.DataType.STRING and tensor.nbytes > _LIFTED
+def _is_lifted(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype != ir.DataType.STRING and bool(tensor.nbytes > _LIFTED)
 
 
 class Message:
@@ -52,10 +51,11 @@ class Message:
     def __init__(self, model: ir.Model):
         initializers = model.graph.initializers
         everything = list(initializers.values())
-        lifted = [(value, value.const_value) for value in everything if _is_lifted(value)]
+        lifted = [(value, value.const_value) for value in everything if value.const_value is not None]
+        lifted = [(value, tensor) for value, tensor in lifted if _is_lifted(tensor)]
         try:
             for value, _ in lifted:
-                del initializers[value.name]
+                del initializers[str(value.name)]
             proto = ir.to_proto(model)
         finally:
             # All of them anew, for their order is the file's.

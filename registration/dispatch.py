@@ -142,8 +142,7 @@ def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, a
         return list(argument)
     if isinstance(argument, (bool, int, float, complex)):
         if parameter.number:
-            lone_float = type(argument) is int and not parameter.integer
-            return float(argument) if lone_float else argument
+            return float(argument) if type(argument) is int and not parameter.integer else argument
         if parameter.sequence:
             return [argument]
         if parameter.value:

@@ -108,7 +108,7 @@ def _emit_unknown(
             kind = _PLURAL[kind]
         attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
     inputs = [item if item is None or isinstance(item, Value) else g.constant(item) for item in positional]
-    return g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
+    return list(g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs)))
 
 
 def _suffixed(name: str) -> tuple[str, AttributeType | None]:

@@ -88,7 +88,7 @@ def _squeeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: 
 def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
     axis = attributes["axis"] % len(shapes[0])
     sizes = [shape[axis] for shape in shapes]
-    joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN  # type: ignore[arg-type]
+    joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN
     return (*shapes[0][:axis], joined, *shapes[0][axis + 1 :])
 
 

@@ -171,7 +171,6 @@ def float_(g: GraphContext, a: Value | Number) -> Value:
 
 
 @onnx_symbolic("sym::sqrt")
-@onnx_symbolic("sym::sym_sqrt")
 def sqrt(g: GraphContext, a: Value | Number) -> Value:
     return g.op("Sqrt", g.constant(a, FLOAT))
 

@@ -103,7 +103,10 @@ class _Fakes:
         if NUMBER in value.metadata_props:
             if value.metadata_props[NUMBER] != "int":
                 raise GraphError("a symbolic number that is not an int")
-            return self.number(self.symbol(f"number_{value.name}"))
+            # Without a name: nodes that are alike share a decomposition, but not their numbers.
+            symbol = self.symbol(f"number {value.name}")
+            self.names.pop(symbol, None)
+            return self.number(symbol)
         shape = [self.size(dim) for dim in value.shape]
         with self.mode:
             return torch.empty(shape, dtype=tensor_adapters.to_torch_dtype(value.dtype))
@@ -185,7 +188,7 @@ def _imported(
     traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes, is_known: IsKnown
 ) -> ir.Graph | None:
     traced.graph.eliminate_dead_code()
-    dimensions = Dimensions(fakes.names)
+    dimensions = Dimensions(fakes.names, closed=True)
     importer = GraphImporter(traced, dimensions, Names())
     inputs = []
     for placeholder in traced.graph.nodes:

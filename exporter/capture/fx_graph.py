@@ -52,10 +52,12 @@ class Dimensions:
 
     Attributes:
         names: the name of each torch symbol.
+        closed: whether a size with any other symbol in it is unknown, rather than called by torch's name.
     """
 
-    def __init__(self, names: Mapping[Any, str] | None = None):
+    def __init__(self, names: Mapping[Any, str] | None = None, *, closed: bool = False):
         self.names: dict[Any, str] = dict(names or {})
+        self.closed = closed
         self._known: dict[Any, int | ir.SymbolicDim] = {}
 
     def __call__(self, size: Any) -> int | ir.SymbolicDim:
@@ -70,6 +72,8 @@ class Dimensions:
     def _written(self, expression: Any) -> int | ir.SymbolicDim:
         if expression.is_Integer:
             return int(expression)
+        if self.closed and not expression.free_symbols <= self.names.keys():
+            return _UNKNOWN_DIM
         import sympy
 
         renamed = {
@@ -216,7 +220,7 @@ class GraphImporter:
 
     def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Any:
         """Python arithmetic over symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
-        name = getattr(target, "__name__", str(target)).removeprefix("sym_").strip("_")
+        name = getattr(target, "__name__", str(target)).strip("_").removeprefix("sym_")
         if not node.kwargs and len(node.args) <= 3:
             letters = ("cond", "a", "b") if name == "ite" else ("a", "b", "c")
             arguments = {key: self._argument(item) for key, item in zip(letters, node.args, strict=False)}

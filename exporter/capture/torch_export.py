@@ -138,7 +138,7 @@ class _FunctionModule(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self._function = function
-        self.forward = function  # type: ignore[method-assign]
+        self.forward = function
 
 
 @contextlib.contextmanager

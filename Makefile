@@ -1,0 +1,52 @@
+# Each target is enough alone on a fresh clone: it makes .venv first. All that is needed is Python 3.10 to 3.13.
+#   make demo     export two real models at five opsets, and show how far each is from eager PyTorch
+#   make test     the tests
+#   make lint     ruff and mypy
+#   make sweep    the tests over every operator, model and opset
+#   make bench    export time and memory against torch.onnx
+#
+# PIP_FLAGS is handed to pip. Where torch's CPU build does not come by itself (Linux with the plain PyPI):
+#   make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+
+PYTHON ?= python3
+PIP_FLAGS ?=
+PYTEST_FLAGS ?=
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# The package's folder under the package's name, where mypy looks for it.
+NAMED := $(VENV)/source
+
+.PHONY: demo test lint sweep bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/demo.py
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_FLAGS)
+
+sweep: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --sweep $(PYTEST_FLAGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=$(NAMED) $(BIN)/mypy -m opsetta -p opsetta.registration -p opsetta.symbolics -p opsetta.passes -p opsetta.exporter
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/export_time.py
+	$(BIN)/python benchmarks/memory.py
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' \
+	    || { echo "opsetta needs Python 3.10 to 3.13: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	mkdir -p $(NAMED)
+	ln -sfn ../../ $(NAMED)/opsetta
+	touch $(INSTALLED)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,78 @@
+"""Every symbolic function of ATen against torch's own schemas: names, kinds, defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import opsetta.symbolics  # noqa: F401
+from opsetta.registration import SymbolicFunction, default_registry
+
+# Splitting at computed places gives a number of parts that no graph can have.
+_CONSTANT_TENSORS = frozenset({("aten::tensor_split", "tensor_indices_or_sections")})
+
+# Arguments that concern storage or training only; capture leaves them out or they change no value.
+_WITHOUT_MEANING = frozenset({"out", "generator"})
+
+
+def overloads(name: str) -> list[Any]:
+    """The overloads that a registered name serves, of those that graphs can hold."""
+    qualified, _, overload = name.partition(".")
+    namespace, operator = qualified.split("::")
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    if packet is None:
+        return []
+    names = [overload] if overload else packet.overloads()
+    found = [getattr(packet, item) for item in names if hasattr(packet, item)]
+    found = [op for op in found if not any(a.is_out or _is_named(a) for a in op._schema.arguments)]
+    return [op for op in found if _takes_tensors(op)] or found
+
+
+def _is_named(argument: Any) -> bool:
+    """Whether an argument is one of the named-tensor dimensions, which no captured graph has."""
+    return "Dimname" in str(argument.real_type)
+
+
+def _takes_tensors(op: Any) -> bool:
+    """Whether the dispatcher has it and it works on tensors; the rest is TorchScript's, or an assertion."""
+    return torch._C._dispatch_has_kernel(op.name()) and any(
+        "Tensor" in str(item.type) for item in (*op._schema.arguments, *op._schema.returns)
+    )
+
+
+ATEN = [function for function in default_registry if function.name.startswith("aten::")]
+
+
+@pytest.mark.parametrize("symbolic", ATEN, ids=lambda s: f"{s.name}-{s.opset}")
+def test_parameters_are_the_schemas(symbolic: SymbolicFunction) -> None:
+    served = overloads(symbolic.name)
+    assert served, f"torch has no operator {symbolic.name}"
+    parameters = symbolic.parameters
+    known = set()
+    for op in served:
+        specific = default_registry.versions(f"{symbolic.name}.{op._overloadname}")
+        if "." not in symbolic.name and specific and symbolic.opset in specific:
+            continue
+        for argument in op._schema.arguments:
+            known.add(argument.name)
+            if argument.name in _WITHOUT_MEANING:
+                continue
+            assert argument.name in parameters, f"{op} has an argument '{argument.name}' without a parameter"
+    unknown = set(parameters) - known
+    assert not unknown or not known, f"{symbolic.name}: no overload has {sorted(unknown)}"
+
+
+@pytest.mark.parametrize("symbolic", ATEN, ids=lambda s: f"{s.name}-{s.opset}")
+def test_constants_are_refused_where_a_tensor_is_due(symbolic: SymbolicFunction) -> None:
+    """A parameter for what every schema calls a Tensor takes a value."""
+    tensors: dict[str, list[bool]] = {}
+    for op in overloads(symbolic.name):
+        for argument in op._schema.arguments:
+            tensors.setdefault(argument.name, []).append(str(argument.type) in ("Tensor", "Optional[Tensor]"))
+    for name, kinds in tensors.items():
+        if all(kinds) and name in symbolic.parameters and (symbolic.name, name) not in _CONSTANT_TENSORS:
+            assert symbolic.parameters[name].value, (
+                f"{symbolic.name}: '{name}' is a tensor, and takes no Value"
+            )
