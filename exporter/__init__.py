@@ -1,6 +1,6 @@
 """The way in and out: capture, lowering, the exported program, files, verification, the command line."""
 
-from .export import export
+from .entry import export
 from .program import Program
 
 __all__ = ["Program", "export"]

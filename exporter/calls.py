@@ -77,10 +77,11 @@ def run_eager(
     # The graph's initializers are the model's own memory: a buffer written to here would change them too.
     state = _copied_state(module, interface.mutated) if isinstance(module, torch.nn.Module) else {}
     with torch.no_grad():
-        if state:
-            result = torch.func.functional_call(module, state, args, kwargs)  # type: ignore[arg-type]
-        else:
-            result = module(*args, **kwargs)
+        result = (
+            torch.func.functional_call(module, state, args, kwargs)
+            if isinstance(module, torch.nn.Module)
+            else module(*args, **kwargs)
+        )
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs
     if len(found) != len(entries):

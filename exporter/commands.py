@@ -85,7 +85,7 @@ def export(
     with _quiet_stdout(), stages() as stage:
         stage("loading the model")
         example = _example(factory, symbolics)
-        from .export import export as export_model
+        from .entry import export as export_model
 
         options = example.options | _given(
             dynamic_axes=_dynamic_axes(dynamic),

@@ -144,7 +144,7 @@ class _Lowering:
                 if inlined is not None:
                     return inlined
                 raise UnsupportedError(
-                    "it has no symbolic function at this opset and no decomposition into operators that have one",
+                    "it has no symbolic function at this opset, and no decomposition that ends in such",
                     first_opset=self.registry.first_opset(qualified_name(node), node.overload),
                 )
             self.context.enter(node, module)
@@ -200,8 +200,8 @@ class _Lowering:
                 value.type = expected.type
             elif expected.dtype is not None and value.dtype != expected.dtype:
                 raise OpsettaError(
-                    f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} for '{expected.name}' "
-                    f"in module '{module}', where {expected.dtype.name} is due"
+                    f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} "
+                    f"for '{expected.name}' in module '{module}', where {expected.dtype.name} is due"
                 )
             if expected.shape is not None and value.producer() is not None and not value.is_graph_input():
                 value.shape = _sharper(value.shape, expected.shape)
@@ -242,7 +242,9 @@ class _Lowering:
 
 
 def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
-    """Below IR version 4 initializers are inputs too. The model's state becomes so, as torch.onnx did;
+    """Make initializers inputs too, as IR versions below 4 demand.
+
+    So becomes the model's state, as with torch.onnx;
     constants become Constant nodes, for a default that callers may replace is not constant to a runtime.
     """
     graph = model.graph

@@ -206,4 +206,5 @@ class Program:
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()
-        return f"Program(opset={self.opset}, inputs={self.input_names}, outputs={self.output_names}, nodes={nodes})"
+        names = f"inputs={self.input_names}, outputs={self.output_names}"
+        return f"Program(opset={self.opset}, {names}, nodes={nodes})"

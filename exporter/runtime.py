@@ -27,8 +27,9 @@ class Session:
         self._session: Any = None
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Outputs in the graph's order. Inputs and outputs are numpy arrays, or OrtValues for element
-        types that numpy lacks.
+        """Run the model and return its outputs in the graph's order, as OrtValues.
+
+        Inputs are numpy arrays, or OrtValues for element types that numpy lacks.
         """
         session = self._loaded()
         import onnxruntime

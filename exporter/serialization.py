@@ -59,7 +59,7 @@ def save(
         external_data: weights to `<name>.data` beside the file; None decides by size (2 GB).
 
     Raises:
-        ModelFileError: the target cannot be written. Nothing is left behind, and a file that stood there stays.
+        ModelFileError: the target cannot be written. Nothing is left behind; a file there before stays.
     """
     if isinstance(target, (str, os.PathLike)):
         external = weight_bytes(model) > INLINE_LIMIT if external_data is None else external_data

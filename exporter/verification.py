@@ -61,7 +61,10 @@ def compare(
     """Compare one output with its eager twin: dtype, shape, then every element."""
     expected = expected.detach().cpu()
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
-        problem = f"onnxruntime gave {actual.dtype} {list(actual.shape)}, eager {expected.dtype} {list(expected.shape)}"
+        problem = (
+            f"onnxruntime gave {actual.dtype} {list(actual.shape)}, "
+            f"eager {expected.dtype} {list(expected.shape)}"
+        )
         return OutputReport(name, float("inf"), float("inf"), (), False, problem)
     if actual.numel() == 0:
         return OutputReport(name, 0.0, 0.0, (), True)
@@ -107,7 +110,8 @@ def check(
         f"eager {_element(expected[position], worst.index)!r}"
     )
     raise VerificationError(
-        f"output '{worst.name}' differs from eager PyTorch ({len(failed)} of {len(reports)} outputs do): {detail}",
+        f"output '{worst.name}' differs from eager PyTorch "
+        f"({len(failed)} of {len(reports)} outputs do): {detail}",
         output=worst.name,
         index=worst.index,
         error=worst.max_absolute_error,

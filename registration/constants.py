@@ -43,6 +43,7 @@ class ConstantPool:
         self._keys: set[Value] = set()
 
     def make(self, array: np.ndarray) -> Value:
+        """The value of a constant, the same one for equal contents."""
         tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
         key = (tensor.dtype, array.shape, array.tobytes())
         value = self._values.get(key)

@@ -167,7 +167,7 @@ class GraphContext:
         return values[0] if len(values) == 1 else self.op("Concat", *values, axis=0)
 
     def _as_list(self, value: Value) -> Value:
-        """A zero-dim value as a tensor of one element, by undoing the Squeeze that made it if there is one."""
+        """A zero-dim value as a tensor of one element; a Squeeze that made it is undone."""
         producer = value.producer()
         if producer is not None and producer.op_type == "Squeeze" and producer.inputs[0] is not None:
             source = producer.inputs[0]
@@ -217,7 +217,7 @@ class GraphContext:
         return None if value.const_value is None else value.const_value.numpy()
 
     def is_foldable(self, value: Value) -> bool:
-        """Whether arithmetic over the value may be folded away: constants made here, not the model's state."""
+        """Whether arithmetic over the value may be folded: constants made here, not the model's state."""
         return value in self._pool
 
     def opset_import(self, domain: str) -> int:

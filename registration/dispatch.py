@@ -11,6 +11,7 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -45,6 +46,8 @@ class Parameter:
     """A lone Python int (a float parameter alone takes an int as a float)."""
     sequence: bool
     """A list."""
+    floats: bool
+    """A list of floats alone (it takes ints as floats)."""
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -66,6 +69,7 @@ def _parameter(name: str, annotation: Any, required: bool) -> Parameter:
         number=anything or bool({int, float, bool, complex} & set(members)),
         integer=anything or int in members or bool in members,
         sequence=anything or bool(lists),
+        floats=float in elements and int not in elements and bool not in elements,
     )
 
 
@@ -132,14 +136,11 @@ class SymbolicFunction:
 
 def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:
     if isinstance(argument, Value):
-        return argument if parameter.value else _constant(g, symbolic, parameter, argument)
+        if parameter.value:
+            return argument
+        argument = _constant(g, symbolic, parameter, argument)
     if isinstance(argument, (list, tuple)):
-        if not parameter.element_value and any(isinstance(item, Value) for item in argument):
-            return [
-                _constant(g, symbolic, parameter, item) if isinstance(item, Value) else item
-                for item in argument
-            ]
-        return list(argument)
+        return [_element(g, symbolic, parameter, item) for item in argument]
     if isinstance(argument, (bool, int, float, complex)):
         if parameter.number:
             return float(argument) if type(argument) is int and not parameter.integer else argument
@@ -148,6 +149,12 @@ def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, a
         if parameter.value:
             return g.constant(argument)
     return argument
+
+
+def _element(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, item: Any) -> Any:
+    if isinstance(item, Value) and not parameter.element_value:
+        item = _constant(g, symbolic, parameter, item)
+    return float(item) if parameter.floats and type(item) is int else item
 
 
 def _constant(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Value) -> Any:
@@ -172,12 +179,12 @@ def _explained(
     error: beartype.roar.BeartypeCallHintParamViolation,
 ) -> ArgumentError:
     hints = typing.get_type_hints(symbolic.function)
-    for name, argument in given.items():
-        if any(argument is culprit for culprit in error.culprits) and f"parameter {name}=" in str(error):
-            expected = hints[name]
-            wanted = expected.__name__ if isinstance(expected, type) else str(expected).replace("typing.", "")
-            shown = (
-                "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
-            )
-            return ArgumentError(f"argument '{name}' of {symbolic.name} takes {wanted}, not {shown}")
+    found = re.search(r" parameter (\w+)=", str(error))
+    if found is not None and found[1] in given:
+        name = found[1]
+        argument, expected = given[name], hints[name]
+        plain = isinstance(expected, type) and not typing.get_args(expected)
+        wanted = expected.__name__ if plain else str(expected).replace("typing.", "")
+        shown = "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
+        return ArgumentError(f"argument '{name}' of {symbolic.name} takes {wanted}, not {shown}")
     return ArgumentError(f"an argument of {symbolic.name} has a wrong type: {error}")

@@ -7,7 +7,8 @@ list are cast to one that holds every value, and the results cast back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,10 @@ _PLURAL = {
     AttributeType.TENSOR: AttributeType.TENSORS,
     AttributeType.GRAPH: AttributeType.GRAPHS,
 }
+_CONVERSIONS: dict[AttributeType, Callable[[Any], int | float]] = {
+    AttributeType.INT: lambda item: int(item) if isinstance(item, np.bool_) else operator.index(item),
+    AttributeType.FLOAT: float,
+}
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
 
@@ -61,14 +66,15 @@ def emit(
     version = g.opset if domain == "" else g.opset_import(domain)
     schema = schemas.operator_schema(op_type, version, domain)
     if schema is None:
-        return _emit_unknown(g, op_type, domain, positional, named, outputs)
+        return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
     arguments, attributes = _bind(g, schema, positional, named)
     inputs, variables, restored = _typed_inputs(g, schema, arguments)
     result_types = _result_types(schema, variables, attributes, outputs, inputs)
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, result_types[0])
         if folded is not None:
-            return [folded]
+            wide = _formal_outputs(schema, outputs)[0].variable
+            return [g.cast(folded, restored[wide]) if wide in restored else folded]
     results = g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
     for value, dtype in zip(results, result_types, strict=True):
         if dtype is not None:
@@ -83,22 +89,24 @@ def _emit_unknown(
     g: GraphContext,
     op_type: str,
     domain: str,
+    version: int,
     positional: Sequence[Any],
     named: Mapping[str, Any],
     outputs: int,
 ) -> list[Value]:
     """An operator without a schema here: refused in ONNX's own domains, free in any other."""
-    if domain == "":
-        known = schemas.operator_schemas(op_type)
+    if domain == "" or domain.startswith("ai.onnx."):
+        known = schemas.operator_schemas(op_type, domain)
+        where = f" of domain {domain}" if domain else ""
         if not known:
-            raise EmissionError(f"ONNX has no operator '{op_type}'")
-        later = [schema.since_version for schema in known if schema.since_version > g.opset]
+            raise EmissionError(f"ONNX has no operator '{op_type}'{where}")
+        later = [schema.since_version for schema in known if schema.since_version > version]
         if later:
             raise EmissionError(
-                f"ONNX operator {op_type} does not exist at opset {g.opset}; it begins at {later[0]}",
-                first_opset=later[0],
+                f"ONNX operator {op_type}{where} does not exist at opset {version}; it begins at {later[0]}",
+                first_opset=later[0] if domain == "" else None,
             )
-        raise EmissionError(f"ONNX operator {op_type} is deprecated at opset {g.opset}")
+        raise EmissionError(f"ONNX operator {op_type}{where} is deprecated at opset {version}")
     attributes = []
     for name, value in named.items():
         if value is None:
@@ -145,7 +153,8 @@ def _bind(
     variadic = bool(schema.inputs) and schema.inputs[-1].variadic
     if len(arguments) > len(schema.inputs) and not variadic:
         raise EmissionError(
-            f"ONNX operator {schema.name} takes {len(schema.inputs)} inputs at opset {g.opset}, not {len(arguments)}"
+            f"ONNX operator {schema.name} takes {len(schema.inputs)} inputs at opset {g.opset}, "
+            f"not {len(arguments)}"
         )
     attributes = []
     for name, value in named.items():
@@ -223,7 +232,20 @@ def _attribute(g: GraphContext, op_type: str, name: str, kind: AttributeType, va
                 f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}"
             )
         value = value[0]
-    return ir.Attr(name, kind, value)
+    return ir.Attr(name, kind, _numbers(op_type, name, kind, value))
+
+
+def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
+    """The value of a number attribute as Python ints or floats; a fraction is no whole number."""
+    convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind))
+    if convert is None:
+        return value
+    try:
+        return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
+    except (TypeError, ValueError):
+        raise EmissionError(
+            f"attribute '{name}' of ONNX operator {op_type} is of type {kind.name}, and cannot be {value!r}"
+        ) from None
 
 
 def _constant_attribute(g: GraphContext, op_type: str, name: str, value: Value) -> np.ndarray:
@@ -278,11 +300,31 @@ def _typed_inputs(
         if allowed and dtype not in allowed:
             variables[variable] = _allowed_dtype(g, schema, variable, dtype, allowed)
             restored[variable] = dtype
+    _decide_by_numbers(schema, arguments, variables)
     inputs = []
     for index, item in enumerate(arguments):
         parameter = _formal_input(schema, index)
         inputs.append(_input_value(g, schema, parameter, item, variables))
     return inputs, variables, restored
+
+
+def _decide_by_numbers(
+    schema: OperatorSchema, arguments: Sequence[Any], variables: dict[str, DataType]
+) -> None:
+    """Give the type variables that no value decides the type that holds all their Python numbers."""
+    undecided: dict[str, list[Any]] = {}
+    for index, item in enumerate(arguments):
+        parameter = _formal_input(schema, index)
+        if (
+            isinstance(item, (bool, int, float))
+            and parameter.homogeneous
+            and parameter.variable not in variables
+        ):
+            undecided.setdefault(parameter.variable, []).append(item)
+    for variable, numbers in undecided.items():
+        if variable and len(numbers) > 1:
+            parameter = next(p for p in schema.inputs if p.variable == variable)
+            variables[variable] = _dtype_of_constant(numbers, parameter)
 
 
 def _allowed_dtype(
@@ -333,7 +375,19 @@ def _input_value(
             variables.setdefault(parameter.variable, wanted)
     if parameter.name in _LISTS and not isinstance(item, (list, tuple, np.ndarray)):
         item = [item]
+    if wanted in dtypes.INTEGERS and not isinstance(item, np.ndarray) and not _is_whole(item):
+        raise EmissionError(
+            f"input '{parameter.name}' of ONNX operator {schema.name} is {wanted.name} here, "
+            f"and cannot be {item!r}"
+        )
     return g.constant(item, wanted)
+
+
+def _is_whole(item: Any) -> bool:
+    numbers = np.asarray(item)
+    return numbers.dtype.kind != "f" or bool(
+        np.all(numbers == np.trunc(numbers)) and np.all(np.isfinite(numbers))
+    )
 
 
 def _allowed_dtype_of_fixed(
@@ -375,6 +429,18 @@ def _result_types(
             dtype = next(iter(parameter.dtypes))
         if dtype is None:
             dtype = _attribute_decides(schema, given, inputs)
+        if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
+            later = [
+                other.since_version
+                for other in schemas.operator_schemas(schema.name, schema.domain)
+                if other.since_version > schema.since_version
+                and any(o.name == parameter.name and dtype in o.dtypes for o in other.outputs)
+            ]
+            raise EmissionError(
+                f"ONNX operator {schema.name} does not give {dtype.name} at version {schema.since_version}"
+                + (f"; from opset {later[0]} it does" if later else ""),
+                first_opset=later[0] if later and not schema.domain else None,
+            )
         result.append(dtype)
     return result
 

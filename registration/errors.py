@@ -129,7 +129,8 @@ class UnsupportedOperatorsError(OpsettaError):
         if missing is not None:
             name = missing.name.rsplit(".", 1)[0]
             lines.append(
-                f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again (see CONTRIBUTING.md).'
+                f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again '
+                "(see CONTRIBUTING.md)."
             )
         lower = [o.first_opset for o in self.operators if o.first_opset is not None]
         if len(lower) == count:

@@ -66,8 +66,10 @@ def _slice(attributes: Attributes, data: Array, *rest: Array) -> Array:
     index: list[slice] = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = data.shape[axis]
-        # A backward slice to "before the first" is written as a very negative end.
+        # A backward slice to "before the first" is written as a very negative end, and one that starts
+        # there starts at the first element, where Python's would be empty.
         stop = None if step < 0 and end < -size else end
+        start = max(start, -size) if step < 0 else start
         index[axis] = slice(start, stop, step)
     return data[tuple(index)]
 
@@ -85,8 +87,11 @@ def _cast(attributes: Attributes, data: Array) -> Array:
 
 def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     def evaluate(attributes: Attributes, data: Array, *rest: Array) -> Array:
+        axes = _axes(attributes, rest) or None
+        if axes is None and attributes.get("noop_with_empty_axes"):
+            return data
         kept = bool(attributes.get("keepdims", 1))
-        result = function(data, axis=_axes(attributes, rest), keepdims=kept)
+        result = function(data, axis=axes, keepdims=kept)
         return np.asarray(result, dtype=data.dtype)
 
     return evaluate

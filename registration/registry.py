@@ -83,7 +83,7 @@ class Registry:
         versions[opset] = SymbolicFunction(name, opset, function)
 
     def lookup(self, name: str, overload: str, opset: int) -> SymbolicFunction | None:
-        """The function that serves an operator at an opset, the one of its overload before the general one."""
+        """The function that serves an operator at an opset; one of its overload goes first."""
         for key in (f"{name}.{overload}", name) if overload else (name,):
             versions = self._functions.get(key)
             found = _serving(versions, opset) if versions else None

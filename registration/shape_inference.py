@@ -18,15 +18,15 @@ Attributes = Mapping[str, Any]
 _UNKNOWN = ir.SymbolicDim(None)
 
 _SAME_AS_FIRST = frozenset(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu "
-    "Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN "
-    "LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu "
-    "Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh "
-    "ThresholdedRelu Trilu".split()
+    "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast Ceil Celu Clip Cos Cosh "
+    "CumSum Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity "
+    "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish "
+    "Neg Not PRelu RMSNormalization Reciprocal Relu Round ScatterElements ScatterND Selu Sigmoid Sign Sin "
+    "Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu".split()
 )
 _BROADCAST = frozenset(
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod "
-    "Mul Or Pow Sub Sum Where Xor".split()
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual "
+    "Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split()
 )
 
 

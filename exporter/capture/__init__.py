@@ -1,0 +1,1 @@
+"""Captures: from what the user has to a source graph."""

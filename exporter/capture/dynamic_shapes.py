@@ -1,4 +1,4 @@
-"""Dynamic shapes as users give them: torch.export's forms, names in place of `Dim`, torch.onnx's `dynamic_axes`.
+"""Dynamic shapes as users give them: torch.export's forms, names for `Dim`, torch.onnx's `dynamic_axes`.
 
 torch.export specialises a dynamic dimension whose example size is 0 or 1. Here the example is enlarged
 first, so that the size of the example never decides.
@@ -88,7 +88,7 @@ def bind(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -
 def _from_dynamic_axes(
     dynamic_axes: Mapping[str, Any], bound: Mapping[str, Any], input_names: Sequence[str] | None
 ) -> dict[str, Any]:
-    """torch.onnx's `dynamic_axes`, by input name, as `dynamic_shapes` by parameter name; outputs are left out."""
+    """torch.onnx's `dynamic_axes` by parameter name; what it says of outputs is left out."""
     order = list(bound)
     renamed = dict(zip(input_names, order, strict=False)) if input_names else {}
     result: dict[str, Any] = dict.fromkeys(order)
@@ -213,13 +213,14 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
     unknown = [name for name in result if name not in bound]
     if unknown:
         raise CaptureError(
-            f"dynamic_shapes names {', '.join(map(repr, unknown))}; the arguments are {', '.join(map(repr, bound))}"
+            f"dynamic_shapes names {', '.join(map(repr, unknown))}; "
+            f"the arguments are {', '.join(map(repr, bound))}"
         )
     return result
 
 
 def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
-    """Per leaf, what torch.export takes: a name becomes a hint, so that the model's own limits on the size hold."""
+    """Per leaf, what torch.export takes: a name becomes a hint, so that the model's own limits hold."""
     result: list[dict[int, Any] | None] = []
     for value, axes in zip(leaves.values, leaves.wanted, strict=True):
         converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}

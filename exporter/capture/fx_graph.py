@@ -61,6 +61,7 @@ class Dimensions:
         self._known: dict[Any, int | ir.SymbolicDim] = {}
 
     def __call__(self, size: Any) -> int | ir.SymbolicDim:
+        """The size as a number or a named dimension."""
         if isinstance(size, int):
             return size
         expression = size.node.expr

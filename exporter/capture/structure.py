@@ -29,9 +29,9 @@ def _child_names(specification: Any) -> list[str]:
     if fields is not None and len(fields) == count:
         return list(fields)
     # Caches keep the names of their children first in their context.
-    if isinstance(context, (list, tuple)) and context and isinstance(context[0], (list, tuple)):
-        if len(context[0]) == count and all(isinstance(key, str) for key in context[0]):
-            return list(context[0])
+    first = context[0] if isinstance(context, (list, tuple)) and context else None
+    if isinstance(first, (list, tuple)) and len(first) == count and all(isinstance(k, str) for k in first):
+        return list(first)
     return [str(index) for index in range(count)]
 
 

@@ -114,7 +114,7 @@ def _explain(error: Exception) -> str:
 def _specification(
     model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
 ) -> dict[str, Any]:
-    """The dynamic shapes in the form that torch.export takes: by parameter name, nested like the arguments."""
+    """The dynamic shapes as torch.export takes them: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
     bound = shapes.bind(model, args, kwargs)
     order = [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]

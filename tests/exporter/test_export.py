@@ -221,8 +221,9 @@ def test_two_exports_give_the_same_bytes(tmp_path: Any) -> None:
     script = (
         "import sys, torch, opsetta; torch.manual_seed(0);"
         "m = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval();"
-        "opsetta.export(m, torch.ones(1, 3, 8, 8), opset=int(sys.argv[1]), dynamic_shapes={'input': {0: 'n'}})"
-        ".save(sys.argv[2])"
+        "shapes = {'input': {0: 'n'}};"
+        "program = opsetta.export(m, torch.ones(1, 3, 8, 8), opset=int(sys.argv[1]), dynamic_shapes=shapes);"
+        "program.save(sys.argv[2])"
     )
     contents = []
     for seed in ("1", "2"):

@@ -75,7 +75,7 @@ def _make(model: str, config: Any) -> Callable[[], torch.nn.Module]:
 
 @torch.no_grad()
 def _spread(model: torch.nn.Module) -> torch.nn.Module:
-    """Random weights that keep activations near one: with the configs' own, errors would drown in tiny outputs."""
+    """Random weights that keep activations near one: errors would drown in the configs' own tiny outputs."""
     for parameter in model.parameters():
         if parameter.ndim > 1:
             torch.nn.init.xavier_normal_(parameter)

@@ -10,7 +10,9 @@ from opsetta.passes.fuse_rms_normalization import FuseRMSNormalization
 from opsetta.registration import GraphContext, Registry
 
 
-def build(opset: int = 23, scale_shape: tuple = (4,), axis: int = -1, second_reader: bool = False) -> ir.Model:
+def build(
+    opset: int = 23, scale_shape: tuple = (4,), axis: int = -1, second_reader: bool = False
+) -> ir.Model:
     x = ir.Value(name="x", shape=ir.Shape(["b", 3, 4]), type=ir.TensorType(ir.DataType.FLOAT))
     graph = ir.Graph([x], [], nodes=[], opset_imports={"": opset})
     g = GraphContext(graph, opset, Registry())
