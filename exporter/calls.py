@@ -72,15 +72,15 @@ def run_eager(
     Returns:
         Its results in the order of the graph's outputs, then the new values of what it mutated.
     """
-    args, kwargs = pytree.tree_map(_copied, (args, dict(kwargs)))
-    leaves = pytree.tree_flatten((args, kwargs))[0]
+    args, keywords = pytree.tree_map(_copied, (args, dict(kwargs)))
+    leaves = pytree.tree_flatten((args, keywords))[0]
     # The graph's initializers are the model's own memory: a buffer written to here would change them too.
     state = _copied_state(module, interface.mutated) if isinstance(module, torch.nn.Module) else {}
     with torch.no_grad():
         result = (
-            torch.func.functional_call(module, state, args, kwargs)
+            torch.func.functional_call(module, state, args, keywords)
             if isinstance(module, torch.nn.Module)
-            else module(*args, **kwargs)
+            else module(*args, **keywords)
         )
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs

@@ -25,6 +25,7 @@ from ..registration import (
 from ..registration.arguments import arguments, overloaded_name, qualified_name
 from ..registration.folding import MAXIMUM_ELEMENTS
 from ..registration.opsets import check_opset, ir_version
+from ..registration.schemas import operator_schema
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
@@ -244,26 +245,24 @@ class _Lowering:
 def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
     """Make initializers inputs too, as IR versions below 4 demand.
 
-    So becomes the model's state, as with torch.onnx;
-    constants become Constant nodes, for a default that callers may replace is not constant to a runtime.
+    Constants become Constant nodes where that opset's Constant takes their element type (floats only, below
+    opset 9): a default that callers may replace is not constant to a runtime.
     """
     graph = model.graph
-    first = next(iter(graph), None)
+    schema = operator_schema("Constant", graph.opset_imports[""])
+    allowed = schema.outputs[0].dtypes if schema is not None else frozenset()
     for value in list(graph.initializers.values()):
-        if value in state:
+        if value in state or value.dtype not in allowed:
             graph.inputs.append(value)
             continue
-        del graph.initializers[value.name]  # type: ignore[arg-type]
+        name = str(value.name)
+        del graph.initializers[name]
         tensor = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
-        constant = ir.Node("", "Constant", [], [tensor], num_outputs=1, name=f"{value.name}/Constant")
-        constant.outputs[0].type, constant.outputs[0].shape = value.type, value.shape
-        name = value.name
-        value.replace_all_uses_with(constant.outputs[0])
-        constant.outputs[0].name = name
-        if first is None:
-            graph.append(constant)
-        else:
-            graph.insert_before(first, constant)
+        constant = ir.Node("", "Constant", [], [tensor], num_outputs=1, name=f"{name}/Constant")
+        result = constant.outputs[0]
+        result.type, result.shape, result.name = value.type, value.shape, name
+        value.replace_all_uses_with(result)
+        graph.insert_before(graph[0], constant)
 
 
 def _named(
