@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,11 @@ def export(
     load_entry_points()
     if not isinstance(args, (tuple, list)):
         args = (args,)
+    if getattr(model, "training", False) is True:
+        warnings.warn(
+            "the model is in training mode and is exported so; for inference call model.eval() first",
+            stacklevel=2,
+        )
     report("capturing")
     found = capture(
         model,

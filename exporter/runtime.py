@@ -54,7 +54,8 @@ class Session:
         except ImportError as error:
             raise InferenceError("running a model needs onnxruntime: pip install onnxruntime") from error
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        # What goes wrong comes back as an exception.
+        options.log_severity_level = 4
         try:
             if serialization.weight_bytes(self._model) <= serialization.INLINE_LIMIT:
                 payload = serialization.to_bytes(self._model)

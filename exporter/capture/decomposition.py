@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
-import sympy
 import torch
 import torch._decomp
 import torch.utils._pytree as pytree
 from onnx_ir import tensor_adapters
+from onnx_ir._symbolic_shapes import parse_symbolic_expression
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -93,7 +93,10 @@ class _Fakes:
             return dim
         if dim.value is None:
             raise GraphError("a size is unknown")
-        written = sympy.sympify(ir.SymbolicDim(dim.value)._expr)
+        try:
+            written = parse_symbolic_expression(dim.value)
+        except ValueError as error:
+            raise GraphError(f"the size '{dim.value}' cannot be read: {error}") from error
         named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
         return self.number(written.xreplace(named))
 

@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 import torch.fx
+import torch.utils._pytree as pytree
 from onnx_ir import DataType, tensor_adapters
 
 from ...registration import (
@@ -311,19 +312,24 @@ class GraphImporter:
 
     @staticmethod
     def _result(node: torch.fx.Node, made: ir.Node) -> Any:
-        example = node.meta.get("val")
-        if isinstance(example, (list, tuple)):
-            values = iter(made.outputs)
-            return [None if item is None else next(values) for item in example]
-        return made.outputs[0] if made.outputs else None
+        """The node's results as its readers see them: a value, or values nested in lists."""
+        values = iter(made.outputs)
+
+        def place(example: Any) -> Any:
+            if isinstance(example, (list, tuple)):
+                return [place(member) for member in example]
+            return None if example is None else next(values)
+
+        return place(node.meta.get("val"))
 
 
 def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
     """The name stem and fake value of each result of a node; a result that is None has none."""
     example = node.meta.get("val")
-    if isinstance(example, (list, tuple)):
-        return [(f"{node.name}_{i}", item) for i, item in enumerate(example) if item is not None]
-    return [] if example is None else [(node.name, example)]
+    if not isinstance(example, (list, tuple)):
+        return [] if example is None else [(node.name, example)]
+    leaves = pytree.tree_leaves(example)
+    return [(f"{node.name}_{i}", leaf) for i, leaf in enumerate(leaves) if leaf is not None]
 
 
 def _mutates(node: torch.fx.Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,9 +55,13 @@ def capture(
         raise CaptureError(
             f"a model is an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
         )
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        raise CaptureError("TorchScript is not captured: pass the module that was scripted or traced")
     register_structures(args, dict(kwargs))
+    if not isinstance(model, torch.nn.Module):
+        model = _FunctionModule(model)
     leaves = shapes.resolve(model, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
-    with _untouched(model):
+    with _result_registered(model):
         program = _export(model, args, kwargs, leaves, strict)
     found = import_exported_program(
         program, dimension_names=leaves.dimension_names(), source_lines=source_lines
@@ -67,14 +72,13 @@ def capture(
 
 
 def _export(
-    model: Callable[..., Any],
+    model: torch.nn.Module,
     args: tuple,
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
     strict: bool,
 ) -> torch.export.ExportedProgram:
     """torch.export over the example, enlarged where a dynamic dimension would be specialised."""
-    module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
     failures: list[Exception] = []
@@ -83,7 +87,7 @@ def _export(
         try:
             with torch.no_grad(), _quiet():
                 return torch.export.export(
-                    module, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
+                    model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
         except Exception as error:
             failures.append(error)
@@ -112,7 +116,7 @@ def _explain(error: Exception) -> str:
 
 
 def _specification(
-    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
+    model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
 ) -> dict[str, Any]:
     """The dynamic shapes as torch.export takes them: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
@@ -137,16 +141,18 @@ class _FunctionModule(torch.nn.Module):
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
-        self._function = function
-        self.forward = function
+        try:
+            inspect.signature(function)
+        except ValueError:
+            # A builtin shows none; its arguments are positional.
+            self.forward = lambda *args: function(*args)
+        else:
+            self.forward = function
 
 
 @contextlib.contextmanager
-def _untouched(model: Callable[..., Any]) -> Iterator[None]:
-    """Leave the model as it was: hooks that make its result's structure known go away again."""
-    if not isinstance(model, torch.nn.Module):
-        yield
-        return
+def _result_registered(model: torch.nn.Module) -> Iterator[None]:
+    """Make the structure of the model's result known while it is traced; the hook goes away again."""
 
     def register_result(module: torch.nn.Module, inputs: Any, result: Any) -> None:
         register_structures(result)

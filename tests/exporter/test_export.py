@@ -300,3 +300,52 @@ def test_numpy_free_values_come_back_as_torch() -> None:
     assert flags.tolist() == [False, False, True]
     assert numbers.dtype == torch.int32
     assert np.array_equal(numbers.numpy(), [-1, 0, 2])
+
+
+def test_builtin_function_is_taken() -> None:
+    opsetta.export(torch.relu, torch.randn(3)).verify()
+
+
+def test_function_may_return_a_dataclass() -> None:
+    result = opsetta.export(lambda x: Result(x + 1, (x,)), torch.ones(2))(torch.ones(2))
+    assert isinstance(result, Result)
+
+
+def test_torchscript_is_refused_with_the_remedy() -> None:
+    with pytest.raises(opsetta.CaptureError, match="TorchScript"):
+        opsetta.export(torch.jit.trace(nn.ReLU(), torch.ones(2)), torch.ones(2))
+
+
+def test_higher_order_operators_are_refused_by_name() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="higher_order::cond"):
+        opsetta.export(forward, torch.ones(3))
+
+
+def test_nested_results_of_an_operator_are_refused_by_name() -> None:
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="histogramdd"):
+        opsetta.export(lambda x: torch.histogramdd(x, [3, 3]), torch.randn(5, 2))
+
+
+def test_wrappers_without_meaning_in_inference_are_opened() -> None:
+    linear = nn.Linear(3, 3).eval()
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            y = linear(x)
+        with torch.autocast("cpu", enabled=False):
+            return y + 1
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = linear
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return forward(x)
+
+    program = opsetta.export(Model().eval(), torch.ones(2, 3))
+    assert [node.op_type for node in program.model.graph] == ["Gemm", "Add"]
+    program.verify()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ...sizes import known_rank
 from ..windows import is_unbatched, per_dimension
 
 
@@ -78,7 +79,12 @@ def _conv_transpose(
     dilation: Sequence[int],
     dimensions: int,
 ) -> Value:
+    begins = per_dimension(padding, dimensions)
+    strides = per_dimension(stride, dimensions)
     extra = per_dimension(output_padding, dimensions)
+    ends = list(begins)
+    if any(more >= step for more, step in zip(extra, strides, strict=True)):
+        input, ends, extra = _grown(g, input, begins, extra, strides)
     return _convolved(
         g,
         "ConvTranspose",
@@ -88,9 +94,26 @@ def _conv_transpose(
         dilations=per_dimension(dilation, dimensions),
         group=groups,
         output_padding=extra if any(extra) else None,
-        pads=per_dimension(padding, dimensions) * 2,
-        strides=per_dimension(stride, dimensions),
+        pads=[*begins, *ends],
+        strides=strides,
     )
+
+
+def _grown(
+    g: GraphContext, input: Value, padding: list[int], extra: list[int], strides: list[int]
+) -> tuple[Value, list[int], list[int]]:
+    """The input and the pads at the end that say an output padding, which is to be less than its stride.
+
+    It takes back padding; what is left is computed from zeros after the input, of which each adds a stride.
+    """
+    left = [more - pad for more, pad in zip(extra, padding, strict=True)]
+    zeros = [max(-(-more // step), 0) for more, step in zip(left, strides, strict=True)]
+    if any(zeros):
+        rank = known_rank(g, input)
+        after = [0] * (rank - len(zeros)) + zeros
+        input = g.op("Pad", input, pads=[*[0] * rank, *after], mode="constant", value=0.0)
+    ends = [count * step - more for count, step, more in zip(zeros, strides, left, strict=True)]
+    return input, ends, [0] * len(extra)
 
 
 @onnx_symbolic("aten::conv1d")

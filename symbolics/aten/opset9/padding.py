@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...sizes import Size, known, known_rank, sizes_of
+from ...sizes import Size, known, known_rank, sizes_of, static_size
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
@@ -24,6 +26,8 @@ def pad(
         return self
     if mode not in _MODES:
         raise g.refuse(f"padding mode '{mode}'")
+    if mode != "constant":
+        self, begins, ends = _beyond_cuts(g, self, mode, begins, ends)
     self = _cut(g, self, begins, ends)
     begins = [max(amount, 0) if isinstance(amount, int) else amount for amount in begins]
     ends = [max(amount, 0) if isinstance(amount, int) else amount for amount in ends]
@@ -43,6 +47,28 @@ def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Si
         if start or stop is not None:
             self = g.call("aten::slice", self=self, dim=at, start=start, end=stop)
     return self
+
+
+def _beyond_cuts(
+    g: GraphContext, self: Value, mode: str, begins: Sequence[Size], ends: Sequence[Size]
+) -> tuple[Value, list[Size], list[Size]]:
+    """Dimensions cut at one end and padded at the other, where known: ATen pads from what is cut off too."""
+    begins, ends = list(begins), list(ends)
+    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        size = static_size(g, self, at)
+        if not isinstance(begin, int) or not isinstance(end, int) or size is None:
+            continue
+        if min(begin, end) >= 0 or max(begin, end) <= 0:
+            continue
+        positions = np.arange(-begin, size + end, dtype=np.int64)
+        if mode == "reflect":
+            positions = np.abs(positions)
+            positions = size - 1 - np.abs(size - 1 - positions)
+        else:
+            positions = positions.clip(0, size - 1)
+        self = g.op("Gather", self, positions, axis=at)
+        begins[at] = ends[at] = 0
+    return self, begins, ends
 
 
 def _wrapped(g: GraphContext, self: Value, at: int, begin: Size, end: Size) -> Value:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ...sizes import product
 from ..windows import is_unbatched, per_dimension, spatial_sizes
 
 
@@ -241,16 +242,22 @@ def _even_window(sizes: list[int] | None, counts: list[int]) -> Window | None:
 def _averaged_along(
     g: GraphContext, input: Value, axis: int, rank: int, bounds: list[tuple[int, int]]
 ) -> Value:
-    """Means over slices of one axis, as a product with a constant matrix."""
+    """Means over slices of one axis, as a product with a constant matrix.
+
+    Any axis but the last is multiplied from the left, the axes after it merged, for onnxruntime fuses a
+    Transpose into MatMul where its operands then no longer broadcast.
+    """
     weights = np.zeros((bounds[-1][1], len(bounds)))
     for column, (start, end) in enumerate(bounds):
         weights[start:end, column] = 1 / (end - start)
-    matrix = g.constant(weights, g.dtype(input))
     if axis == rank - 1:
-        return g.op("MatMul", input, matrix)
-    perm = list(range(rank))
-    perm[axis], perm[-1] = perm[-1], perm[axis]
-    return g.op("Transpose", g.op("MatMul", g.op("Transpose", input, perm=perm), matrix), perm=perm)
+        return g.op("MatMul", input, g.constant(weights, g.dtype(input)))
+    matrix = g.constant(weights.T, g.dtype(input))
+    if axis == rank - 2:
+        return g.op("MatMul", matrix, input)
+    rest = [g.size(input, after) for after in range(axis + 1, rank)]
+    merged = g.op("Reshape", input, [*[0] * axis, bounds[-1][1], product(g, rest)])
+    return g.op("Reshape", g.op("MatMul", matrix, merged), [*[0] * axis, len(bounds), *rest])
 
 
 def _adaptive_along_axes(

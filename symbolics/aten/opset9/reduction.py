@@ -19,7 +19,15 @@ def _reduce(g: GraphContext, op_type: str, value: Value, dims: Dims, keepdim: bo
         return g.op("Abs", value) if op_type in ("ReduceL1", "ReduceL2") else value
     dims = [dims] if isinstance(dims, int) else dims
     axes = sorted(axis(g, value, dim) for dim in dims) if dims else None
+    if op_type == "ReduceMean" and _is_empty(g, value, axes):
+        return g.op("Div", g.op("ReduceSum", value, axes=axes, keepdims=int(keepdim)), 0.0)
     return g.op(op_type, value, axes=axes, keepdims=int(keepdim))
+
+
+def _is_empty(g: GraphContext, value: Value, axes: Sequence[int] | None) -> bool:
+    """Whether a reduction is known to be over nothing: onnxruntime's mean of that is 0, and not nan."""
+    shape = g.shape(value) or ()
+    return 0 in (shape if axes is None else [shape[at] for at in axes if shape])
 
 
 def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:

@@ -177,7 +177,14 @@ def index_copy(g: GraphContext, self: Value, dim: int, index: Value, source: Val
 
 
 def _along(g: GraphContext, name: str, self: Value, at: int, index: Value, source: Value) -> Value:
-    """Rows of another dimension than the first."""
+    """Rows of another dimension than the first. A zero-dim tensor is one row, and so is a zero-dim index."""
+    if g.rank(index) == 0:
+        index = g.op("Unsqueeze", index, axes=[0])
+    if g.rank(source) == 0:
+        source = g.op("Unsqueeze", source, axes=[0])
+    if g.rank(self) == 0:
+        written = g.call(name, self=g.op("Unsqueeze", self, axes=[0]), index=index, values=source)
+        return g.op("Squeeze", written, axes=[0])
     front = g.call("aten::movedim", self=self, source=at, destination=0)
     rows = g.call("aten::movedim", self=source, source=at, destination=0)
     written = g.call(name, self=front, index=index, values=rows)
@@ -187,8 +194,8 @@ def _along(g: GraphContext, name: str, self: Value, at: int, index: Value, sourc
 @onnx_symbolic("aten::index_fill")
 def index_fill(g: GraphContext, self: Value, dim: int, index: Value, value: Value | Number) -> Value:
     at = axis(g, self, dim)
-    sizes = sizes_of(g, self)
-    sizes[at] = g.size(index, 0)
+    sizes = sizes_of(g, self) or [1]
+    sizes[at] = g.size(index, 0) if g.rank(index) != 0 else 1
     filler = g.call("aten::expand", self=g.constant(value, g.dtype(self)), size=sizes)
     return _along(g, "composed::write_rows", self, at, index, filler)
 
