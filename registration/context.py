@@ -14,7 +14,7 @@ from . import dtypes, emission, shape_inference
 from .constants import ConstantPool, to_array
 from .errors import ArgumentError, EmissionError, UnsupportedError
 from .metadata import LINE, MODULE, SOURCE
-from .registry import Registry
+from .registry import Registry, split_name
 
 
 class Names:
@@ -113,7 +113,7 @@ class GraphContext:
         Raises:
             UnsupportedError: no function serves the operator at this opset.
         """
-        qualified, _, overload = name.partition(".")
+        qualified, overload = split_name(name)
         symbolic = self.registry.lookup(qualified, overload, self.opset)
         if symbolic is None:
             first = self.registry.first_opset(qualified, overload)
@@ -124,6 +124,9 @@ class GraphContext:
         order = list(symbolic.parameters)
         if len(positional) > len(order):
             raise ArgumentError(f"{name} takes {len(order)} arguments, not {len(positional)}")
+        twice = next((key for key in order[: len(positional)] if key in named), None)
+        if twice is not None:
+            raise ArgumentError(f"{name} was given '{twice}' twice")
         return symbolic(self, {**dict(zip(order, positional, strict=False)), **named})
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:

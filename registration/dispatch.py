@@ -48,6 +48,8 @@ class Parameter:
     """A list."""
     floats: bool
     """A list of floats alone (it takes ints as floats)."""
+    elements: tuple[type, ...]
+    """What the elements of a list may be; empty where the annotation does not say it in plain types."""
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -70,6 +72,7 @@ def _parameter(name: str, annotation: Any, required: bool) -> Parameter:
         integer=anything or int in members or bool in members,
         sequence=anything or bool(lists),
         floats=float in elements and int not in elements and bool not in elements,
+        elements=tuple(elements) if all(isinstance(leaf, type) for leaf in elements) else (),
     )
 
 
@@ -140,7 +143,7 @@ def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, a
             return argument
         argument = _constant(g, symbolic, parameter, argument)
     if isinstance(argument, (list, tuple)):
-        return [_element(g, symbolic, parameter, item) for item in argument]
+        return [_element(g, symbolic, parameter, item, argument) for item in argument]
     if isinstance(argument, (bool, int, float, complex)):
         if parameter.number:
             return float(argument) if type(argument) is int and not parameter.integer else argument
@@ -151,10 +154,20 @@ def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, a
     return argument
 
 
-def _element(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, item: Any) -> Any:
+def _element(
+    g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, item: Any, argument: Any
+) -> Any:
     if isinstance(item, Value) and not parameter.element_value:
         item = _constant(g, symbolic, parameter, item)
-    return float(item) if parameter.floats and type(item) is int else item
+    if parameter.floats and type(item) is int:
+        return float(item)
+    # beartype looks at one element of a list only.
+    if parameter.elements and not isinstance(item, parameter.elements):
+        wanted = " or ".join(leaf.__name__ for leaf in parameter.elements)
+        raise ArgumentError(
+            f"argument '{parameter.name}' of {symbolic.name} takes a list of {wanted}, not {argument!r}"
+        )
+    return item
 
 
 def _constant(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Value) -> Any:

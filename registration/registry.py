@@ -21,6 +21,13 @@ _INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")
 Function = TypeVar("Function", bound=Callable)
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """A qualified name and its overload, "" where it has none; namespaces may have dots."""
+    namespace, _, operator = name.partition("::")
+    operator, _, overload = operator.partition(".")
+    return f"{namespace}::{operator}", overload
+
+
 def _check(name: str, opset: int) -> None:
     if not _NAME.fullmatch(name):
         raise RegistrationError(
@@ -106,9 +113,9 @@ class Registry:
         self, name: str, after: int, accepts: Callable[[SymbolicFunction], bool]
     ) -> int | None:
         """The lowest opset above `after` whose function satisfies a condition, or None."""
-        name, _, overload = name.partition(".")
+        qualified, overload = split_name(name)
         for opset in range(after + 1, MAXIMUM_OPSET + 1):
-            found = self.lookup(name, overload, opset)
+            found = self.lookup(qualified, overload, opset)
             if found is not None and accepts(found):
                 return opset
         return None

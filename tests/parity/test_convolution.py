@@ -71,7 +71,33 @@ GENERAL += [
 ]
 
 
-@parametrized([record for dimensions in (1, 2, 3) for record in _records(dimensions)] + GENERAL)
+TRANSPOSED = {
+    1: torch.nn.functional.conv_transpose1d,
+    2: torch.nn.functional.conv_transpose2d,
+    3: torch.nn.functional.conv_transpose3d,
+}
+LARGE_OUTPUT_PADDING = [
+    Record(
+        f"conv_transpose{dimensions}d output_padding of at least the stride{name}",
+        lambda x, w, b, kwargs=kwargs: TRANSPOSED[x.dim() - 2](x, w, b, dilation=4, **kwargs),
+        (
+            floats(2, 2, *(4, 5, 3)[:dimensions]),
+            floats(2, 3, *(2, 3, 1)[:dimensions], seed=1),
+            floats(3, seed=2),
+        ),
+        (7, 11, HIGHEST),
+    )
+    for dimensions in (1, 2, 3)
+    for name, kwargs in (
+        ("", {"stride": (2, 1, 3)[:dimensions], "output_padding": (3, 2, 1)[:dimensions]}),
+        (" and padding", {"padding": (2, 1, 3)[:dimensions], "output_padding": (1, 3, 2)[:dimensions]}),
+    )
+]
+
+
+@parametrized(
+    [record for dimensions in (1, 2, 3) for record in _records(dimensions)] + GENERAL + LARGE_OUTPUT_PADDING
+)
 def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
 

@@ -271,6 +271,26 @@ WRITES = [
         INDEXED,
     ),
     Record(
+        "index copies of scalars",
+        lambda x, i, v: (
+            x.index_copy(0, i, v),
+            x.index_copy(0, i[0], v[0]),
+            x.index_fill(0, i, 2.0),
+            x.index_fill(-1, i[0], v[0]),
+            v.index_copy(0, i, x),
+            v.index_fill(0, i[0], 3.0),
+        ),
+        (floats(1)[0], torch.tensor([0]), floats(1, seed=1)),
+        INDEXED,
+    ),
+    Record(
+        "index_add of scalars",
+        lambda x, i, v: (x.index_add(0, i, v), x.index_add(0, i[0], v[0], alpha=2)),
+        (floats(1)[0], torch.tensor([0]), floats(1, seed=1)),
+        SUMMED,
+        NO_SUMS,
+    ),
+    Record(
         "select_scatter",
         lambda x, v: (
             x.select_scatter(v[0], 0, 1),

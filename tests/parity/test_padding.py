@@ -52,6 +52,17 @@ PADS = [
         (*EVERYWHERE, 11, 19),
     ),
     Record(
+        "pad what is cut",
+        lambda x: (
+            F.pad(x, (-4, 6), mode="replicate"),
+            F.pad(x, (5, -4, 2, -1), mode="replicate"),
+            F.pad(x, (-2, 3), mode="reflect"),
+            F.pad(x, (3, -3, -2, 2), mode="reflect"),
+        ),
+        (floats(2, 2, 3, 4),),
+        (7, 13, HIGHEST),
+    ),
+    Record(
         "padding layers",
         lambda x: (
             torch.nn.ReflectionPad2d((1, 0, 2, 1))(x),

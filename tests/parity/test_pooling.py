@@ -162,6 +162,15 @@ OTHERS = [
     ),
     _record("max_pool2d-int8", lambda x: F.max_pool2d(x, 2), integers(1, 2, 6, 6, dtype=torch.int8)),
     _record("adaptive_avg_pool2d-unbatched", lambda x: F.adaptive_avg_pool2d(x, (3, 2)), floats(3, 8, 7)),
+    *(
+        _record(
+            f"adaptive_avg_pool{len(sizes)}d-empty-batch",
+            lambda x, c=counts: ADAPTIVE_AVERAGE[len(c)](x, c),
+            torch.zeros(0, 2, *sizes),
+            opsets=(7, 13, HIGHEST),
+        )
+        for sizes, counts in (((8, 7), (3, 5)), ((8, 7, 6), (5, 3, 4)))
+    ),
     _record(
         "adaptive_avg_pool2d-one-dynamic",
         lambda x: F.adaptive_avg_pool2d(x, 1),

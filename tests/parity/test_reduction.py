@@ -54,6 +54,9 @@ def _over_dims() -> list[Record]:
             )
         )
     records += [
+        Record(
+            "mean of nothing", lambda x: (x.mean(), x.mean(0), x.mean(1, True)), (torch.zeros(2, 0),), REDUCED
+        ),
         Record("sum dtype", lambda x: x.sum(1, dtype=torch.float64), (X,), (9, 13)),
         Record("sum of int as float", lambda x: x.sum(dtype=torch.float32), (I,), (9, 13)),
         Record("mean dtype", lambda x: x.mean(1, dtype=torch.float32), (I,), (9, 13)),
@@ -133,6 +136,23 @@ def _moments() -> list[Record]:
         function = getattr(torch, name)
         records += [
             Record(f"{name} of all", lambda x, f=function: f(x), (X,), EVERYWHERE),
+            Record(
+                f"{name} of nothing",
+                lambda x, f=function: (
+                    f(x, unbiased=False),
+                    f(x, 0),
+                    f(x, 1),
+                    f(x, 1, correction=0, keepdim=True),
+                ),
+                (torch.zeros(2, 0),),
+                REDUCED,
+            ),
+            Record(
+                f"{name} of one",
+                lambda x, f=function: (f(x), f(x, 0), f(x, correction=2)),
+                (X[:1, 0, 0],),
+                BASE,
+            ),
             Record(f"{name} biased", lambda x, f=function: f(x, (1, 2), unbiased=False), (X,), EVERYWHERE),
             Record(
                 f"{name} correction",

@@ -238,3 +238,26 @@ def test_call_of_what_no_function_serves_names_the_first_opset():
     with pytest.raises(UnsupportedError, match="test::op has no symbolic function at opset 13") as caught:
         context(13, registry).call("test::op", tensor())
     assert caught.value.first_opset == 17
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_every_element_of_a_list_is_checked(position: int) -> None:
+    registry = Registry()
+    registry.register("mylib::op", 9, _takes_list)
+    items: list = [1, 2, 3, 4]
+    items[position] = "x"
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 13})
+    with pytest.raises(ArgumentError, match=r"'items' of mylib::op takes a list of int, not \[.*'x'"):
+        GraphContext(graph, 13, registry).call("mylib::op", items)
+
+
+def test_an_argument_given_twice_is_refused() -> None:
+    registry = Registry()
+    registry.register("my.lib::op", 9, _takes_list)
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 13})
+    with pytest.raises(ArgumentError, match="'items' twice"):
+        GraphContext(graph, 13, registry).call("my.lib::op", [1], items=[2])
+
+
+def _takes_list(g: GraphContext, items: list[int]) -> Value:
+    return g.constant(items)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from ...sizes import product
 from ..windows import is_unbatched, per_dimension, spatial_sizes
 
 
@@ -244,20 +243,20 @@ def _averaged_along(
 ) -> Value:
     """Means over slices of one axis, as a product with a constant matrix.
 
-    Any axis but the last is multiplied from the left, the axes after it merged, for onnxruntime fuses a
-    Transpose into MatMul where its operands then no longer broadcast.
+    Batch and channels trade places where the axis is the last but one: onnxruntime makes a swap of the last
+    two axes alone one operator with MatMul, which does not take an empty batch.
     """
     weights = np.zeros((bounds[-1][1], len(bounds)))
     for column, (start, end) in enumerate(bounds):
         weights[start:end, column] = 1 / (end - start)
+    matrix = g.constant(weights, g.dtype(input))
     if axis == rank - 1:
-        return g.op("MatMul", input, g.constant(weights, g.dtype(input)))
-    matrix = g.constant(weights.T, g.dtype(input))
+        return g.op("MatMul", input, matrix)
+    perm = list(range(rank))
+    perm[axis], perm[-1] = perm[-1], perm[axis]
     if axis == rank - 2:
-        return g.op("MatMul", matrix, input)
-    rest = [g.size(input, after) for after in range(axis + 1, rank)]
-    merged = g.op("Reshape", input, [*[0] * axis, bounds[-1][1], product(g, rest)])
-    return g.op("Reshape", g.op("MatMul", matrix, merged), [*[0] * axis, len(bounds), *rest])
+        perm[:2] = 1, 0
+    return g.op("Transpose", g.op("MatMul", g.op("Transpose", input, perm=perm), matrix), perm=perm)
 
 
 def _adaptive_along_axes(
