@@ -94,7 +94,7 @@ def export(
         found,
         opset,
         registry if registry is not None else default_registry,
-        module=found.exported.module() if hasattr(model, "graph_signature") else model,
+        module=None if model is found.exported else model,
         input_names=input_names,
         output_names=output_names,
         decompose=Decomposer(),

@@ -201,7 +201,9 @@ class Program:
 
     def _eager(self) -> Callable[..., Any]:
         if self._module is None:
-            raise OpsettaError("this program has no PyTorch model to compare with")
+            if self._capture.exported is None:
+                raise OpsettaError("this program has no PyTorch model to compare with")
+            self._module = self._capture.exported.module()
         return self._module
 
     def __repr__(self) -> str:

@@ -184,7 +184,10 @@ def _table(operator: torch._ops.OpOverload, is_known: IsKnown) -> dict[Any, Any]
 def _known_overload(operator: Any, is_known: IsKnown) -> bool:
     if not isinstance(operator, torch._ops.OpOverload):
         return False
-    return is_known(source_node(operator._schema.name, {}, overload=operator._overloadname, num_outputs=0))
+    # What works in place is made functional afterwards; taken apart, it would end in torch's primitives.
+    return operator._schema.is_mutable or is_known(
+        source_node(operator._schema.name, {}, overload=operator._overloadname, num_outputs=0)
+    )
 
 
 def _imported(

@@ -163,6 +163,11 @@ def test_operator_without_a_symbolic_function_is_decomposed(opset: int) -> None:
     dynamic.verify((torch.randn(5, 2),))
 
 
+def test_decomposition_that_works_in_place_is_made_functional() -> None:
+    cell = nn.RNNCell(3, 4).eval()
+    opsetta.export(cell, torch.randn(2, 3), registry=Without("aten::rnn_tanh_cell")).verify()
+
+
 def test_decomposed_nodes_carry_the_module_path() -> None:
     model = nn.Sequential(nn.Identity(), nn.Softplus())
     program = opsetta.export(model, torch.randn(3), registry=Without("aten::softplus"))

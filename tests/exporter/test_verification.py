@@ -74,7 +74,7 @@ def test_locate_mismatch_sees_values_before_they_are_overwritten() -> None:
 
 def test_verify_without_a_model_is_refused() -> None:
     program = opsetta.export(Model().eval(), torch.randn(3, 4))
-    program._module = None
+    program._module = program._capture.exported = None
     with pytest.raises(opsetta.OpsettaError, match="no PyTorch model"):
         program.verify()
 

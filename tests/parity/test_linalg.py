@@ -31,6 +31,10 @@ LINEAR = [
     _record("linear-rank4-without-bias", _linear(bias=False), floats(2, 3, 2, 4)),
     _record("linear-rank2-dynamic", _linear(), floats(3, 4), dynamic=({0: "batch"},)),
     _record("linear-rank3-dynamic", _linear(), floats(2, 3, 4), dynamic=({0: "batch", 1: "length"},)),
+    _record("bilinear", torch.nn.Bilinear(3, 4, 5).eval(), floats(2, 3), floats(2, 4)),
+    _record(
+        "bilinear-rank3", torch.nn.Bilinear(3, 4, 5, bias=False).eval(), floats(2, 6, 3), floats(2, 6, 4)
+    ),
     _record("linear-half", _linear().half(), floats(3, 4, dtype=torch.float16)),
     _record("linear-double", _linear().double(), floats(2, 3, 4, dtype=torch.float64)),
     _record(

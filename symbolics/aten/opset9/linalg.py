@@ -177,3 +177,11 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int]
     if len(known) != len(ranks):
         raise g.refuse("the rank of every tensor must be known", first_opset=12)
     return contract(g, read(g, equation, known), tensors, first_opset=12)
+
+
+@onnx_symbolic("aten::bilinear")
+def bilinear(
+    g: GraphContext, input1: Value, input2: Value, weight: Value, bias: Value | None = None
+) -> Value:
+    result = g.call("aten::einsum", equation="...n,anm,...m->...a", tensors=[input1, weight, input2])
+    return result if bias is None else g.op("Add", result, bias)
