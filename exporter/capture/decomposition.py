@@ -36,6 +36,7 @@ class Decomposer:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], ir.Graph | None] = {}
+        self._table: tuple[IsKnown | None, dict[Any, Any]] = (None, {})
 
     def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
         """A source graph that computes what the node does, all of whose operators satisfy `is_known`.
@@ -45,13 +46,21 @@ class Decomposer:
             or it does not end in known operators, or holds for some sizes only.
         """
         operator = _operator(node)
-        if operator is None:
+        if operator is None or not _is_decomposable(operator):
             return None
         key = (overloaded_name(node), node.attributes[ATTRIBUTE].value, *map(_type_key, node.inputs))
         graph = self._known.get(key)
         if graph is None or not all(is_known(inner) for inner in graph):
-            graph = self._known[key] = _decompose(node, operator, is_known)
+            graph = self._known[key] = _decompose(node, operator, self._rules(is_known), is_known)
         return graph
+
+    def _rules(self, is_known: IsKnown) -> dict[Any, Any]:
+        """Torch's decompositions of every operator that is not known; the same for all nodes of a lowering."""
+        if self._table[0] != is_known:
+            everything = torch._decomp.decomposition_table.items()
+            rules = {op: rule for op, rule in everything if not _known_overload(op, is_known)}
+            self._table = (is_known, rules)
+        return self._table[1]
 
 
 def _type_key(value: ir.Value | None) -> tuple[Any, ...]:
@@ -126,7 +135,13 @@ def _constant(item: Any) -> Any:
     return item
 
 
-def _decompose(node: ir.Node, operator: torch._ops.OpOverload, is_known: IsKnown) -> ir.Graph | None:
+def _is_decomposable(operator: torch._ops.OpOverload) -> bool:
+    return operator in torch._decomp.decomposition_table or bool(operator._can_decompose())
+
+
+def _decompose(
+    node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any], is_known: IsKnown
+) -> ir.Graph | None:
     fakes = _Fakes()
     try:
         named = pytree.tree_map(
@@ -145,12 +160,9 @@ def _decompose(node: ir.Node, operator: torch._ops.OpOverload, is_known: IsKnown
         call = pytree.tree_unflatten(merged, structure)
         return pytree.tree_flatten(_apply(operator, call))[0]
 
-    table = _table(operator, is_known)
-    if table is None:
-        return None
     try:
         with fakes.mode, torch.no_grad():
-            traced = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(
+            traced = make_fx(run, decomposition_table=rules, tracing_mode="symbolic")(
                 *[leaves[i] for i in positions]
             )
     except Exception:
@@ -171,14 +183,6 @@ def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
     if operator._can_decompose() and operator not in torch._decomp.decomposition_table:
         return operator.decompose(*positional, **call)
     return operator(*positional, **call)
-
-
-def _table(operator: torch._ops.OpOverload, is_known: IsKnown) -> dict[Any, Any] | None:
-    """Torch's decompositions of every operator that is not known; None where this one has none."""
-    everything = torch._decomp.decomposition_table
-    if operator not in everything and not operator._can_decompose():
-        return None
-    return {op: rule for op, rule in everything.items() if not _known_overload(op, is_known)}
 
 
 def _known_overload(operator: Any, is_known: IsKnown) -> bool:
