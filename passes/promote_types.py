@@ -4,7 +4,8 @@ Rules, over every node that `promotion.RULES` knows:
 
 1. Its tensors are cast to the element type that it computes in, symbolic numbers too; Python
    numbers stay.
-2. A `dtype` argument that means "cast the operand first" becomes that cast, and is dropped.
+2. A `dtype` argument that means "cast the operand first" becomes that cast, and is dropped. Sums keep it:
+   without it they would widen integers to 64 bits.
 3. Where capture knows another element type for the result, the result is cast back to it.
 4. Where an element type is unknown the node is left alone.
 """
@@ -79,7 +80,7 @@ class _Promoter:
         if any(item is not given[name] for name, item in changed.items()):
             given |= changed
             self._replace(node, given)
-        if asked:
+        if asked and rule.kind is Kind.CAST:
             self._replace(node, {name: item for name, item in given.items() if name != "dtype"})
         self._correct(node, output, DataType.BOOL if rule.kind is Kind.COMPARISON else dtype)
 

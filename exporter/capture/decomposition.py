@@ -55,7 +55,7 @@ class Decomposer:
         return graph
 
     def _rules(self, is_known: IsKnown) -> dict[Any, Any]:
-        """Torch's decompositions of every operator that is not known; the same for all nodes of a lowering."""
+        """Torch's decompositions of what is not known; the same for all nodes of a lowering."""
         if self._table[0] != is_known:
             everything = torch._decomp.decomposition_table.items()
             rules = {op: rule for op, rule in everything if not _known_overload(op, is_known)}
