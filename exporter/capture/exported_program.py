@@ -173,6 +173,8 @@ class _ProgramImporter:
                 outputs.append(item)
             else:
                 entries.append([item])
+        if not outputs:
+            raise CaptureError("the model returns no tensor: there is nothing to export")
         return outputs, entries
 
 

@@ -88,8 +88,11 @@ def _register_caches() -> None:
     if cache_utils is None:
         return
     if cache_utils.DynamicCache not in pytree.SUPPORTED_NODES:
-        from transformers.integrations.executorch import register_dynamic_cache_export_support
-
+        try:
+            from transformers.integrations.executorch import register_dynamic_cache_export_support
+        except ImportError:
+            # A release without the means: torch.export says by name what it cannot open.
+            return
         register_dynamic_cache_export_support()
     pair = getattr(cache_utils, "EncoderDecoderCache", None)
     if pair is not None and pair not in pytree.SUPPORTED_NODES:

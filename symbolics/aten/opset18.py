@@ -35,4 +35,4 @@ def resize(
 @onnx_symbolic("composed::scatter_reduce", opset=18)
 def scatter_reduce(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
     """From 18: maximum and minimum too."""
-    return g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)
+    return g.call("composed::scatter_elements", self, dim, index, src, reduction)

@@ -56,6 +56,9 @@ def erf(g: GraphContext, self: Value) -> Value:
 
 
 @onnx_symbolic("composed::full", opset=8)
-def full(g: GraphContext, size: list[int], fill_value: Number, dtype: DataType) -> Value:
-    """Below 9: constants."""
-    return g.constant(np.full(size, fill_value, dtype=dtype.numpy()))
+def full(g: GraphContext, size: list[int | Value], fill_value: Number, dtype: DataType) -> Value:
+    """Below 9: constants, and for computed sizes one element that is repeated."""
+    known = [item for item in size if not isinstance(item, Value)]
+    if len(known) == len(size):
+        return g.constant(np.full(known, fill_value, dtype=dtype.numpy()))
+    return g.op("Tile", g.constant(np.full([1] * len(size), fill_value), dtype), size)

@@ -349,3 +349,8 @@ def test_wrappers_without_meaning_in_inference_are_opened() -> None:
     program = opsetta.export(Model().eval(), torch.ones(2, 3))
     assert [node.op_type for node in program.model.graph] == ["Gemm", "Add"]
     program.verify()
+
+
+def test_model_without_a_tensor_in_its_result_is_refused() -> None:
+    with pytest.raises(opsetta.CaptureError, match="no tensor"):
+        opsetta.export(lambda x: (5, None), torch.ones(2))

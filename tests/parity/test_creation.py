@@ -127,8 +127,7 @@ CREATIONS = [
         "filled as one dimension",
         lambda x: torch.ones(x.shape[0], 2),
         (X,),
-        (9, HIGHEST),
-        {7: "ConstantOfShape begins at 9"},
+        (7, 9, HIGHEST),
         dynamic=({0: "b"},),
     ),
     _computed(

@@ -69,7 +69,7 @@ READS = [
     Record("gather of vector", lambda x, i: x.gather(0, i), (X[0, 0], ROWS), (7, *INDEXED)),
     Record(
         "gather of nothing",
-        lambda x, i: x.gather(1, i),
+        lambda x, i: (x.gather(1, i), x[0, 0].gather(0, i[:, :, 0]), x.gather(-1, i[0, :, 0])),
         (X, torch.zeros(3, 0, 5, dtype=torch.int64)),
         INDEXED,
     ),
@@ -89,8 +89,8 @@ READS = [
     ),
     Record(
         "take_along_dim",
-        lambda x, i: (x.take_along_dim(i, 1), x.take_along_dim(i.reshape(-1))),
-        (X, integers(1, 2, 5, low=0, high=4)),
+        lambda x, i: (x.take_along_dim(i, 1), x.take_along_dim(i.abs().reshape(-1))),
+        (X, integers(1, 2, 5, low=-4, high=4)),
         INDEXED,
     ),
     Record(
@@ -265,6 +265,18 @@ WRITES = [
         {17: "extremes begin at 18"},
     ),
     Record(
+        "scatter sums of half",
+        lambda x, i, v: (
+            x.scatter_add(1, i, v),
+            torch.scatter(x, 1, i, v, reduce="multiply"),
+            x.index_add(1, i[0, :, 0], v),
+            x.index_put((i[:, 0, 0],), v, accumulate=True),
+        ),
+        (X.half(), integers(3, 4, 5, low=0, high=3), floats(3, 4, 5, seed=1).half()),
+        (16, 18, HIGHEST),
+        atol=1e-2,
+    ),
+    Record(
         "index copies",
         lambda x, i, v: (x.index_copy(0, i, v), x.index_copy(1, i[:2], v[:, :2]), x.index_fill(-1, i, 2.0)),
         (X, ROWS, floats(3, 4, 5, seed=1)),
@@ -285,7 +297,7 @@ WRITES = [
     ),
     Record(
         "index_add of scalars",
-        lambda x, i, v: (x.index_add(0, i, v), x.index_add(0, i[0], v[0], alpha=2)),
+        lambda x, i, v: (x.index_add(0, i, v[0]), x.index_add(0, i[0], v[0], alpha=2)),
         (floats(1)[0], torch.tensor([0]), floats(1, seed=1)),
         SUMMED,
         NO_SUMS,

@@ -135,6 +135,13 @@ FACTORS += [
         refused=INTEGER_MATMUL,
     ),
     _record(
+        "addmm-of-nothing",
+        lambda c, a, b: (torch.addmm(c, a, b, beta=0.2, alpha=0.6), torch.addmm(c[0], a, b, beta=3)),
+        floats(3, 5),
+        torch.zeros(3, 0),
+        torch.zeros(0, 5),
+    ),
+    _record(
         "addmm-beta-zero-hides-nan",
         lambda c, a, b: torch.addmm(c, a, b, beta=0),
         torch.full((5,), float("nan")),

@@ -95,6 +95,17 @@ ATEN = torch.ops.aten
 X = floats(2, C, 5)
 NATIVE = [
     Record("native_layer_norm", lambda x: ATEN.native_layer_norm(x, [5], None, None, 1e-5), (X,), LAYER),
+    *(
+        Record(
+            f"native_layer_norm of half with {weight}",
+            lambda x, w=weight: ATEN.native_layer_norm(
+                x, [5], w and torch.ones(5, dtype=getattr(torch, w)), None, 1e-5
+            ),
+            (X.half(),),
+            LAYER,
+        )
+        for weight in (None, "half")
+    ),
     Record(
         "native_group_norm", lambda x: ATEN.native_group_norm(x, WEIGHT, BIAS, 2, C, 5, 2, 1e-5), (X,), GROUP
     ),

@@ -54,9 +54,9 @@ PADS = [
     Record(
         "pad what is cut",
         lambda x: (
-            F.pad(x, (-4, 6), mode="replicate"),
+            F.pad(x[0], (-4, 6), mode="replicate"),
             F.pad(x, (5, -4, 2, -1), mode="replicate"),
-            F.pad(x, (-2, 3), mode="reflect"),
+            F.pad(x[0], (-2, 3), mode="reflect"),
             F.pad(x, (3, -3, -2, 2), mode="reflect"),
         ),
         (floats(2, 2, 3, 4),),

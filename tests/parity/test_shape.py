@@ -235,6 +235,21 @@ EXPANSIONS = [
         (floats(3, 8, 5, 2),),
         opsets=(7, 9, 11, HIGHEST),
     ),
+    *(
+        Record(
+            f"pixel_shuffle of {tensor.dtype}",
+            lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2), F.pixel_shuffle(x[0], 2)),
+            (tensor,),
+            (9, 11, HIGHEST),
+        )
+        for tensor in (integers(2, 8, 4, 6), integers(2, 8, 4, 6) > 0)
+    ),
+    Record(
+        "pixel_shuffle of nothing",
+        lambda x: F.pixel_shuffle(x, 2),
+        (integers(0, 8, 4, 6),),
+        (9, 11, HIGHEST),
+    ),
     Record("pixel_shuffle batches", lambda x: F.pixel_shuffle(x, 2), (floats(2, 3, 8, 3, 4),), (9, 11)),
 ]
 JOINS = [

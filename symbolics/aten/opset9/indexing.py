@@ -36,7 +36,8 @@ def take(g: GraphContext, self: Value, index: Value) -> Value:
 
 @onnx_symbolic("aten::gather")
 def gather(g: GraphContext, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    if known_rank(g, self) == 0 or known_rank(g, index) == 0:
+    is_of_other_rank = known_rank(g, self) != known_rank(g, index)  # a scalar's, or there is no index
+    if is_of_other_rank or known_rank(g, self) == 0:
         return g.op("Gather", g.op("Reshape", self, [-1]), index)
     return g.call("composed::gather_elements", self=self, dim=axis(g, self, dim), index=index)
 
@@ -45,6 +46,12 @@ def gather(g: GraphContext, self: Value, dim: int, index: Value, sparse_grad: bo
 def gather_elements(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
     """GatherElements begins at opset 11: below, the positions in the flattened tensor are gathered."""
     return g.op("Gather", g.op("Reshape", self, [-1]), flat_positions(g, self, dim, index))
+
+
+@onnx_symbolic("composed::element_positions")
+def element_positions(g: GraphContext, index: Value, size: int | Value) -> Value:
+    """Positions that GatherElements takes at this opset; its stand-in below 11 counts from the front."""
+    return g.call("composed::wrap", index=index, size=size)
 
 
 def flat_positions(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
@@ -66,12 +73,13 @@ def _times(g: GraphContext, positions: Value, stride: Size) -> Value:
 
 @onnx_symbolic("aten::take_along_dim")
 def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None = None) -> Value:
-    """Sizes other than the dimension's broadcast against each other."""
+    """Sizes other than the dimension's broadcast; positions along it may count from the end."""
     if dim is None:
         return g.call(
             "aten::gather", self=g.op("Reshape", self, [-1]), dim=0, index=g.op("Reshape", indices, [-1])
         )
     at = axis(g, self, dim)
+    indices = g.call("composed::element_positions", index=indices, size=g.size(self, at))
     own, wanted = sizes_of(g, self), sizes_of(g, indices)
     shared = [b if isinstance(a, int) and a == 1 else a for a, b in zip(own, wanted, strict=True)]
     data = g.call("aten::expand", self=self, size=[*shared[:at], -1, *shared[at + 1 :]])

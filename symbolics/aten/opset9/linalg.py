@@ -83,8 +83,10 @@ def addmm(
     alpha: Number = 1,
     out_dtype: DataType | None = None,
 ) -> Value:
+    """Gemm, which in onnxruntime forgets `beta` where there is nothing to multiply."""
     self, mat1, mat2 = _widened(g, out_dtype, self, mat1, mat2)
-    if beta != 0 and _is_float(g, mat1):
+    is_empty = 0 in (g.shape(mat1) or ())
+    if beta != 0 and _is_float(g, mat1) and not is_empty:
         return g.op("Gemm", mat1, mat2, self, alpha=float(alpha), beta=float(beta))
     return _weighted_sum(g, self, g.op("MatMul", mat1, mat2), beta, alpha)
 

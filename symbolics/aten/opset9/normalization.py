@@ -225,13 +225,11 @@ def native_layer_norm(
     bias: Value | None,
     eps: float,
 ) -> tuple[Value, Value, Value]:
+    """The statistics are of the input's element type, as torch.export says."""
     output = g.call("aten::layer_norm", input, normalized_shape, weight, bias, eps)
-    wide, (parameter,) = _widened(g, input, weight)
+    wide, _ = _widened(g, input, weight)
     _, mean, deviation = _moments(g, wide, _trailing_axes(g, input, len(normalized_shape)), eps)
-    statistics = [mean, g.op("Reciprocal", deviation)]
-    if parameter is weight:
-        statistics = [_narrowed(g, value, input) for value in statistics]
-    return output, *statistics
+    return output, _narrowed(g, mean, input), _narrowed(g, g.op("Reciprocal", deviation), input)
 
 
 def _grouped(g: GraphContext, input: Value, num_groups: int) -> Value:

@@ -2,7 +2,10 @@
 
 import math
 
+import numpy as np
+
 from ....registration import DataType, GraphContext, Number, Value, dtypes
+from ...sizes import is_non_negative
 from ._common import aten, both, floating, is_integral, value_like
 
 # ATen operator (and its aliases) to the ONNX operator of the same meaning; integers are computed as FLOAT.
@@ -84,6 +87,7 @@ def positive(g: GraphContext, self: Value) -> Value:
 
 @aten("square")
 def square(g: GraphContext, self: Value) -> Value:
+    self = g.cast(self, DataType.INT64) if g.dtype(self) == DataType.BOOL else self
     return g.op("Mul", self, self)
 
 
@@ -288,6 +292,8 @@ def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
 def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
     self, exponent = both(g, self, exponent)
     if isinstance(exponent, Value):
+        if is_integral(g, self) and is_integral(g, exponent):
+            self = _without_poles(g, self, exponent)
         return g.op("Pow", self, exponent)
     if is_integral(g, self) and exponent >= 0 and exponent == int(exponent):
         return _repeated_product(g, self, int(exponent))
@@ -300,6 +306,15 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
     if exponent == -1 and not is_integral(g, self):
         return g.op("Reciprocal", self)
     return g.op("Pow", self, exponent)
+
+
+def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
+    """The base with 2 for 0 where the exponent is negative: ATen's integer power is 0 there (`powi_impl`)."""
+    constant = g.constant_value(self)
+    if is_non_negative(exponent) or (constant is not None and np.all(constant != 0)):
+        return self
+    pole = g.op("And", g.call("aten::eq", self, 0), g.op("Less", exponent, 0))
+    return g.op("Add", self, g.op("Mul", g.op("Cast", pole, to=int(g.dtype(self) or DataType.INT64)), 2))
 
 
 @aten("float_power")
@@ -383,7 +398,7 @@ def special_xlog1py(g: GraphContext, self: Value | Number, other: Value | Number
 @aten("heaviside")
 def heaviside(g: GraphContext, self: Value, values: Value) -> Value:
     step = g.op("Cast", g.op("Greater", self, 0), to=int(g.dtype(values) or DataType.FLOAT))
-    return g.op("Where", g.call("aten::eq", self, 0), values, step)
+    return g.call("aten::where", g.call("aten::eq", self, 0), values, step)
 
 
 @aten("copysign")

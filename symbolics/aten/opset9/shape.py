@@ -21,6 +21,7 @@ from ...sizes import (
     same,
     sizes_of,
 )
+from ._common import is_integral
 
 _RESHAPES = frozenset({"view", "_unsafe_view", "reshape"})
 
@@ -361,14 +362,18 @@ _at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
 
 @onnx_symbolic("aten::pixel_shuffle")
 def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
+    """DepthToSpace, which onnxruntime lacks for integers and bools."""
     [*batch, channels, height, width] = sizes_of(g, self)
     if isinstance(channels, Value):
         raise g.refuse("the number of channels is not known")
     r = upscale_factor
+    sizes = [channels // (r * r), compute(g, "mul", height, r), compute(g, "mul", width, r)]
+    if is_integral(g, self):
+        blocks = g.call("aten::reshape", self=self, shape=[product(g, batch), sizes[0], r, r, height, width])
+        blocks = g.op("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
+        return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
     result = g.call("composed::depth_to_space", self=_as_images(g, self), channels=channels, blocksize=r)
-    return _from_images(
-        g, result, batch, [channels // (r * r), compute(g, "mul", height, r), compute(g, "mul", width, r)]
-    )
+    return _from_images(g, result, batch, sizes)
 
 
 @onnx_symbolic("composed::depth_to_space")
@@ -380,14 +385,21 @@ def depth_to_space(g: GraphContext, self: Value, channels: int, blocksize: int) 
 
 @onnx_symbolic("aten::pixel_unshuffle")
 def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Value:
+    """SpaceToDepth, which onnxruntime lacks for integers and bools."""
     [*batch, channels, height, width] = sizes_of(g, self)
     if isinstance(channels, Value):
         raise g.refuse("the number of channels is not known")
     r = downscale_factor
+    sizes = [channels * r * r, compute(g, "floordiv", height, r), compute(g, "floordiv", width, r)]
+    if is_integral(g, self):
+        blocks = g.call(
+            "aten::reshape", self=self, shape=[product(g, batch), channels, sizes[1], r, sizes[2], r]
+        )
+        blocks = g.op("Transpose", blocks, perm=[0, 1, 3, 5, 2, 4])
+        return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
     result = g.op("SpaceToDepth", _as_images(g, self), blocksize=r)
     order = np.arange(channels * r * r).reshape(r, r, channels).transpose(2, 0, 1).reshape(-1)
     result = g.op("Gather", result, order.tolist(), axis=1)
-    sizes = [channels * r * r, compute(g, "floordiv", height, r), compute(g, "floordiv", width, r)]
     return _from_images(g, result, batch, sizes)
 
 
