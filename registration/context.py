@@ -10,9 +10,9 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from . import arguments as convention
-from . import dtypes, emission, shape_inference
+from . import emission, shape_inference
 from .constants import ConstantPool, to_array
-from .errors import ArgumentError, EmissionError, UnsupportedError
+from .errors import ArgumentError, UnsupportedError
 from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry, split_name
 
@@ -268,5 +268,3 @@ _NEWEST = {
     "ai.onnx.preview.training": 1,
     "com.microsoft": 1,
 }
-
-__all__ = ["EmissionError", "GraphContext", "Names", "dtypes"]

@@ -135,7 +135,7 @@ def _known_dim(dim: Any) -> bool:
     return isinstance(dim, (Dim, _DYNAMIC)) or hasattr(dim, "__name__")
 
 
-def _children(value: Any) -> list[Any] | None:
+def children(value: Any) -> list[Any] | None:
     """The direct children of a container, None for a leaf."""
     kind = pytree._get_node_type(value)
     if kind not in pytree.SUPPORTED_NODES:
@@ -144,12 +144,12 @@ def _children(value: Any) -> list[Any] | None:
 
 
 def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any]]]:
-    children = _children(value)
-    if children is None:
+    members = children(value)
+    if members is None:
         yield value, _axes(specification, value, path) if isinstance(value, torch.Tensor) else {}
         return
     if specification is None:
-        inner: list[Any] = [None] * len(children)
+        inner: list[Any] = [None] * len(members)
     elif isinstance(specification, Mapping) and isinstance(value, Mapping):
         unknown = set(specification) - set(value)
         if unknown:
@@ -158,10 +158,10 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
     elif isinstance(specification, Mapping):
         inner = list(specification.values())
     else:
-        inner = list(_children(specification) or [specification])
-    if len(inner) != len(children):
-        raise CaptureError(f"dynamic_shapes of '{path}' has {len(inner)} entries for {len(children)} members")
-    for index, (child, entry) in enumerate(zip(children, inner, strict=True)):
+        inner = list(children(specification) or [specification])
+    if len(inner) != len(members):
+        raise CaptureError(f"dynamic_shapes of '{path}' has {len(inner)} entries for {len(members)} members")
+    for index, (child, entry) in enumerate(zip(members, inner, strict=True)):
         yield from _walk(child, entry, f"{path}[{index}]")
 
 

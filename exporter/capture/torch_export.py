@@ -127,10 +127,10 @@ def _specification(
 
 
 def _nested(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
-    children = shapes._children(value)
-    if children is None:
+    members = shapes.children(value)
+    if members is None:
         return next(dims)
-    inner = [_nested(child, dims) for child in children]
+    inner = [_nested(member, dims) for member in members]
     if isinstance(value, dict):
         return dict(zip(value, inner, strict=True))
     return tuple(inner) if isinstance(value, tuple) else inner
