@@ -10,6 +10,7 @@ import torch.utils._pytree as pytree
 
 from ..registration import OpsettaError
 from .capture.source import Interface
+from .tensors import to_ortvalue
 
 
 def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
@@ -35,6 +36,12 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
                 f"the model was captured with the constant {constant!r} where the call gives {leaf!r}"
             )
     return leaves
+
+
+def feed(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
+    """The leaves of a call that are graph inputs, as onnxruntime values by the graph's own input names."""
+    given = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
+    return {name: to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
 
 
 def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:

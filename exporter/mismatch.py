@@ -64,9 +64,8 @@ def locate(
         keep=kept,
     )
     leaves = calls.flatten(capture.interface, args, kwargs)
-    given = [leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None]
-    names = [value.name or "" for value in list(lowered.model.graph.inputs)[: len(given)]]
-    feed = {name: tensors.to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
+    inputs = list(lowered.model.graph.inputs)[: len(capture.source.graph.inputs)]
+    feed = calls.feed(capture.interface, [value.name or "" for value in inputs], leaves)
     results = Session(lowered.model).run(feed)
     actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
     eager = dict(_eager_results(capture, leaves))

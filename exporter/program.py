@@ -128,14 +128,7 @@ class Program:
         from . import calls, tensors
 
         leaves = calls.flatten(self.interface, args, kwargs)
-        feed = {
-            name: tensors.to_ortvalue(leaf)
-            for name, leaf in zip(
-                self.input_names,
-                [leaf for leaf, name in zip(leaves, self.interface.inputs, strict=True) if name is not None],
-                strict=True,
-            )
-        }
+        feed = calls.feed(self.interface, self.input_names, leaves)
         if self._session is None:
             self._session = Session(self.model)
         return [tensors.to_torch(value) for value in self._session.run(feed)]

@@ -57,16 +57,14 @@ class Session:
         # What goes wrong comes back as an exception.
         options.log_severity_level = 4
         try:
-            if serialization.weight_bytes(self._model) <= serialization.INLINE_LIMIT:
-                payload = serialization.to_bytes(self._model)
+            payload = serialization.to_bytes(self._model)
+            if payload is not None:
                 self._session = onnxruntime.InferenceSession(payload, options, providers=self._providers)
             else:
                 with tempfile.TemporaryDirectory() as folder:
                     path = os.path.join(folder, "model.onnx")
                     serialization.save(self._model, path)
                     self._session = onnxruntime.InferenceSession(path, options, providers=self._providers)
-        except InferenceError:
-            raise
         except Exception as error:
             raise InferenceError(f"onnxruntime could not load the model: {error}") from error
         return self._session

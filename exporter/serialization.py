@@ -7,8 +7,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
 import onnx_ir as ir
 
@@ -19,25 +18,13 @@ INLINE_LIMIT = 2_000_000_000
 """Bytes of a message from which on weights go to external data: protobuf itself ends at 2 GiB."""
 
 
-def initializers(model: ir.Model) -> Iterator[ir.Value]:
-    """The initializers of every graph of a model."""
-    for graph in model.graphs():
-        yield from graph.initializers.values()
-
-
-def weight_bytes(model: ir.Model) -> int:
-    """The size of all initializers, in bytes; those that share a tensor count once each."""
-    return sum(value.const_value.nbytes for value in initializers(model) if value.const_value is not None)
-
-
-def to_bytes(model: ir.Model) -> bytes:
-    """The model as one protobuf message, weights included.
-
-    Raises:
-        ModelFileError: it does not fit into one.
-    """
+def to_bytes(model: ir.Model) -> bytes | None:
+    """The model as one protobuf message, weights included; None where it does not fit into one."""
+    message = Message(model)
+    if message.size > INLINE_LIMIT:
+        return None
     buffer = io.BytesIO()
-    _fitting(Message(model)).write(buffer)
+    message.write(buffer)
     return buffer.getvalue()
 
 
@@ -62,8 +49,10 @@ def save(
         ModelFileError: the target cannot be written. Nothing is left behind; a file there before stays.
     """
     if isinstance(target, (str, os.PathLike)):
-        external = weight_bytes(model) > INLINE_LIMIT if external_data is None else external_data
-        _save_to_path(model, pathlib.Path(target), external)
+        message = None if external_data else Message(model)
+        if external_data is None and message is not None and message.size > INLINE_LIMIT:
+            message = None
+        _save_to_path(model, pathlib.Path(target), message)
         return
     if not hasattr(target, "write"):
         raise ModelFileError(
@@ -80,7 +69,8 @@ def save(
         raise ModelFileError(f"the file object cannot be written: {error}") from error
 
 
-def _save_to_path(model: ir.Model, path: pathlib.Path, external: bool) -> None:
+def _save_to_path(model: ir.Model, path: pathlib.Path, message: Message | None) -> None:
+    """Write one message, or where there is none, the model with its weights in `<name>.data`."""
     folder = path.parent
     if not folder.is_dir():
         raise ModelFileError(f"'{path}' cannot be written: there is no folder '{folder}'")
@@ -93,7 +83,11 @@ def _save_to_path(model: ir.Model, path: pathlib.Path, external: bool) -> None:
         raise ModelFileError(f"'{path}' cannot be written: {error.strerror or error}") from error
     try:
         written = os.path.join(aside, path.name)
-        _write(model, written, data if external else None)
+        if message is None:
+            ir.save(model, written, external_data=data, size_threshold_bytes=1024)
+        else:
+            with open(written, "wb") as file:
+                _fitting(message).write(file)
         if os.path.exists(os.path.join(aside, data)):
             os.replace(os.path.join(aside, data), folder / data)
         os.replace(written, path)
@@ -101,17 +95,3 @@ def _save_to_path(model: ir.Model, path: pathlib.Path, external: bool) -> None:
         raise ModelFileError(f"'{path}' cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _write(model: ir.Model, path: str, data: str | None) -> None:
-    if data is None:
-        message = _fitting(Message(model))
-        with open(path, "wb") as file:
-            message.write(file)
-        return
-    tensors: list[tuple[ir.Value, Any]] = [(value, value.const_value) for value in initializers(model)]
-    try:
-        ir.save(model, path, external_data=data, size_threshold_bytes=1024)
-    finally:
-        for value, tensor in tensors:
-            value.const_value = tensor

@@ -63,13 +63,6 @@ def holding(dtype: DataType, allowed: Collection[DataType]) -> DataType | None:
     return next((wide for wide in _HOLDS.get(dtype, ()) if wide in allowed), None)
 
 
-def python_type(dtype: DataType) -> type:
-    """The Python type that carries a scalar of this element type."""
-    if dtype == DataType.BOOL:
-        return bool
-    return float if dtype in FLOATS else int
-
-
 def of_number(value: bool | int | float) -> DataType:
     """The element type of a Python number that nothing else decides: BOOL, INT64 or FLOAT."""
     if isinstance(value, (bool, np.bool_)):

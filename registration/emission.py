@@ -96,15 +96,14 @@ def _emit_unknown(
 ) -> list[Value]:
     """An operator without a schema here: refused in ONNX's own domains, free in any other."""
     if domain == "" or domain.startswith("ai.onnx."):
-        known = schemas.operator_schemas(op_type, domain)
         where = f" of domain {domain}" if domain else ""
-        if not known:
+        if not schemas.operator_schemas(op_type, domain):
             raise EmissionError(f"ONNX has no operator '{op_type}'{where}")
-        later = [schema.since_version for schema in known if schema.since_version > version]
-        if later:
+        later = schemas.first_version(op_type, domain, lambda _: True, after=version)
+        if later is not None:
             raise EmissionError(
-                f"ONNX operator {op_type}{where} does not exist at opset {version}; it begins at {later[0]}",
-                first_opset=later[0] if domain == "" else None,
+                f"ONNX operator {op_type}{where} does not exist at opset {version}; it begins at {later}",
+                first_opset=later if domain == "" else None,
             )
         raise EmissionError(f"ONNX operator {op_type}{where} is deprecated at opset {version}")
     attributes = []
@@ -251,15 +250,13 @@ def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
 def _constant_attribute(g: GraphContext, op_type: str, name: str, value: Value) -> np.ndarray:
     array = g.constant_value(value)
     if array is None:
-        later = [
-            schema.since_version
-            for schema in schemas.operator_schemas(op_type)
-            if schema.since_version > g.opset and schema.place(name)[0] is not None
-        ]
+        later = schemas.first_version(
+            op_type, "", lambda schema: schema.place(name)[0] is not None, after=g.opset
+        )
         raise EmissionError(
             f"'{name}' of ONNX operator {op_type} is an attribute at opset {g.opset} and must be constant"
-            + (f"; from {later[0]} it may be computed" if later else ""),
-            first_opset=later[0] if later else None,
+            + (f"; from {later} it may be computed" if later else ""),
+            first_opset=later,
         )
     return array
 
@@ -430,19 +427,23 @@ def _result_types(
         if dtype is None:
             dtype = _attribute_decides(schema, given, inputs)
         if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
-            later = [
-                other.since_version
-                for other in schemas.operator_schemas(schema.name, schema.domain)
-                if other.since_version > schema.since_version
-                and any(o.name == parameter.name and dtype in o.dtypes for o in other.outputs)
-            ]
-            raise EmissionError(
-                f"ONNX operator {schema.name} does not give {dtype.name} at version {schema.since_version}"
-                + (f"; from opset {later[0]} it does" if later else ""),
-                first_opset=later[0] if later and not schema.domain else None,
-            )
+            raise _refused_result(schema, parameter, dtype)
         result.append(dtype)
     return result
+
+
+def _refused_result(schema: OperatorSchema, parameter: Parameter, dtype: DataType) -> EmissionError:
+    later = schemas.first_version(
+        schema.name,
+        schema.domain,
+        lambda other: any(o.name == parameter.name and dtype in o.dtypes for o in other.outputs),
+        after=schema.since_version,
+    )
+    return EmissionError(
+        f"ONNX operator {schema.name} does not give {dtype.name} at version {schema.since_version}"
+        + (f"; from opset {later} it does" if later else ""),
+        first_opset=later if not schema.domain else None,
+    )
 
 
 def _attribute_decides(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import onnx
@@ -141,18 +142,26 @@ def operator_schemas(name: str, domain: str = "") -> list[OperatorSchema]:
     return [schema for schema in found if schema is not None]
 
 
+def first_version(
+    name: str, domain: str, holds: Callable[[OperatorSchema], bool], after: int = 0
+) -> int | None:
+    """The first version of an operator, above `after`, of which a condition holds, or None."""
+    found = (schema for schema in operator_schemas(name, domain) if schema.since_version > after)
+    return next((schema.since_version for schema in found if holds(schema)), None)
+
+
 def first_opset_with(name: str, argument: str, domain: str = "") -> int | None:
     """The first opset at which an operator has a place for an argument, or None."""
-    places = (schema for schema in operator_schemas(name, domain) if schema.place(argument) != (None, None))
-    return next((schema.since_version for schema in places), None)
+    return first_version(name, domain, lambda schema: schema.place(argument) != (None, None))
 
 
 def first_opset_with_dtype(name: str, parameter: int, dtype: DataType, domain: str = "") -> int | None:
     """The first opset at which an operator's input of this position takes an element type, or None."""
-    for schema in operator_schemas(name, domain):
-        if parameter < len(schema.inputs) and dtype in schema.inputs[parameter].dtypes:
-            return schema.since_version
-    return None
+    return first_version(
+        name,
+        domain,
+        lambda schema: parameter < len(schema.inputs) and dtype in schema.inputs[parameter].dtypes,
+    )
 
 
 def default_of(name: str, argument: str, domain: str = "") -> Any:

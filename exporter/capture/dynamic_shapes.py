@@ -165,6 +165,11 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
         yield from _walk(child, entry, f"{path}[{index}]")
 
 
+def call_order(bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """The bound parameters as torch flattens them: positional ones, then keywords in the call's order."""
+    return [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
+
+
 def resolve(
     function: Callable[..., Any],
     args: tuple,
@@ -184,12 +189,9 @@ def resolve(
     if dynamic_axes is not None:
         dynamic_shapes = _from_dynamic_axes(dynamic_axes, bound, input_names)
     by_name = _by_parameter(dynamic_shapes, bound)
-    by_identity: dict[str, list[tuple[Any, dict[int, Any]]]] = {
-        name: list(_walk(value, by_name.get(name), name)) for name, value in bound.items()
-    }
-    # torch flattens (args, kwargs) as they were given, so keyword arguments follow in the call's order.
-    order = [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
-    pairs = list(itertools.chain.from_iterable(by_identity[name] for name in order))
+    pairs = [
+        pair for name in call_order(bound, kwargs) for pair in _walk(bound[name], by_name.get(name), name)
+    ]
     return Leaves([value for value, _ in pairs], [axes for _, axes in pairs])
 
 

@@ -121,8 +121,7 @@ def _specification(
     """The dynamic shapes as torch.export takes them: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
     bound = shapes.bind(model, args, kwargs)
-    order = [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
-    by_name = {name: _nested(bound[name], dims) for name in order}
+    by_name = {name: _nested(bound[name], dims) for name in shapes.call_order(bound, kwargs)}
     return {name: by_name[name] for name in bound}
 
 

@@ -124,3 +124,14 @@ def test_failure_midway_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         program().save(path)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def test_the_whole_message_counts_not_the_weights_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program()
+    weights = sum(value.const_value.nbytes for value in made.model.graph.initializers.values())
+    monkeypatch.setattr(serialization, "INLINE_LIMIT", weights)
+    made.save(tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx.data").exists()
+    made.verify()
