@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -129,7 +130,9 @@ class _Lowering:
         self.values[value] = copy
         self.state.add(copy)
 
-    def run(self, nodes: Iterable[ir.Node], values: dict[Value, Value], module: str | None = None) -> None:
+    def run(
+        self, nodes: Iterable[ir.Node], values: MutableMapping[Value, Value], module: str | None = None
+    ) -> None:
         """Lower nodes in order; `module` is the module path of nodes that have none of their own."""
         for node in nodes:
             results = self._lower_node(node, values, node.metadata_props.get(MODULE) or module or "")
@@ -137,7 +140,9 @@ class _Lowering:
                 if result is not None:
                     values[output] = result
 
-    def _lower_node(self, node: ir.Node, values: dict[Value, Value], module: str) -> Sequence[Value | None]:
+    def _lower_node(
+        self, node: ir.Node, values: MutableMapping[Value, Value], module: str
+    ) -> Sequence[Value | None]:
         symbolic = self.registry.lookup(qualified_name(node), node.overload, self.context.opset)
         try:
             if symbolic is None:
@@ -148,7 +153,9 @@ class _Lowering:
                     "it has no symbolic function at this opset, and no decomposition that ends in such",
                     first_opset=self.registry.first_opset(qualified_name(node), node.overload),
                 )
-            self.context.enter(node, module)
+            self.context.enter(
+                node, module, lambda block, given: self._lower_block(block, given, values, module)
+            )
             mapped = {name: _mapped(item, values) for name, item in arguments(node).items()}
             return self._checked(node, symbolic(self.context, mapped), module)
         except UnsupportedError as error:
@@ -163,8 +170,16 @@ class _Lowering:
                 f"in module '{module}': {type(error).__name__}: {error}"
             ) from error
 
+    def _lower_block(
+        self, block: ir.Graph, given: Sequence[Value], outer: MutableMapping[Value, Value], module: str
+    ) -> list[Value]:
+        """Lower a sub-block where the context stands; what it defines is seen nowhere else."""
+        values = ChainMap(dict(zip(block.inputs, given, strict=True)), outer)
+        self.run(block, values, module)
+        return [_mapped(value, values) for value in block.outputs]
+
     def _decomposed(
-        self, node: ir.Node, values: dict[Value, Value], module: str
+        self, node: ir.Node, values: MutableMapping[Value, Value], module: str
     ) -> Sequence[Value | None] | None:
         """Lower torch's decomposition of one node in its place."""
         if self.decompose is None:
@@ -172,7 +187,7 @@ class _Lowering:
         graph = self.decompose(node, self._is_known)
         if graph is None:
             return None
-        inner = {
+        inner: dict[Value, Value] = {
             formal: values[actual]
             for formal, actual in zip(graph.inputs, [v for v in node.inputs if v is not None], strict=True)
         }
@@ -227,10 +242,12 @@ class _Lowering:
     def finish_outputs(self) -> None:
         """Give every output a value of its own, and its name, once no pass moves them any more."""
         taken = set(self.output_names)
-        inner = [value for node in self.graph for value in node.outputs]
-        for value in [*inner, *list(self.graph.initializers.values())]:
-            if value.name in taken:
-                value.name = self.names.unique(f"{value.name}_inner")
+        for graph in (self.graph, *self.graph.subgraphs()):
+            inner = [value for node in graph for value in node.outputs]
+            formal = [] if graph is self.graph else graph.inputs
+            for value in [*formal, *inner, *list(graph.initializers.values())]:
+                if value.name in taken:
+                    value.name = self.names.unique(f"{value.name}_inner")
         seen: set[Value] = set()
         for index, (name, value) in enumerate(zip(self.output_names, list(self.graph.outputs), strict=True)):
             if value.producer() is None or value in seen:

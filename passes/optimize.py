@@ -7,10 +7,23 @@ from onnx_ir.passes import common
 
 from .fuse_rms_normalization import FuseRMSNormalization
 
+
+class _IdentityElimination(common.IdentityEliminationPass):
+    """Leaves the copies that make an outer value, or an output once more, an output of a sub-graph."""
+
+    def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
+        source = node.inputs[0] if node.op_type == "Identity" else None
+        if source is not None and node.outputs[0].is_graph_output():
+            producer = source.producer()
+            if producer is None or producer.graph is not node.graph or source.is_graph_output():
+                return False
+        return super()._try_eliminate_identity_node(node)
+
+
 _PASSES = ir.passes.Sequential(
     common.RemoveUnusedNodesPass(),
     common.CommonSubexpressionEliminationPass(),
-    common.IdentityEliminationPass(),
+    _IdentityElimination(),
     FuseRMSNormalization(),
     common.RemoveUnusedNodesPass(),
 )

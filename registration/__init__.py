@@ -4,8 +4,9 @@ from onnx_ir import DataType, Value
 
 from . import arguments, dtypes, opsets, schemas, shape_inference
 from .arguments import Device, Layout, MemoryFormat
-from .context import GraphContext, Names
+from .context import Block, GraphContext, Names
 from .dispatch import SymbolicFunction
+from .dtypes import Number
 from .errors import (
     ArgumentError,
     CaptureError,
@@ -26,9 +27,6 @@ from .metadata import ALIAS, INPLACE, KIND, LINE, MODULE, MUTATES, NUMBER, SOURC
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
 
-Number = int | float | bool
-"""A Python number, for parameters that the ATen schema calls Scalar."""
-
 __all__ = [
     "ALIAS",
     "DEFAULT_OPSET",
@@ -42,6 +40,7 @@ __all__ = [
     "NUMBER",
     "SOURCE",
     "ArgumentError",
+    "Block",
     "CaptureError",
     "DataType",
     "Device",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from onnx_ir import DataType, Value
 from . import arguments as convention
 from . import emission, shape_inference
 from .constants import ConstantPool, to_array
-from .errors import ArgumentError, UnsupportedError
+from .dtypes import Number
+from .errors import ArgumentError, GraphError, UnsupportedError
 from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry, split_name
 
@@ -40,23 +42,62 @@ class Names:
         return name
 
 
+LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
+"""Lowers the nodes of a source graph where the context stands; from values for its inputs to its outputs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """A sub-block of the source node being lowered.
+
+    Attributes:
+        graph: its source graph. Its nodes may read values of the graphs around it.
+    """
+
+    graph: ir.Graph
+    _context: GraphContext
+
+    def inline(self, *arguments: Value | Number) -> list[Value]:
+        """Lower the block where the context stands, as often as need be.
+
+        Args:
+            arguments: one for each of the block's inputs.
+
+        Returns:
+            A value for each of the block's outputs.
+        """
+        return self._context.lower_block(self.graph, arguments)
+
+    def subgraph(self) -> ir.Graph:
+        """The block as an ONNX graph with the block's own inputs and outputs."""
+        return self._context.subgraph(self.inline, self.graph.inputs, self.graph.name or "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the context stands: the source node, its module path, and how its sub-blocks are lowered."""
+
+    node: ir.Node | None = None
+    scope: str = ""
+    origin: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lower_block: LowerBlock | None = None
+
+
 class GraphContext:
     """The graph under construction, the target opset, and the source node being lowered.
 
     Attributes:
         opset: the ONNX opset of the graph.
-        graph: the `onnx_ir.Graph` that nodes are appended to.
+        graph: the `onnx_ir.Graph` that nodes are appended to; inside `subgraph`, that sub-graph.
         registry: where `call` looks up symbolic functions.
-        node: the source node being lowered, with its overload and expected outputs.
     """
 
     __slots__ = (
         "_names",
-        "_origin",
+        "_opset_imports",
+        "_place",
         "_pool",
-        "_scope",
         "graph",
-        "node",
         "opset",
         "registry",
     )
@@ -65,21 +106,83 @@ class GraphContext:
         self.graph = graph
         self.opset = opset
         self.registry = registry
-        self.node: ir.Node | None = None
         self._names = names if names is not None else Names()
         self._pool = ConstantPool(graph, self._names.unique)
-        self._scope = ""
-        self._origin: dict[str, str] = {}
+        self._opset_imports = graph.opset_imports
+        self._place = _Place()
 
-    def enter(self, node: ir.Node, module: str = "") -> None:
-        """Begin lowering a source node: what is emitted from here on carries its module path."""
-        self.node = node
-        self._scope = f"{module}/" if module else ""
-        self._origin = {SOURCE: convention.overloaded_name(node)}
+    @property
+    def node(self) -> ir.Node | None:
+        """The source node being lowered, with its overload and expected outputs."""
+        return self._place.node
+
+    def enter(self, node: ir.Node, module: str = "", lower_block: LowerBlock | None = None) -> None:
+        """Begin lowering a source node: what is emitted from here on carries its module path.
+
+        Args:
+            lower_block: lowers the node's sub-blocks.
+        """
+        origin = {SOURCE: convention.overloaded_name(node)}
         if module:
-            self._origin[MODULE] = module
+            origin[MODULE] = module
         if LINE in node.metadata_props:
-            self._origin[LINE] = node.metadata_props[LINE]
+            origin[LINE] = node.metadata_props[LINE]
+        self._place = _Place(node, f"{module}/" if module else "", origin, lower_block)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The sub-blocks of the source node being lowered, in the order of its attributes."""
+        if self.node is None:
+            return []
+        graphs = [a for a in self.node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+        return [Block(attribute.as_graph(), self) for attribute in graphs]
+
+    def lower_block(self, block: ir.Graph, arguments: Sequence[Value | Number]) -> list[Value]:
+        """Lower the nodes of a source graph here; see `Block.inline`.
+
+        Raises:
+            GraphError: the number of arguments is not that of the block's inputs.
+        """
+        if len(arguments) != len(block.inputs):
+            raise GraphError(f"block '{block.name}' takes {len(block.inputs)} inputs, not {len(arguments)}")
+        place = self._place
+        assert place.lower_block is not None, "the source node was entered without its blocks"
+        given = [self.constant(a, f.dtype) for a, f in zip(arguments, block.inputs, strict=True)]
+        try:
+            return place.lower_block(block, given)
+        finally:
+            self._place = place
+
+    def subgraph(
+        self, build: Callable[..., Sequence[Value]], inputs: Sequence[Value] = (), name: str = "body"
+    ) -> ir.Graph:
+        """Build an ONNX sub-graph, for an attribute such as If's `then_branch` or Loop's `body`.
+
+        Args:
+            build: emits the sub-graph's nodes through this context and returns its outputs. It is given
+                the formal inputs, and may use values of the graphs around it.
+            inputs: values whose element types and shapes the formal inputs have.
+        """
+        graph = ir.Graph([], [], nodes=[], name=self._names.unique(name or "body"))
+        for value in inputs:
+            formal = Value(name=self._names.unique(value.name or "input"), type=value.type, shape=value.shape)
+            graph.inputs.append(formal)
+        outer, self.graph = self.graph, graph
+        try:
+            for result in build(*graph.inputs):
+                graph.outputs.append(self._own(self.constant(result), graph))
+        finally:
+            self.graph = outer
+        return graph
+
+    def _own(self, value: Value, graph: ir.Graph) -> Value:
+        """The value, or a copy where it cannot be an output of the graph because another one made it."""
+        producer = value.producer()
+        if producer is not None and producer.graph is graph and not value.is_graph_output():
+            return value
+        [copy] = self.append(ir.Node("", "Identity", [value], num_outputs=1))
+        copy.type, copy.shape = value.type, value.shape
+        return copy
 
     def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator, its arguments bound by name to its schema at this opset.
@@ -225,10 +328,10 @@ class GraphContext:
 
     def opset_import(self, domain: str) -> int:
         """The version of another domain that the graph imports; imported at its newest when first used."""
-        version = self.graph.opset_imports.get(domain)
+        version = self._opset_imports.get(domain)
         if version is None:
             version = _NEWEST.get(domain, 1)
-            self.graph.opset_imports[domain] = version
+            self._opset_imports[domain] = version
         return version
 
     def refuse(self, reason: str, first_opset: int | None = None) -> UnsupportedError:
@@ -245,9 +348,9 @@ class GraphContext:
         for value in node.inputs:
             if value is not None:
                 self._pool.use(value)
-        name = self._names.unique(f"{self._scope}{node.op_type}")
+        name = self._names.unique(f"{self._place.scope}{node.op_type}")
         node.name = name
-        node.metadata_props.update(self._origin)
+        node.metadata_props.update(self._place.origin)
         for index, value in enumerate(node.outputs):
             value.name = self._names.unique(f"{name}_output_{index}")
         if node.domain == "":

@@ -7,6 +7,9 @@ from collections.abc import Collection
 import numpy as np
 from onnx_ir import DataType
 
+Number = int | float | bool
+"""A Python number, for parameters that the ATen schema calls Scalar."""
+
 FLOATS = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT, DataType.DOUBLE})
 SIGNED = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
