@@ -9,6 +9,7 @@ from .registration import (
     DEFAULT_OPSET,
     MAXIMUM_OPSET,
     MINIMUM_OPSET,
+    AnnotationError,
     ArgumentError,
     CaptureError,
     DataType,
@@ -31,7 +32,7 @@ from .registration import (
 )
 
 if TYPE_CHECKING:
-    from .exporter import Program, export
+    from .exporter import Program, check_inplace, export
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "DEFAULT_OPSET",
     "MAXIMUM_OPSET",
     "MINIMUM_OPSET",
+    "AnnotationError",
     "ArgumentError",
     "CaptureError",
     "DataType",
@@ -57,6 +59,7 @@ __all__ = [
     "UnsupportedOperatorsError",
     "Value",
     "VerificationError",
+    "check_inplace",
     "default_registry",
     "export",
     "onnx_symbolic",
@@ -65,7 +68,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # `import opsetta` starts fast: the exporter comes in when it is asked for.
-    if name in ("export", "Program"):
+    if name in ("export", "Program", "check_inplace"):
         from . import exporter
 
         return getattr(exporter, name)

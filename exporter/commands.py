@@ -1,8 +1,9 @@
-"""The commands of `opsetta`: export, verify, ops, info."""
+"""The commands of `opsetta`: export, verify, check, ops, info."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..registration import DEFAULT_OPSET, ModelFileError, OpsettaError
+from ..registration import DEFAULT_OPSET, AnnotationError, ModelFileError, OpsettaError, UnsafeAnnotation
 from ..registration.opsets import check_opset
 from .progress import stages
 
@@ -148,6 +149,32 @@ def verify(
     for entry in report.outputs:
         print(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
     print(f"{model} agrees with eager PyTorch")
+
+
+@app.command()
+def check(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    as_json: Json = False,
+) -> None:
+    """Prove that the in-place annotations of a model file are safe."""
+    from .inplace_check import check_inplace
+
+    count = 0
+    unsafe: tuple[UnsafeAnnotation, ...] = ()
+    try:
+        count = check_inplace(model)
+    except AnnotationError as error:
+        unsafe = error.unsafe
+    if as_json:
+        _print_json(
+            {"file": str(model), "safe": count, "unsafe": [dataclasses.asdict(entry) for entry in unsafe]}
+        )
+    for entry in () if as_json else unsafe:
+        print(entry)
+    if unsafe:
+        raise typer.Exit(1)
+    if not as_json:
+        print(f"{model}: {count} in-place annotations, all safe")
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import Value
 
+from ..passes.inplace_annotations import annotate_inplace, record_inplace
 from ..passes.optimize import optimize
 from ..registration import (
     KIND,
@@ -85,6 +86,7 @@ def lower(
     lowering.finish_outputs()
     if model.ir_version < 4:
         _initializers_as_inputs(model, lowering.state)
+    annotate_inplace(model)
     return Lowered(model, lowering.values)
 
 
@@ -100,6 +102,7 @@ class _Lowering:
         self.failures: list[_Failure] = []
         self.output_names: list[str] = []
         self.state: set[Value] = set()
+        self.refused_lists: set[Value] = set()
 
     def declare_inputs(self, given: Sequence[str]) -> None:
         """Inputs and initializers of the ONNX graph, under the names that the user will see."""
@@ -136,6 +139,7 @@ class _Lowering:
         """Lower nodes in order; `module` is the module path of nodes that have none of their own."""
         for node in nodes:
             results = self._lower_node(node, values, node.metadata_props.get(MODULE) or module or "")
+            record_inplace(node, results, values)
             for output, result in zip(node.outputs, results, strict=True):
                 if result is not None:
                     values[output] = result
@@ -143,6 +147,8 @@ class _Lowering:
     def _lower_node(
         self, node: ir.Node, values: MutableMapping[Value, Value], module: str
     ) -> Sequence[Value | None]:
+        if any(values.get(value) in self.refused_lists for value in node.inputs if value is not None):
+            return self._placeholders(node)
         symbolic = self.registry.lookup(qualified_name(node), node.overload, self.context.opset)
         try:
             if symbolic is None:
@@ -161,7 +167,7 @@ class _Lowering:
         except UnsupportedError as error:
             registered = self.registry.first_opset(qualified_name(node), node.overload) is not None
             self.failures.append(_Failure(node, module, str(error), error.first_opset, registered))
-            return [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
+            return self._placeholders(node)
         except OpsettaError:
             raise
         except Exception as error:
@@ -169,6 +175,15 @@ class _Lowering:
                 f"the symbolic function of {overloaded_name(node)} failed at node '{node.name}' "
                 f"in module '{module}': {type(error).__name__}: {error}"
             ) from error
+
+    def _placeholders(self, node: ir.Node) -> list[Value]:
+        """Stand-ins for what a refused node gives, so that the rest of the model is looked at too.
+
+        A list has several forms, and what reads one that has none yet says nothing of its own.
+        """
+        found = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
+        self.refused_lists.update(value for value in found if isinstance(value.type, ir.SequenceType))
+        return found
 
     def _lower_block(
         self, block: ir.Graph, given: Sequence[Value], outer: MutableMapping[Value, Value], module: str
@@ -219,6 +234,10 @@ class _Lowering:
                     f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} "
                     f"for '{expected.name}' in module '{module}', where {expected.dtype.name} is due"
                 )
+            if isinstance(expected.type, ir.SequenceType):
+                # A list has the shape of its elements, and the value that stands for it may be their stack.
+                checked.append(value)
+                continue
             if expected.shape is not None and value.producer() is not None and not value.is_graph_input():
                 value.shape = _sharper(value.shape, expected.shape)
             checked.append(value)

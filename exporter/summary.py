@@ -83,13 +83,13 @@ def describe_file(path: str | os.PathLike) -> dict[str, Any]:
     model = read_model(path)
     graph = model.graph
     stored = {tensor.name for tensor in graph.initializer}
-    nodes = [node for inner in _graphs(graph) for node in inner.node]
+    nodes = [node for inner in graphs(graph) for node in inner.node]
     nodes += [node for function in model.functions for node in function.node]
     counts = collections.Counter(
         f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         for node in nodes
     )
-    tensors = [tensor for inner in _graphs(graph) for tensor in inner.initializer]
+    tensors = [tensor for inner in graphs(graph) for tensor in inner.initializer]
     return {
         "file": os.fspath(path),
         "bytes": os.path.getsize(path),
@@ -107,13 +107,13 @@ def describe_file(path: str | os.PathLike) -> dict[str, Any]:
     }
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """The graph and its sub-graphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _graphs(inner)
+                yield from graphs(inner)
 
 
 def _value(value: onnx.ValueInfoProto) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from .context import Block, GraphContext, Names
 from .dispatch import SymbolicFunction
 from .dtypes import Number
 from .errors import (
+    AnnotationError,
     ArgumentError,
     CaptureError,
     EmissionError,
@@ -18,12 +19,13 @@ from .errors import (
     OpsetError,
     OpsettaError,
     RegistrationError,
+    UnsafeAnnotation,
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
     VerificationError,
 )
-from .metadata import ALIAS, INPLACE, KIND, LINE, MODULE, MUTATES, NUMBER, SOURCE
+from .metadata import ALIAS, INPLACE, KIND, LINE, MAY_OVERWRITE, MODULE, MUTATES, NUMBER, SOURCE
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
 
@@ -34,11 +36,13 @@ __all__ = [
     "KIND",
     "LINE",
     "MAXIMUM_OPSET",
+    "MAY_OVERWRITE",
     "MINIMUM_OPSET",
     "MODULE",
     "MUTATES",
     "NUMBER",
     "SOURCE",
+    "AnnotationError",
     "ArgumentError",
     "Block",
     "CaptureError",
@@ -59,6 +63,7 @@ __all__ = [
     "RegistrationError",
     "Registry",
     "SymbolicFunction",
+    "UnsafeAnnotation",
     "UnsupportedError",
     "UnsupportedOperator",
     "UnsupportedOperatorsError",

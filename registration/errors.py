@@ -34,6 +34,38 @@ class ModelFileError(OpsettaError, OSError):
     """A model file cannot be read or written."""
 
 
+@dataclasses.dataclass(frozen=True)
+class UnsafeAnnotation:
+    """One in-place annotation that is not known to be safe.
+
+    Attributes:
+        node: which node has it.
+        annotation: its key and text.
+        reason: why it is not safe, or what could not be proven.
+    """
+
+    node: str
+    annotation: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.annotation}: {self.reason}"
+
+
+class AnnotationError(OpsettaError, ValueError):
+    """In-place annotations of a model are malformed, unsafe, or cannot be proven safe.
+
+    Attributes:
+        unsafe: one `UnsafeAnnotation` per annotation, in the order of the nodes.
+    """
+
+    def __init__(self, unsafe: Sequence[UnsafeAnnotation]):
+        self.unsafe = tuple(unsafe)
+        count = f"{len(self.unsafe)} in-place annotation{'s are' if len(self.unsafe) > 1 else ' is'}"
+        lines = [f"{count} not known to be safe:", *(f"  - {entry}" for entry in self.unsafe)]
+        super().__init__("\n".join(lines))
+
+
 class InferenceError(OpsettaError):
     """onnxruntime could not load or run the exported model."""
 

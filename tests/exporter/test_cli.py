@@ -151,6 +151,32 @@ def test_info_in_words_and_json(run, exported):
     assert found["initializers"]["bytes"] >= 4 * (8 * 3 * 9 + 16 * 8 * 9)
 
 
+def test_check_of_in_place_annotations(run, exported):
+    code, out, errors = run("check", exported[0])
+    assert (code, errors) == (0, "")
+    assert out.endswith("in-place annotations, all safe\n")
+    model = onnx.load(exported[0])
+    relu = next(node for node in model.graph.node if node.op_type == "Relu")
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    relu.metadata_props.add(key="opsetta.may_overwrite", value="0:3")
+    onnx.save(model, "unsafe.onnx")
+    code, out, errors = run("check", "unsafe.onnx")
+    reason = "the node has no input 3"
+    assert (code, errors) == (1, "")
+    assert out == f"node '{relu.name}': opsetta.may_overwrite = 0:3: {reason}\n"
+    code, out, _ = run("check", "unsafe.onnx", "--json")
+    assert code == 1
+    assert json.loads(out) == {
+        "file": "unsafe.onnx",
+        "safe": 0,
+        "unsafe": [
+            {"node": f"node '{relu.name}'", "annotation": "opsetta.may_overwrite = 0:3", "reason": reason}
+        ],
+    }
+    assert run("check", "none.onnx")[0] == 1
+
+
 def test_export_with_options(run):
     code, out, _ = run(
         "export", "factories.py:fine", "-o", "m.onnx", "--opset", 9, "--dynamic", "input:0=rows",
@@ -257,7 +283,7 @@ def test_operators_that_cannot_be_said_are_all_named_and_no_file_is_written(run,
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x08", b'{"not": "onnx"}', bytes(range(256))])
-@pytest.mark.parametrize("command", ["info", "verify"])
+@pytest.mark.parametrize("command", ["info", "verify", "check"])
 def test_what_is_not_an_onnx_file_is_refused(run, tmp_path, command, content):
     (tmp_path / "bad.onnx").write_bytes(content)
     rest = ["factories.py:fine"] if command == "verify" else []
@@ -265,7 +291,7 @@ def test_what_is_not_an_onnx_file_is_refused(run, tmp_path, command, content):
     assert (code, out, err) == (1, "", "opsetta: 'bad.onnx' is not an ONNX file\n")
 
 
-@pytest.mark.parametrize("command", ["info", "verify"])
+@pytest.mark.parametrize("command", ["info", "verify", "check"])
 def test_a_missing_model_file_is_refused(run, command):
     rest = ["factories.py:fine"] if command == "verify" else []
     code, out, err = run(command, "nowhere.onnx", *rest)
@@ -284,6 +310,7 @@ def test_a_missing_model_file_is_refused(run, command):
         ["export", "factories.py:fine", "-o", "out.onnx", "--dynamic", "x"],
         ["ops", "--unknown"],
         ["info"],
+        ["check"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(run, arguments):
@@ -299,7 +326,8 @@ def test_an_impossible_opset_of_the_table_is_refused(run):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["export", "--help"], ["ops", "--json"], ["info", "m.onnx"]]
+    "arguments",
+    [["--help"], ["export", "--help"], ["ops", "--json"], ["info", "m.onnx"], ["check", "m.onnx"]],
 )
 def test_commands_that_need_no_torch_do_not_import_it(arguments, tmp_path):
     graph = helper.make_graph([], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)], [])
@@ -373,7 +401,7 @@ def test_info_of_what_a_file_may_hold():
         [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
         [helper.make_tensor("w", TensorProto.INT4, [3], [1, 2, 3])],
     )  # fmt: skip
-    assert list(summary._graphs(graph)) == [graph, then, then]
+    assert list(summary.graphs(graph)) == [graph, then, then]
     assert summary._tensor_bytes(graph.initializer[0]) == 2
     assert [summary._value(value) for value in (*graph.input, *graph.output)] == [
         {"name": "c", "type": "BOOL", "shape": []},
