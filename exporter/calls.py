@@ -81,14 +81,7 @@ def run_eager(
     """
     args, keywords = pytree.tree_map(_copied, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
-    # The graph's initializers are the model's own memory: a buffer written to here would change them too.
-    state = _copied_state(module, interface.mutated) if isinstance(module, torch.nn.Module) else {}
-    with torch.no_grad():
-        result = (
-            torch.func.functional_call(module, state, args, keywords)
-            if isinstance(module, torch.nn.Module)
-            else module(*args, **keywords)
-        )
+    result, state = _called(module, interface.mutated, args, keywords)
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs
     if len(found) != len(entries):
@@ -99,6 +92,47 @@ def run_eager(
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
     return outputs + [state[name] if name in state else by_name[name] for name in interface.mutated]
+
+
+def _called(
+    module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """What the model gives, and the buffers and parameters it wrote to; its own are left as they were."""
+    with torch.no_grad():
+        if isinstance(module, torch.jit.ScriptModule):
+            return _called_script(module, args, kwargs)
+        if not isinstance(module, torch.nn.Module):
+            return module(*args, **kwargs), {}
+        # The graph's initializers are the model's own memory: a buffer written to here would change them too.
+        state = _copied_state(module, mutated)
+        return torch.func.functional_call(module, state, args, kwargs), state
+
+
+def _called_script(
+    module: torch.jit.ScriptModule, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Call a TorchScript module, which cannot be called with other state, and put its state back."""
+    live = dict([*module.named_parameters(), *module.named_buffers()])
+    saved = {name: tensor.detach().clone() for name, tensor in live.items() if not _is_parameter(tensor)}
+    try:
+        result = module(*args, **kwargs)
+        now = dict(module.named_buffers())
+        return _copied_tree(result), {name: now[name].detach().clone() for name in now}
+    finally:
+        for name, tensor in saved.items():
+            live[name].copy_(tensor)
+            owner, _, attribute = name.rpartition(".")
+            holder = module.get_submodule(owner) if owner else module
+            if getattr(holder, attribute) is not live[name]:
+                setattr(holder, attribute, live[name])
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
+
+
+def _copied_tree(result: Any) -> Any:
+    return pytree.tree_map(_copied, result)
 
 
 def _copied_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:

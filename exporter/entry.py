@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,7 +36,8 @@ def export(
     The model, its training flag and the arguments are left as they were.
 
     Args:
-        model: an `nn.Module`, a function of tensors, or a `torch.export.ExportedProgram`.
+        model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module or
+            function (`torch.jit.script`, `torch.jit.trace`), or the path of a file that `torch.jit.save` wrote.
         args: example positional arguments, a tuple; a lone tensor stands for a tuple of one.
         kwargs: example keyword arguments.
         opset: the ONNX opset to write, 7 to 26.
@@ -65,28 +67,30 @@ def export(
     # Torch, and the symbolic functions, are needed from here on.
     from .. import symbolics  # noqa: F401
     from .capture.decomposition import Decomposer
-    from .capture.torch_export import capture
+    from .capture import torch_export, torchscript
     from .source_passes import prepare
 
     load_entry_points()
     if not isinstance(args, (tuple, list)):
         args = (args,)
+    if isinstance(model, (str, os.PathLike)):
+        model = torchscript.load(model)
     if getattr(model, "training", False) is True:
         warnings.warn(
             "the model is in training mode and is exported so; for inference call model.eval() first",
             stacklevel=2,
         )
     report("capturing")
-    found = capture(
-        model,
-        tuple(args),
-        dict(kwargs or {}),
-        dynamic_shapes=dynamic_shapes,
-        dynamic_axes=dynamic_axes,
-        input_names=input_names,
-        strict=strict,
-        source_lines=source_lines,
-    )
+    wanted = {
+        "dynamic_shapes": dynamic_shapes,
+        "dynamic_axes": dynamic_axes,
+        "input_names": input_names,
+        "source_lines": source_lines,
+    }
+    if torchscript.is_torchscript(model):
+        found = torchscript.capture(model, tuple(args), dict(kwargs or {}), **wanted)
+    else:
+        found = torch_export.capture(model, tuple(args), dict(kwargs or {}), strict=strict, **wanted)
     report("source passes")
     prepare(found, mutations)
     report("lowering")

@@ -1,0 +1,304 @@
+"""Emits the source nodes of a TorchScript program, with what torch's fake tensors tell of their results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType, Value, tensor_adapters
+
+from ....passes.promotion import output_dtype
+from ....passes.views import may_be_view
+from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
+from ....registration.arguments import source_node
+from ..fx_graph import tensor_type
+from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
+from .objects import is_number
+
+_SYMBOLIC_NAMES = {
+    "div": "truediv",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+    "__and__": "and",
+    "__or__": "or",
+    "__xor__": "xor",
+    "__not__": "not",
+    "__lshift__": "lshift",
+    "__rshift__": "rshift",
+}
+"""Names of the `sym` dialect that are not those of TorchScript."""
+
+DTYPES = {"int": DataType.INT64, "float": DataType.DOUBLE, "bool": DataType.BOOL}
+
+
+class Builder:
+    """A source graph under construction, and the sub-block in it that nodes are appended to.
+
+    Attributes:
+        nodes: the nodes of the innermost block.
+        initializers: tensors that stand in the graph.
+        module, line: of the TorchScript node that is being read.
+    """
+
+    def __init__(self, fakes: Fakes, *, source_lines: bool = False):
+        self.fakes = fakes
+        self.names = Names()
+        self.nodes: list[ir.Node] = []
+        self.initializers: list[Value] = []
+        self.module = ""
+        self.line = ""
+        self.elements: dict[Value, Any] = {}
+        """What is known of the elements of lists of unknown length."""
+        self._source_lines = source_lines
+        self._constants: dict[int, tuple[torch.Tensor, Value]] = {}
+
+    @contextmanager
+    def block(self) -> Iterator[list[ir.Node]]:
+        """Append to a new list of nodes inside, of a branch or a body."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
+
+    @contextmanager
+    def appending(self, nodes: list[ir.Node]) -> Iterator[None]:
+        """Append to a list of nodes once more."""
+        outer, self.nodes = self.nodes, nodes
+        try:
+            yield
+        finally:
+            self.nodes = outer
+
+    def value(self, stem: str, fake: Fake) -> Value:
+        """A value that is described by a fake tensor or number."""
+        return self.fakes.describe(Value(name=self.names.unique(stem)), fake)
+
+    def number(self, kind: str, fake: Any = UNKNOWN, stem: str | None = None) -> Value:
+        """A value that is a Python number."""
+        value = Value(
+            name=self.names.unique(stem or kind), type=ir.TensorType(DTYPES[kind]), shape=ir.Shape(())
+        )
+        value.metadata_props[NUMBER] = kind
+        self.fakes[value] = self.fakes.number(kind) if fake is UNKNOWN else fake
+        return value
+
+    def list_value(self, element: Any, kind: str, stem: str = "list") -> Value:
+        """A value that is a list of unknown length.
+
+        Args:
+            element: what is known of its elements: a fake tensor, or less.
+            kind: the TorchScript type of its elements.
+        """
+        value = Value(name=self.names.unique(stem))
+        if kind in DTYPES:
+            value.type, value.shape = ir.TensorType(DTYPES[kind]), ir.Shape([None])
+            return value
+        self.elements[value] = element
+        if element is not UNKNOWN:
+            member = self.fakes.describe(Value(), element)
+            value.type, value.shape = ir.SequenceType(member.type), member.shape  # type: ignore[arg-type]
+            if member.shape is not None:
+                # A size of its own for each element.
+                free = [self.fakes.is_free(size) for size in element.shape]
+                value.shape = ir.Shape(
+                    [None if own else size for own, size in zip(free, member.shape, strict=True)]
+                )
+        return value
+
+    def append(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        outputs: Sequence[Value],
+        overload: str = "",
+        attributes: Sequence[ir.Attr] = (),
+    ) -> ir.Node:
+        """Append a source node whose outputs are given."""
+        metadata = {MODULE: self.module} if self.module else {}
+        if self._source_lines and self.line:
+            metadata[LINE] = self.line
+        node = source_node(
+            name,
+            {key: self.argument(item) for key, item in arguments.items()},
+            overload=overload,
+            outputs=outputs,
+            node_name=self.names.unique(name.partition("::")[2]),
+            attributes=attributes,
+            metadata_props=metadata,
+        )
+        self.nodes.append(node)
+        return node
+
+    def argument(self, item: Any) -> Any:
+        """An argument as source nodes take it; constant tensors become initializers."""
+        if isinstance(item, torch.Tensor):
+            return self.constant_tensor(item)
+        if isinstance(item, (list, tuple)):
+            return [self.argument(member) for member in item]
+        return item
+
+    def constant_tensor(self, tensor: torch.Tensor, name: str | None = None, kind: str = "constant") -> Value:
+        """A tensor of the program as an initializer, the same one each time."""
+        known = self._constants.get(id(tensor))
+        if known is not None:
+            return known[1]
+        if tensor.device.type == "meta":
+            raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
+        value = Value(
+            name=self.names.unique(name or "constant"),
+            type=tensor_type(tensor),
+            shape=ir.Shape(tensor.shape),
+            const_value=tensor_adapters.TorchTensor(tensor.detach(), name=name or "constant"),
+        )
+        value.metadata_props[KIND] = kind
+        self.fakes[value] = self.fakes.of(tensor)
+        self.initializers.append(value)
+        self._constants[id(tensor)] = (tensor, value)
+        return value
+
+    def arithmetic(
+        self, name: str, kind: str, *operands: Any, python: Callable[..., Any] | None = None
+    ) -> Value:
+        """A `sym` node over numbers.
+
+        Args:
+            kind: of the result, `int`, `float` or `bool`.
+            python: computes the result of constants, where it serves to tell what is known of it.
+        """
+        result = self.number(kind, self.fakes.computed(name, kind, python, operands), name)
+        symbolic = _SYMBOLIC_NAMES.get(name, name)
+        self.append(f"sym::{symbolic}", dict(zip(("a", "b", "c"), operands, strict=False)), [result])
+        return result
+
+    def list_number(self, name: str, arguments: Mapping[str, Any], kind: str) -> Value:
+        """A number that a `list` node gives."""
+        result = self.number(kind, stem=name.partition("::")[2])
+        self.append(name, arguments, [result])
+        return result
+
+    def as_value(self, item: Any) -> Value:
+        """An item that a block returns as a source value."""
+        if isinstance(item, Value):
+            return item
+        if isinstance(item, torch.Tensor):
+            return self.constant_tensor(item)
+        if not is_number(item) or isinstance(item, complex):
+            raise CaptureError(f"{item!r} cannot be decided by a computed condition")
+        result = self.number(type(item).__name__, stem="constant")
+        self.append("prim::Constant", {"value": item}, [result])
+        return result
+
+    def alias(self, value: Value) -> Value:
+        """The same tensor, number or list under a name of its own, as an output of a block."""
+        copy = Value(name=self.names.unique(f"{value.name}_alias"), type=value.type, shape=value.shape)
+        copy.metadata_props.update({k: v for k, v in value.metadata_props.items() if k == NUMBER})
+        self.fakes[copy] = self.fakes[value]
+        if value in self.elements:
+            self.elements[copy] = self.elements[value]
+        self.append("aten::alias", {"self": value}, [copy], "default")
+        return copy
+
+    def operator(
+        self, name: str, overload: str, arguments: dict[str, Any], returns: Sequence[str], stem: str
+    ) -> list[Any]:
+        """Append an operator of a library, and give its results: values, and lists of values.
+
+        Args:
+            returns: the TorchScript types of its results.
+            stem: for the names of its results.
+        """
+        function = overload_of(name, overload)
+        arguments = {key: self.argument(item) for key, item in arguments.items()}
+        fake = UNKNOWN
+        if function is not None:
+            fake = self.fakes.evaluate(by_name(function), arguments)
+        fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
+        if fake is UNKNOWN:
+            fakes = [UNKNOWN] * len(returns)
+        results: list[Any] = []
+        outputs: list[Value] = []
+        for index, (kind, known) in enumerate(zip(returns, fakes, strict=True)):
+            made = self._result(kind, known, stem if len(returns) == 1 else f"{stem}_{index}", name)
+            results.append(made)
+            outputs += made if isinstance(made, list) else [made]
+        node = self.append(name, arguments, outputs, overload)
+        if outputs and outputs[0].dtype is None and outputs[0].type is None and name.startswith("aten::"):
+            dtype = output_dtype(node.op_type, arguments)
+            outputs[0].type = None if dtype is None else ir.TensorType(dtype)
+        self._note_copy(node, arguments, fakes[0] if fakes else UNKNOWN)
+        return results
+
+    def _result(self, kind: str, fake: Any, stem: str, name: str) -> Any:
+        if kind in ("int", "float", "bool", "Scalar", "number"):
+            return self.number(kind if kind in DTYPES else "float", stem=stem)
+        if kind == "Tensor[]":
+            if not isinstance(fake, (list, tuple)):
+                raise CaptureError(f"how many tensors {name} returns is not known while it is captured")
+            return [self.value(f"{stem}_{i}", member) for i, member in enumerate(fake)]
+        return self.value(stem, fake)
+
+    def _note_copy(self, node: ir.Node, arguments: Mapping[str, Any], fake: Any) -> None:
+        """Say of an operator that may return a view or a copy that it copied, where that is known."""
+        if not isinstance(fake, Tensor) or not may_be_view(node):
+            return
+        source = next((item for item in arguments.values() if isinstance(item, Value)), None)
+        base = self.fakes[source] if source is not None else UNKNOWN
+        if not isinstance(base, Tensor):
+            return
+        pairs = zip(_repeated(fake.samples), _repeated(base.samples), strict=False)
+        known = [(made, old) for made, old in pairs if made is not None and old is not None]
+        if known and not any(_shares(made, old) for made, old in known):
+            node.metadata_props[ALIAS] = "false"
+
+
+def _repeated(samples: Sequence[Any]) -> Sequence[Any]:
+    return samples if len(samples) > 1 else [*samples] * SAMPLES
+
+
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def overload_of(name: str, overload: str) -> Any:
+    """Torch's own operator of a name, None where it has none."""
+    namespace, _, operator = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    return getattr(packet, overload or "default", None)
+
+
+def by_name(function: Any) -> Callable[..., Any]:
+    """The operator over arguments by name; those that its schema has positional go by position."""
+    formal = function._schema.arguments
+
+    def call(**arguments: Any) -> Any:
+        positional = []
+        for argument in formal:
+            if argument.kwarg_only or argument.name not in arguments:
+                break
+            positional.append(_plain(arguments.pop(argument.name)))
+        return function(*positional, **{key: _plain(item) for key, item in arguments.items()})
+
+    return call
+
+
+def _plain(item: Any) -> Any:
+    """An argument as torch takes it, of one as source nodes keep it."""
+    if isinstance(item, DataType):
+        return tensor_adapters.to_torch_dtype(item)
+    kind = type(item).__name__
+    if kind == "Device":
+        return torch.device("cpu")
+    if kind in ("Layout", "MemoryFormat"):
+        return getattr(torch, str(item))
+    return item
+
+
+def stem_of(name: str, kind: str) -> str:
+    """A stem for the name of a value: the program's own, without the number that TorchScript adds."""
+    stem = re.sub(r"\.\d+$", "", name)
+    return kind.partition("::")[2] if stem.isdigit() or not stem else stem

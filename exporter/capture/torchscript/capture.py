@@ -1,0 +1,291 @@
+"""Capture of a TorchScript module, function or file as a source graph."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.utils._pytree as pytree
+from onnx_ir import Value
+
+from ....registration import KIND, NUMBER, CaptureError
+from .. import dynamic_shapes as shapes
+from ..source import Capture, Interface
+from .builder import Builder
+from .fakes import Fakes, Tensor
+from .interpreter import Interpreter, Raised
+from .modules import Hierarchy, State
+from .objects import Dict, List, Object, Optional
+
+_SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+
+
+def is_torchscript(model: Any) -> bool:
+    """Whether a model is TorchScript, or a path, which names a file of it."""
+    return isinstance(model, (*_SCRIPTED, str, os.PathLike))
+
+
+def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
+    """Load a file that `torch.jit.save` wrote, onto the CPU.
+
+    Raises:
+        CaptureError: it is no such file.
+    """
+    if not os.path.isfile(path):
+        raise CaptureError(f"there is no file '{os.fspath(path)}'")
+    try:
+        return torch.jit.load(path, map_location="cpu")
+    except (RuntimeError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise CaptureError(
+            f"'{os.fspath(path)}' is not a file that torch.jit.save wrote: {first}; "
+            "a state_dict or a pickled module holds no program: load it and export the module"
+        ) from error
+
+
+def capture_torchscript(
+    model: Any,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    source_lines: bool = False,
+) -> Capture:
+    """Capture a TorchScript model as a source graph.
+
+    Sizes are static unless `dynamic_shapes` says otherwise. Numbers among the arguments are inputs of the
+    graph, unless `dynamic_shapes` has None for them or the program needs to know them.
+
+    Args:
+        model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
+        args, kwargs: example arguments; their values do not matter.
+        dynamic_shapes, dynamic_axes, input_names, source_lines: as for `capture`.
+
+    Raises:
+        CaptureError: the program does what a source graph cannot say.
+    """
+    signature = _signature(model)
+    leaves = shapes.resolve(signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
+    bound = shapes.bind(signature, args, kwargs)
+    static = {
+        name
+        for name, wanted in (dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ())
+        if wanted is None and isinstance(bound.get(name), (bool, int, float))
+    }
+    numbers = any(isinstance(leaf, (bool, int, float)) for leaf in leaves.values)
+
+    def attempt(constant_numbers: bool) -> Capture:
+        order = shapes.call_order(bound, kwargs)
+        reader = _Reader(model, leaves, static, constant_numbers, source_lines)
+        return reader.run(signature, bound, order, args, kwargs)
+
+    try:
+        return attempt(False)
+    except CaptureError as error:
+        if not numbers:
+            raise
+        try:
+            return attempt(True)
+        except CaptureError:
+            raise error from None
+
+
+def _signature(model: Any) -> Callable[..., Any]:
+    """A function with the signature of the program."""
+    if isinstance(model, torch.jit.ScriptFunction):
+        arguments = model.schema.arguments  # type: ignore[attr-defined]
+    else:
+        arguments = model.forward.schema.arguments[1:]
+    parameters = []
+    for argument in arguments:
+        default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+        kind = (
+            inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
+        parameters.append(inspect.Parameter(argument.name, kind, default=default))
+
+    def program(*args: Any, **kwargs: Any) -> None:
+        """Stands for the program's signature."""
+
+    program.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return program
+
+
+class _Reader:
+    """Reads one program into a source graph."""
+
+    def __init__(
+        self, model: Any, leaves: shapes.Leaves, static: set[str], constant_numbers: bool, source_lines: bool
+    ):
+        self._model = model
+        self._leaves = leaves
+        self._static = static
+        self._constant_numbers = constant_numbers
+        self._names = leaves.dimension_names()
+        handle = model._c if isinstance(model, torch.jit.ScriptModule) else None
+        self._build = Builder(Fakes(), source_lines=source_lines)
+        self._machine = Interpreter(self._build, State(model), Hierarchy(handle))
+        self._root = Object(handle, "") if handle is not None else None
+        self._inputs: list[Value] = []
+        self._sizes: dict[str, Any] = {}
+        self._position = 0
+        self._entries: list[str | None] = []
+        self._constants: list[Any] = []
+
+    def run(
+        self,
+        signature: Callable[..., Any],
+        bound: Mapping[str, Any],
+        order: Sequence[str],
+        args: tuple,
+        kwargs: Mapping[str, Any],
+    ) -> Capture:
+        given = {name: self._argument(bound[name], name) for name in order}
+        parameters = inspect.signature(signature).parameters
+        actual = [
+            given[name] if name in given else self._machine.imported(p.default, name)
+            for name, p in parameters.items()
+        ]
+        program = self._model if self._root is None else self._model.forward
+        graph = program.inlined_graph
+        operands = actual if self._root is None else [self._root, *actual]
+        try:
+            [result] = self._machine.run(graph, operands)
+        except Raised as error:
+            raise CaptureError(f"the program raises for arguments like these: {error}") from error
+        self._build.module = self._build.line = ""
+        if self._root is not None:
+            self._write_attributes(self._root)
+        return self._finish(result, list(parameters), args, kwargs)
+
+    def _argument(self, item: Any, path: str) -> Any:
+        """An argument of the call as the program sees it; its leaves become inputs."""
+        members = shapes.children(item)
+        if members is not None:
+            inner = [self._argument(member, f"{path}_{i}") for i, member in enumerate(members)]
+            if isinstance(item, dict):
+                return self._machine.dict(dict(zip(item, inner, strict=True)))
+            if isinstance(item, list):
+                kind = "Tensor" if any(isinstance(m, torch.Tensor) for m in members) else _kind_of(members)
+                return self._machine.list(inner, kind)
+            return type(item)(*inner) if hasattr(item, "_fields") else tuple(inner)
+        leaf = self._position
+        self._position += 1
+        value = self._leaf(item, path, leaf)
+        self._entries.append(value.name if isinstance(value, Value) else None)
+        self._constants.append(None if isinstance(value, Value) else item)
+        if isinstance(value, Value):
+            value.metadata_props[KIND] = "user"
+            self._inputs.append(value)
+        return value
+
+    def _leaf(self, item: Any, path: str, leaf: int) -> Any:
+        if isinstance(item, torch.Tensor):
+            dynamic = {axis: wanted for at, axis, wanted in self._leaves.dynamic() if at == leaf}
+            shape = [
+                self._size(leaf, axis, size, path) if axis in dynamic else size
+                for axis, size in enumerate(item.shape)
+            ]
+            return self._build.value(path, self._build.fakes.tensor(shape, item.dtype))
+        if isinstance(item, (bool, int, float)) and not self._constant_numbers and path not in self._static:
+            return self._build.number(type(item).__name__, stem=path)
+        return item
+
+    def _size(self, leaf: int, axis: int, example: int, path: str) -> Any:
+        """A dynamic size; those under one name are one."""
+        name = self._names.get((leaf, axis)) or f"{path}_dim_{axis}"
+        if name not in self._sizes:
+            self._sizes[name] = self._build.fakes.size(name, example)
+        return self._sizes[name]
+
+    def _write_attributes(self, owner: Object) -> None:
+        """What the program has set of its modules outlives the call: a write to a buffer, or forgotten."""
+        for name, item in list(owner.attributes.items()):
+            if isinstance(item, Object):
+                self._write_attributes(item)
+            elif name in owner.changed:
+                self._write_attribute(owner, name, item)
+
+    def _write_attribute(self, owner: Object, name: str, item: Any) -> None:
+        path = f"{owner.path}.{name}" if owner.path else name
+        old = owner.handle.getattr(name)
+        if not isinstance(old, torch.Tensor):
+            warnings.warn(
+                f"the program changes attribute '{path}', which is no tensor; its new value is dropped",
+                stacklevel=2,
+            )
+            return
+        state = self._machine.state.value(self._build, path, old)
+        new = self._machine.fake(item)
+        if not isinstance(new, Tensor) or list(new.shape) != list(old.shape) or new.dtype != old.dtype:
+            raise CaptureError(
+                f"the program sets buffer '{path}' to a tensor of another shape or element type; pass it as "
+                "an argument and return it instead"
+            )
+        written = self._build.value(name, new)
+        arguments = {"self": state, "src": item, "non_blocking": False}
+        self._build.append("aten::copy_", arguments, [written], "default")
+
+    def _finish(self, result: Any, parameters: list[str], args: tuple, kwargs: Mapping[str, Any]) -> Capture:
+        structure = self._structured(result)
+        leaves, specification = pytree.tree_flatten(structure)
+        outputs: list[Value] = []
+        entries: list[int | list[Any]] = []
+        for leaf in leaves:
+            item = self._build.constant_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+            if isinstance(item, Value):
+                entries.append(len(outputs))
+                outputs.append(item)
+            else:
+                entries.append([item])
+        if not outputs:
+            raise CaptureError("the model returns no tensor: there is nothing to export")
+        nodes = self._build.nodes
+        graph = ir.Graph(
+            self._inputs,
+            outputs,
+            nodes=nodes,
+            initializers=self._build.initializers,
+            opset_imports={node.domain: 1 for node in nodes},
+            name="source",
+        )
+        interface = Interface(
+            input_specification=pytree.tree_flatten((args, dict(kwargs)))[1],
+            output_specification=specification,
+            inputs=self._entries,
+            constants=self._constants,
+            outputs=entries,
+            numbers=[i for i, value in enumerate(outputs) if NUMBER in value.metadata_props],
+            parameter_names=parameters,
+        )
+        found = Capture(ir.Model(graph, ir_version=10, producer_name="opsetta"), interface)
+        found.example = (args, dict(kwargs))
+        return found
+
+    def _structured(self, item: Any) -> Any:
+        """What the program returns, in Python's own containers."""
+        if isinstance(item, List):
+            if item.items is None:
+                raise CaptureError(
+                    "the program returns a list whose length is computed: return torch.stack or cat of it"
+                )
+            return [self._structured(member) for member in item.items]
+        if isinstance(item, Dict):
+            return {key: self._structured(member) for key, member in item.entries.items()}
+        if isinstance(item, tuple):
+            members = [self._structured(member) for member in item]
+            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+        if isinstance(item, (Object, Optional)):
+            raise CaptureError(f"the program returns {type(item).__name__.lower()}, which ONNX cannot hold")
+        return item
+
+
+def _kind_of(members: Sequence[Any]) -> str:
+    return type(members[0]).__name__ if members else "Tensor"

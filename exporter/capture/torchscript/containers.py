@@ -1,0 +1,412 @@
+"""Lists and dicts of a TorchScript program: followed where their length is known, `list` nodes where not."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from onnx_ir import Value
+
+from ....registration import CaptureError
+from .builder import DTYPES
+from .fakes import UNKNOWN, Fake
+from .library import call_operator, element_kind, script
+from .objects import Dict, List, is_constant, is_number
+from .scalars import compute
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+
+def list_value_like(
+    machine: Interpreter, items: List, name: str, arguments: dict[str, Any], element: Any
+) -> Value:
+    """A `list` node that gives a list of the same kind of elements."""
+    value = machine.build.list_value(element, items.kind)
+    machine.build.append(name, arguments, [value])
+    return value
+
+
+def _joined(machine: Interpreter, items: List, other: Any) -> Any:
+    """What is known of the elements once another one is put in."""
+    if items.kind in DTYPES:
+        return UNKNOWN
+    own = machine.element(items)
+    fake = machine.fake(other)
+    empty = items.items is not None and not items.items
+    return fake if empty or own is UNKNOWN else machine.fakes.joined(own, fake)
+
+
+def _change(machine: Interpreter, items: List, name: str, arguments: dict[str, Any], element: Any) -> None:
+    """Replace a list of unknown length by what a `list` node makes of it."""
+    value = machine.dynamic(items)
+    items.value = list_value_like(machine, items, name, {"self": value, **arguments}, element)
+    items.items = None
+
+
+@script("prim::ListConstruct")
+def list_construct(machine: Interpreter, node: Any, *items: Any) -> List:
+    """`[a, b, c]`."""
+    return machine.list(items, element_kind(node))
+
+
+@script("prim::ListUnpack")
+def list_unpack(machine: Interpreter, node: Any, items: List) -> Any:
+    """`a, b, c = items`."""
+    count = len(list(node.outputs()))
+    if items.items is None:
+        found = [_element(machine, items, index, machine.stem(node, index)) for index in range(count)]
+    else:
+        found = items.items
+    if len(found) != count:
+        raise CaptureError(f"{machine.place(node)}: a list of {len(found)} is unpacked into {count} values")
+    return found[0] if count == 1 else found
+
+
+def _element(machine: Interpreter, items: List, index: Any, stem: str) -> Any:
+    """One element of a list of unknown length."""
+    value = machine.dynamic(items)
+    if items.kind in DTYPES:
+        result = machine.build.number(items.kind, stem=stem)
+    else:
+        result = machine.build.value(stem, machine.element(items))
+    machine.build.append("list::getitem", {"self": value, "index": index}, [result])
+    return result
+
+
+@script("aten::__getitem__")
+def get_item(machine: Interpreter, node: Any, items: Any, index: Any) -> Any:
+    """`items[index]` of a list, dict or text."""
+    if isinstance(items, Dict):
+        if not is_constant(index) or index not in items.entries:
+            raise CaptureError(f"{machine.place(node)}: the dict has no constant key {index!r}")
+        return items.entries[index]
+    if isinstance(items, str):
+        return items[index]
+    if items.items is not None and isinstance(index, int):
+        if not -len(items.items) <= index < len(items.items):
+            raise CaptureError(f"{machine.place(node)}: position {index} of a list of {len(items.items)}")
+        return items.items[index]
+    if items.kind not in DTYPES and items.kind != "Tensor":
+        raise CaptureError(f"{machine.place(node)}: a computed position in a list of {items.kind}")
+    return _element(machine, items, index, machine.stem(node))
+
+
+@script("aten::_set_item")
+def set_item(machine: Interpreter, node: Any, items: Any, index: Any, item: Any) -> Any:
+    """`items[index] = item`."""
+    machine.touch(items)
+    if isinstance(items, Dict):
+        if not is_constant(index):
+            raise CaptureError(f"{machine.place(node)}: the key of a dict must be constant")
+        items.entries[index] = item
+    elif items.items is not None and isinstance(index, int):
+        items.items[index] = item
+    else:
+        _change(machine, items, "list::set", {"index": index, "item": item}, _joined(machine, items, item))
+    return items
+
+
+@script("aten::append")
+def append(machine: Interpreter, node: Any, items: List, item: Any) -> List:
+    """`items.append(item)`."""
+    machine.touch(items)
+    if items.items is not None:
+        items.items.append(item)
+    else:
+        _change(machine, items, "list::append", {"item": item}, _joined(machine, items, item))
+    return items
+
+
+@script("aten::insert")
+def insert(machine: Interpreter, node: Any, items: List, index: Any, item: Any) -> List:
+    """`items.insert(index, item)`."""
+    machine.touch(items)
+    if items.items is not None and isinstance(index, int):
+        items.items.insert(index, item)
+    else:
+        arguments = {"index": index, "item": item}
+        _change(machine, items, "list::insert", arguments, _joined(machine, items, item))
+    return items
+
+
+def _length(machine: Interpreter, items: Any) -> Any:
+    if isinstance(items, (str, tuple)):
+        return len(items)
+    if isinstance(items, Dict):
+        return len(items.entries)
+    if items.items is not None:
+        return len(items.items)
+    return machine.build.list_number("list::len", {"self": items.value}, "int")
+
+
+@script("aten::len")
+def length(machine: Interpreter, node: Any, items: Any) -> Any:
+    """`len(items)`, of a tensor its first size."""
+    from .tensors import size
+
+    if isinstance(items, (Value, torch.Tensor)):
+        return size(machine, items, 0)
+    return _length(machine, items)
+
+
+@script("aten::pop", "aten::Delete")
+def pop(machine: Interpreter, node: Any, items: Any, index: Any = -1, *default: Any) -> Any:
+    """`items.pop(index)` and `del items[index]`."""
+    machine.touch(items)
+    if isinstance(items, Dict):
+        return items.entries.pop(index, *default)
+    if items.items is not None and isinstance(index, int):
+        return items.items.pop(index)
+    found = _element(machine, items, index, machine.stem(node))
+    _change(machine, items, "list::delete", {"index": index}, machine.element(items))
+    return found
+
+
+@script("aten::extend")
+def extend(machine: Interpreter, node: Any, items: List, other: List) -> None:
+    """`items.extend(other)`."""
+    machine.touch(items)
+    if items.items is not None and other.items is not None:
+        items.items.extend(other.items)
+        return
+    _extend(machine, items, other)
+
+
+def _extend(machine: Interpreter, items: List, other: List) -> None:
+    element: Fake = UNKNOWN
+    if items.kind not in DTYPES:
+        filled = [part for part in (items, other) if part.items is None or part.items]
+        known = [machine.element(part) for part in filled]
+        element = known[0] if len(known) == 1 else machine.fakes.joined(*known)
+    _change(machine, items, "list::extend", {"other": machine.dynamic(other)}, element)
+
+
+@script("aten::clear")
+def clear(machine: Interpreter, node: Any, items: Any) -> None:
+    """`items.clear()`."""
+    machine.touch(items)
+    if isinstance(items, Dict):
+        items.entries.clear()
+    else:
+        items.items, items.value = [], None
+
+
+@script("aten::reverse")
+def reverse(machine: Interpreter, node: Any, items: List) -> None:
+    """`items.reverse()`."""
+    machine.touch(items)
+    if items.items is not None:
+        items.items.reverse()
+    else:
+        _change(machine, items, "list::reverse", {}, machine.element(items))
+
+
+@script("aten::list", "aten::copy", "aten::__copy__")
+def copy(machine: Interpreter, node: Any, items: Any) -> Any:
+    """`list(items)` and `items.copy()`."""
+    if isinstance(items, Dict):
+        return machine.dict(items.entries)
+    if isinstance(items, str):
+        return machine.list(list(items), "str")
+    return machine.list(items.items, items.kind, items.value)
+
+
+@script("aten::slice")
+def slice_(machine: Interpreter, node: Any, items: Any, *rest: Any) -> Any:
+    """`items[start:end:step]`; of tensors, ATen's slice."""
+    if isinstance(items, (Value, torch.Tensor)):
+        return call_operator(machine, node, [items, *rest])
+    start, end, step = rest
+    if isinstance(items, str):
+        return items[start:end:step]
+    if items.items is not None and all(map(is_constant, rest)):
+        return machine.list(items.items[start:end:step], items.kind)
+    if items.kind not in DTYPES and items.kind != "Tensor":
+        raise CaptureError(f"{machine.place(node)}: computed bounds in a list of {items.kind}")
+    arguments = {"self": machine.dynamic(items), "start": start, "end": end, "step": step}
+    value = list_value_like(machine, items, "list::slice", arguments, machine.element(items))
+    return machine.list(None, items.kind, value)
+
+
+def list_arithmetic(machine: Interpreter, node: Any, name: str, *operands: Any) -> Any:
+    """`a + b`, `a * 3`, `a == b` of lists."""
+    if name in ("eq", "ne"):
+        equal = _equal(machine, *operands)
+        return compute(machine, "__not__", equal) if name == "ne" else equal
+    if name == "add":
+        first, second = operands
+        if first.items is not None and second.items is not None:
+            return machine.list([*first.items, *second.items], first.kind)
+        result = machine.list(first.items, first.kind, first.value)
+        _extend(machine, result, second)
+        return result
+    if name == "mul":
+        items, times = operands if isinstance(operands[0], List) else operands[::-1]
+        if items.items is not None and isinstance(times, int):
+            return machine.list(items.items * times, items.kind)
+        arguments = {"self": machine.dynamic(items), "times": times}
+        value = list_value_like(machine, items, "list::repeat", arguments, machine.element(items))
+        return machine.list(None, items.kind, value)
+    raise CaptureError(f"{machine.place(node)} of lists")
+
+
+def _equal(machine: Interpreter, a: Any, b: Any) -> Any:
+    if isinstance(a, Dict) or isinstance(b, Dict):
+        raise CaptureError("dicts are compared, which needs their values")
+    if a.items is None or b.items is None:
+        arguments = {"self": machine.dynamic(a), "other": machine.dynamic(b)}
+        return machine.build.list_number("list::equal", arguments, "bool")
+    if len(a.items) != len(b.items):
+        return False
+    result: Any = True
+    for x, y in zip(a.items, b.items, strict=True):
+        if isinstance(x, List):
+            same = _equal(machine, x, y)
+        elif all(isinstance(item, (str, tuple, type(None))) for item in (x, y)):
+            same = x == y
+        elif is_number(x) and is_number(y):
+            same = compute(machine, "eq", x, y)
+        else:
+            raise CaptureError("lists of tensors are compared, which needs their values")
+        result = compute(machine, "__and__", result, same)
+    return result
+
+
+@script("aten::__contains__")
+def contains(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
+    """`item in items`."""
+    if isinstance(items, Dict):
+        return item in items.entries
+    if isinstance(items, str):
+        return item in items
+    if items.items is None:
+        return machine.build.list_number("list::contains", {"self": items.value, "item": item}, "bool")
+    result: Any = False
+    for member in items.items:
+        if isinstance(item, str) or isinstance(member, str):
+            same: Any = item == member
+        else:
+            same = compute(machine, "eq", member, item)
+        result = compute(machine, "__or__", result, same)
+    return result
+
+
+_OF_CONSTANTS: dict[str, Callable[..., Any]] = {
+    "aten::index": lambda items, item, *_: items.index(item),
+    "aten::count": lambda items, item: items.count(item),
+}
+
+
+@script(*_OF_CONSTANTS)
+def query(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
+    """`items.index(item)` and `items.count(item)`; of tensors, ATen's index."""
+    if isinstance(items, (Value, torch.Tensor)):
+        return call_operator(machine, node, [items, *operands])
+    if isinstance(items, str) or (is_constant(items) and all(map(is_constant, operands))):
+        return _OF_CONSTANTS[node.kind()](items if isinstance(items, str) else items.items, *operands)
+    if items.kind not in DTYPES:
+        raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
+    name = f"list::{node.kind().split('::')[1]}"
+    return machine.build.list_number(name, {"self": machine.dynamic(items), "item": operands[0]}, "int")
+
+
+@script("aten::sort", "aten::sorted", "aten::sum", "aten::any", "aten::all")
+def ordered(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
+    """`items.sort()`, `sorted(items)`, `sum(items)`, `any(items)`, `all(items)`; of tensors, ATen's."""
+    if isinstance(items, (Value, torch.Tensor)):
+        return call_operator(machine, node, [items, *operands])
+    name = node.kind().split("::")[1]
+    if name in ("sort", "sorted"):
+        return _sorted(machine, node, items, name, bool(operands and operands[0]))
+    if is_constant(items):
+        return getattr(builtins, name)(items.items)
+    if name != "sum" and items.items is not None:
+        result: Any = name == "all"
+        for member in items.items:
+            result = compute(machine, "__and__" if name == "all" else "__or__", result, member)
+        return result
+    if items.items is None:
+        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
+    total: Any = 0
+    for member in items.items:
+        total = compute(machine, "add", total, member)
+    return total
+
+
+def _sorted(machine: Interpreter, node: Any, items: List, name: str, descending: bool) -> Any:
+    if is_constant(items) and items.items is not None:
+        found = sorted(items.items, reverse=descending)
+        if name == "sorted":
+            return machine.list(found, items.kind)
+        machine.touch(items)
+        items.items = found
+        return None
+    if items.kind not in DTYPES:
+        raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
+    target = machine.list(items.items, items.kind, items.value) if name == "sorted" else items
+    machine.touch(target)
+    _change(machine, target, "list::sort", {"descending": descending}, UNKNOWN)
+    return target if name == "sorted" else None
+
+
+@script("prim::rangelist")
+def range_list(machine: Interpreter, node: Any, count: Any) -> List:
+    """`list(range(count))`."""
+    if isinstance(count, int):
+        return machine.list(range(count), "int")
+    value = machine.build.list_value(UNKNOWN, "int")
+    machine.build.append("sym::range", {"start": 0, "end": count}, [value])
+    return machine.list(None, "int", value)
+
+
+@script("prim::DictConstruct")
+def dict_construct(machine: Interpreter, node: Any, *items: Any) -> Dict:
+    """`{key: value}`."""
+    keys = items[::2]
+    if not all(map(is_constant, keys)):
+        raise CaptureError(f"{machine.place(node)}: the keys of a dict must be constant")
+    return machine.dict(dict(zip(keys, items[1::2], strict=True)))
+
+
+@script("aten::dict")
+def dict_of(machine: Interpreter, node: Any, *operands: Any) -> Dict:
+    """`dict(items)`."""
+    if not operands:
+        return machine.dict({})
+    if isinstance(operands[0], Dict):
+        return machine.dict(operands[0].entries)
+    return machine.dict(dict(operands[0].items))
+
+
+@script("aten::keys", "aten::values", "aten::items")
+def dict_view(machine: Interpreter, node: Any, items: Dict) -> List:
+    """The keys, values, or pairs of a dict, as a list."""
+    name = node.kind().split("::")[1]
+    kind = element_kind(node)
+    return machine.list(list(getattr(items.entries, name)()), kind)
+
+
+@script("aten::get", "aten::setdefault")
+def dict_get(machine: Interpreter, node: Any, items: Dict, key: Any, default: Any = None) -> Any:
+    """`items.get(key, default)` and `items.setdefault(key, default)`."""
+    if node.kind() == "aten::setdefault":
+        machine.touch(items)
+        return items.entries.setdefault(key, default)
+    return items.entries.get(key, default)
+
+
+@script("aten::update")
+def dict_update(machine: Interpreter, node: Any, items: Dict, other: Dict) -> None:
+    """`items.update(other)`."""
+    machine.touch(items)
+    items.entries.update(other.entries)
+
+
+@script("aten::popitem")
+def dict_pop_item(machine: Interpreter, node: Any, items: Dict) -> tuple[Any, Any]:
+    """`items.popitem()`."""
+    machine.touch(items)
+    return items.entries.popitem()

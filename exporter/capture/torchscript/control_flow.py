@@ -1,0 +1,287 @@
+"""Branches of a TorchScript program whose condition is computed: both are read, their results joined."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import Value, tensor_adapters
+
+from ....registration import CaptureError
+from .builder import DTYPES
+from .fakes import UNKNOWN, Fake, Tensor
+from .library import script
+from .objects import (
+    UNINITIALIZED,
+    Dict,
+    List,
+    Mutable,
+    Object,
+    Optional,
+    UnknownText,
+    is_constant,
+    is_number,
+    number_kind,
+    same,
+)
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+
+@dataclasses.dataclass
+class Block:
+    """A sub-block that has been read, and is not closed yet.
+
+    Attributes:
+        nodes: its source nodes.
+        results: what it returns.
+        changed: the state in which it left the objects that it changed.
+        raises: whether the program raises on its every path.
+        outputs: the values that the closed block will return.
+    """
+
+    nodes: list[ir.Node]
+    results: list[Any]
+    changed: dict[Mutable, Any]
+    raises: str | None = None
+    outputs: list[Value] = dataclasses.field(default_factory=list)
+
+    def give(self, machine: Interpreter, value: Value) -> Value:
+        """Add an output; what the block did not make itself, or returns already, goes by another name."""
+        with machine.build.appending(self.nodes):
+            maker = value.producer()
+            own = any(node is maker for node in reversed(self.nodes))
+            result = value if own and value not in self.outputs else machine.build.alias(value)
+        self.outputs.append(result)
+        return result
+
+    def close(self, machine: Interpreter, inputs: Sequence[Value], name: str) -> ir.Graph:
+        """The block as a graph."""
+        unique = machine.build.names.unique(name)
+        return ir.Graph(inputs, self.outputs, nodes=self.nodes, name=unique)
+
+
+def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
+    """Read a sub-block; the objects that it changes are put back as they were."""
+    from .interpreter import Raised
+
+    raises, results = None, []
+    with machine.build.block() as nodes, machine.journal() as journal:
+        try:
+            results = run()
+        except Raised as error:
+            raises = str(error)
+    changed = {item: item.state() for item in journal}
+    for item, state in journal.items():
+        item.restore(state)
+    return Block(nodes, results, changed, raises)
+
+
+@script("prim::If")
+def if_(machine: Interpreter, node: Any, condition: Any) -> Any:
+    """A branch; where the condition is known, or the other branch raises, the one that is taken."""
+    blocks = list(node.blocks())
+    if isinstance(condition, bool):
+        results = machine.run_block(blocks[0 if condition else 1])
+    else:
+        results = _branches(machine, node, condition, blocks)
+    return results[0] if len(results) == 1 else results
+
+
+def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequence[Any]) -> list[Any]:
+    from .interpreter import Raised
+
+    module, line = machine.build.module, machine.build.line
+    read = [read_block(machine, functools.partial(machine.run_block, block)) for block in blocks]
+    machine.build.module, machine.build.line = module, line
+    going = [block for block in read if block.raises is None]
+    if not going:
+        raise Raised(read[0].raises)
+    if len(going) == 1:
+        # A graph cannot raise: the program is taken to be called as it asks to be.
+        machine.build.nodes += going[0].nodes
+        for item, state in going[0].changed.items():
+            machine.touch(item)
+            item.restore(state)
+        return going[0].results
+    return _Join(machine, node, condition, read[0], read[1]).run()
+
+
+class _Join:
+    """Joins what two branches give into the outputs of one node."""
+
+    def __init__(self, machine: Interpreter, node: Any, condition: Value, then: Block, other: Block):
+        self.machine = machine
+        self.node = node
+        self.condition = condition
+        self.branches = (then, other)
+        self.outputs: list[Value] = []
+
+    def run(self) -> list[Any]:
+        then, other = self.branches
+        stems = [self.machine.stem(self.node, i) for i in range(len(then.results))]
+        pairs = zip(then.results, other.results, stems, strict=True)
+        results = [self.item(a, b, stem) for a, b, stem in pairs]
+        for changed in list({**then.changed, **other.changed}):
+            self._object(changed)
+        if self.outputs or then.nodes or other.nodes:
+            blocks = [
+                ir.AttrGraph(name, branch.close(self.machine, [], name))
+                for name, branch in zip(("then_branch", "else_branch"), self.branches, strict=True)
+            ]
+            arguments = {"condition": self.condition}
+            self.machine.build.append("prim::If", arguments, self.outputs, attributes=blocks)
+        return results
+
+    def _object(self, item: Mutable) -> None:
+        """An object that one or both branches changed."""
+        then, other = (branch.changed.get(item, item.state()) for branch in self.branches)
+        self.machine.touch(item)
+        if isinstance(item, List):
+            first, second = (List(s[0], s[1], item.kind) for s in (then, other))
+            joined = self.item(first, second, "list")
+            item.items, item.value = joined.items, joined.value
+            return
+        if isinstance(item, Dict):
+            if set(then) != set(other):
+                raise self._refused(f"a dict has keys {set(then) ^ set(other)} after one of them only")
+            item.restore({key: self._entry(then, other, key) for key in then})
+        else:
+            # What is set in one branch only is read in a further branch on the same condition only.
+            changed = then[1] | other[1]
+            joined = {name: self._entry(then[0], other[0], name) for name in sorted(changed)}
+            item.restore(({**then[0], **other[0], **joined}, changed))
+
+    def _entry(self, then: dict[Any, Any], other: dict[Any, Any], key: Any) -> Any:
+        return self.item(then.get(key, UNINITIALIZED), other.get(key, UNINITIALIZED), str(key))
+
+    def item(self, a: Any, b: Any, stem: str) -> Any:
+        """What is one item after one branch, and another after the other."""
+        if same(a, b) or (b is UNINITIALIZED and is_constant(a)) or isinstance(b, UnknownText):
+            return a
+        if (a is UNINITIALIZED and is_constant(b)) or isinstance(a, UnknownText):
+            return b
+        if a is UNINITIALIZED or b is UNINITIALIZED:
+            return self._one_sided(a, b, stem)
+        if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+            members = [self.item(x, y, f"{stem}_{i}") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+            return type(a)(*members) if hasattr(a, "_fields") else tuple(members)
+        if isinstance(a, List) and isinstance(b, List):
+            return self._list(a, b, stem)
+        if isinstance(a, Dict) and isinstance(b, Dict) and set(a.entries) == set(b.entries):
+            pairs = {key: self.item(a.entries[key], b.entries[key], f"{stem}_{key}") for key in a.entries}
+            return self.machine.dict(pairs)
+        if a is None or b is None or isinstance(a, Optional) or isinstance(b, Optional):
+            return self._optional(a, b, stem)
+        if is_number(a) and is_number(b):
+            return self.give(a, b, self.machine.build.number(number_kind(a), stem=stem))
+        if _is_tensor(a) and _is_tensor(b):
+            return self._tensor(a, b, stem)
+        raise self._refused(f"one gives {_described(a)}, the other {_described(b)}")
+
+    def _refused(self, reason: str) -> CaptureError:
+        return CaptureError(
+            f"{self.machine.place(self.node)}: the branches cannot be joined: {reason}, and which is taken "
+            "is computed"
+        )
+
+    def give(self, a: Any, b: Any, result: Value) -> Value:
+        """An output of the node, one item in each branch."""
+        for branch, item in zip(self.branches, (a, b), strict=True):
+            with self.machine.build.appending(branch.nodes):
+                value = self.machine.dynamic(item) if isinstance(item, List) else None
+                value = self.machine.build.as_value(item) if value is None else value
+            branch.give(self.machine, value)
+        self.outputs.append(result)
+        return result
+
+    def _tensor(self, a: Any, b: Any, stem: str) -> Value:
+        try:
+            joined = self.machine.fakes.joined(self.machine.fake(a), self.machine.fake(b))
+        except CaptureError as error:
+            raise self._refused(str(error)) from error
+        return self.give(a, b, self.machine.build.value(stem, joined))
+
+    def _one_sided(self, a: Any, b: Any, stem: str) -> Any:
+        """What only one branch sets, and nobody reads after the other."""
+        given = b if a is UNINITIALIZED else a
+        index = 0 if a is UNINITIALIZED else 1
+        with self.machine.build.appending(self.branches[index].nodes):
+            filled = placeholder(self.machine, given)
+        return self.item(filled, given, stem) if index == 0 else self.item(given, filled, stem)
+
+    def _list(self, a: List, b: List, stem: str) -> List:
+        if a.items is not None and b.items is not None and len(a.items) == len(b.items):
+            members = [
+                self.item(x, y, f"{stem}_{i}") for i, (x, y) in enumerate(zip(a.items, b.items, strict=True))
+            ]
+            return self.machine.list(members, a.kind)
+        if a.kind not in DTYPES and a.kind != "Tensor":
+            raise self._refused(f"lists of {a.kind} of two lengths")
+        element: Fake = UNKNOWN
+        if a.kind not in DTYPES:
+            filled = [part for part in (a, b) if part.items is None or part.items]
+            known = [self.machine.element(part) for part in filled]
+            element = known[0] if len(known) == 1 else self.machine.fakes.joined(*known)
+        value = self.machine.build.list_value(element, a.kind, stem)
+        return self.machine.list(None, a.kind, self.give(a, b, value))
+
+    def _optional(self, a: Any, b: Any, stem: str) -> Any:
+        """None in one branch: whether there is a value is computed too."""
+        present = self.item(_present(a), _present(b), f"{stem}_present")
+        first, second = map(within, (a, b))
+        return Optional(present, self.item(first, second, stem))
+
+
+def _present(item: Any) -> Any:
+    return item.present if isinstance(item, Optional) else item is not None
+
+
+def within(item: Any) -> Any:
+    """The value that an item has where it has one."""
+    if item is None:
+        return UNINITIALIZED
+    return item.value if isinstance(item, Optional) else item
+
+
+def _is_tensor(item: Any) -> bool:
+    return isinstance(item, (Value, torch.Tensor)) and not is_number(item)
+
+
+def _described(item: Any) -> str:
+    if isinstance(item, Value):
+        return "a number" if is_number(item) else "a tensor"
+    return f"an object of '{item.path}'" if isinstance(item, Object) else repr(item)
+
+
+def placeholder(machine: Interpreter, like: Any) -> Any:
+    """Something of the type of an item, for a place that nobody reads."""
+    if isinstance(like, tuple):
+        members = [placeholder(machine, member) for member in like]
+        return type(like)(*members) if hasattr(like, "_fields") else tuple(members)
+    if isinstance(like, List):
+        items = None if like.items is None else [placeholder(machine, item) for item in like.items]
+        return machine.list(items or [], like.kind)
+    if isinstance(like, Optional):
+        return Optional(False, placeholder(machine, like.value))
+    if is_constant(like) and not isinstance(like, torch.Tensor):
+        return like
+    if is_number(like):
+        return {"int": 0, "float": 0.0, "bool": False}[number_kind(like)]
+    fake = machine.fake(like)
+    if fake is UNKNOWN:
+        raise CaptureError(
+            f"'{like.name}' is set on one path only, and its element type is not known while it is captured"
+        )
+    if not isinstance(fake, Tensor):
+        return torch.zeros((), dtype=fake.dtype)
+    sizes = [size if isinstance(size, int) else 1 for size in fake.shape]
+    value = machine.build.value("unset", machine.fakes.tensor(sizes, fake.dtype))
+    arguments = {"size": sizes, "dtype": tensor_adapters.from_torch_dtype(fake.dtype)}
+    machine.build.append("aten::zeros", arguments, [value], "default")
+    return value

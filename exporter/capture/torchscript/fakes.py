@@ -1,0 +1,371 @@
+"""What is known of the values of a TorchScript program: element types, ranks, and sizes as expressions.
+
+Every operator is run on fake tensors, once for each of a few samples of the sizes that vary. A size that
+is the same in all of them is static; one that changes as a size of an operand does, or as a simple
+expression of such, is that expression; any other is a new unknown. No decision of torch's is taken by the
+size of the example alone, and nothing is traced symbolically, which costs a hundred times as much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+import sympy
+import torch
+import torch.utils._pytree as pytree
+from onnx_ir import tensor_adapters
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from ....registration import CaptureError
+
+SAMPLES = 3
+
+
+class _Unknown:
+    """Nothing is known of a value."""
+
+
+UNKNOWN = _Unknown()
+
+Size: TypeAlias = int | sympy.Expr
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """A tensor of which the element type alone is known."""
+
+    dtype: torch.dtype
+
+
+@dataclasses.dataclass(eq=False)
+class Tensor:
+    """What is known of a tensor.
+
+    Attributes:
+        samples: a fake tensor for each sample of the sizes, one alone where none varies; None where torch
+            refuses a sample.
+        shape: its sizes.
+    """
+
+    samples: list[torch.Tensor | None]
+    shape: list[Size]
+
+    @property
+    def any(self) -> torch.Tensor:
+        """One of the samples."""
+        return next(sample for sample in self.samples if sample is not None)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Its element type."""
+        return self.any.dtype
+
+    def dim(self) -> int:
+        """Its rank."""
+        return len(self.shape)
+
+
+@dataclasses.dataclass(eq=False)
+class Number:
+    """What is known of a Python number that the program computes.
+
+    Attributes:
+        kind: `int`, `float` or `bool`.
+        samples: its value for each sample of the sizes.
+        expression: an int's value, where it is known as one of sizes and other numbers.
+    """
+
+    kind: str
+    samples: list[Any]
+    expression: sympy.Expr | None = None
+
+
+Fake = Tensor | Number | Typed | _Unknown
+
+_EXACT: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": FloorDiv,
+    "floor_divide": FloorDiv,
+    "remainder": Mod,
+}
+_FREE: dict[str, list[Any]] = {"int": [1, 2, 1], "float": [1.5, 0.75, 2.0], "bool": [True, True, True]}
+
+
+class Fakes:
+    """What is known, by source value."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        self._known: dict[ir.Value, Fake] = {}
+        self._sizes: dict[sympy.Symbol, list[int]] = {}
+        self._loose: set[sympy.Symbol] = set()
+
+    def __getitem__(self, value: ir.Value) -> Fake:
+        return self._known.get(value, UNKNOWN)
+
+    def __setitem__(self, value: ir.Value, fake: Fake) -> None:
+        if fake is not UNKNOWN:
+            self._known[value] = fake
+
+    def size(self, name: str | None = None, example: int | None = None) -> sympy.Symbol:
+        """A size that varies: one of the user's by name, or an unknown one."""
+        index = len(self._sizes)
+        symbol = sympy.Symbol(name or f"u{index}", integer=True, positive=True)
+        if example is None or example < 2:
+            example = (5, 7, 11, 13, 17, 19)[index % 6]
+        # Sizes that are equal in the example differ from each other in the other samples.
+        self._sizes[symbol] = [example, example * (2 + index), 2 + index % 5]
+        return symbol
+
+    def number(self, kind: str) -> Number:
+        """A number of which nothing is known."""
+        if kind != "int":
+            return Number(kind, list(_FREE[kind]))
+        symbol = sympy.Symbol(f"i{len(self._sizes)}", integer=True)
+        self._sizes[symbol] = list(_FREE["int"])
+        return Number(kind, list(_FREE["int"]), symbol)
+
+    def sized(self, size: Size) -> Number:
+        """A size as a number."""
+        return Number("int", [self._sample(size, k) for k in range(SAMPLES)], sympy.sympify(size))
+
+    def tensor(self, shape: Sequence[Size], dtype: torch.dtype) -> Tensor:
+        """What is known of a tensor whose sizes are."""
+        count = 1 if all(isinstance(size, int) for size in shape) else SAMPLES
+        with self.mode:
+            samples: list[torch.Tensor | None] = [
+                torch.empty([self._sample(size, k) for size in shape], dtype=dtype) for k in range(count)
+            ]
+        return Tensor(samples, list(shape))
+
+    def of(self, tensor: torch.Tensor) -> Tensor:
+        """What is known of a real tensor."""
+        with self.mode:
+            fake = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
+        return Tensor([fake], list(tensor.shape))
+
+    def loosened(self, fake: Tensor, dims: Sequence[int]) -> Tensor:
+        """What is known of a tensor like another one, some of whose sizes are not known."""
+        shape = [self._free() if dim in dims else size for dim, size in enumerate(fake.shape)]
+        return self.tensor(shape, fake.dtype)
+
+    def _free(self) -> sympy.Symbol:
+        size = self.size()
+        self._loose.add(size)
+        return size
+
+    def is_free(self, size: Size) -> bool:
+        """Whether a size stands for whatever it may turn out to be."""
+        return size in self._loose
+
+    def joined(self, a: Fake, b: Fake) -> Fake:
+        """What is known of a tensor that is one or the other: sizes that differ are not.
+
+        Raises:
+            CaptureError: their element types differ.
+        """
+        if not isinstance(a, (Tensor, Typed)) or not isinstance(b, (Tensor, Typed)):
+            return UNKNOWN
+        if a.dtype != b.dtype:
+            raise CaptureError(f"one value is of {a.dtype} and the other of {b.dtype}")
+        if isinstance(a, Typed) or isinstance(b, Typed) or a.dim() != b.dim():
+            return Typed(a.dtype)
+        different = self.different(a, b)
+        return self.loosened(a, different) if different else a
+
+    @staticmethod
+    def different(a: Tensor, b: Tensor) -> list[int]:
+        """The dimensions in which two tensors of one rank are not known to have one size."""
+        return [dim for dim, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y]
+
+    def describe(self, value: ir.Value, fake: Fake) -> ir.Value:
+        """Give a value the element type and shape of what is known of it."""
+        if isinstance(fake, (Tensor, Typed)):
+            try:
+                value.type = ir.TensorType(tensor_adapters.from_torch_dtype(fake.dtype))
+            except TypeError as error:
+                raise CaptureError(f"{fake.dtype} has no ONNX element type") from error
+        if isinstance(fake, Tensor):
+            value.shape = ir.Shape([size if isinstance(size, int) else str(size) for size in fake.shape])
+        self[value] = fake
+        return value
+
+    def computed(
+        self, name: str, kind: str, function: Callable[..., Any] | None, operands: Sequence[Any]
+    ) -> Number:
+        """What is known of the result of arithmetic over numbers."""
+        known = [self._number(operand) for operand in operands]
+        if function is None or any(number is None for number in known):
+            return self.number(kind)
+        samples = []
+        for k in range(SAMPLES):
+            try:
+                samples.append(function(*(number.samples[k] for number in known)))  # type: ignore[union-attr]
+            except (ArithmeticError, ValueError):
+                return self.number(kind)
+        expressions = [number.expression for number in known]  # type: ignore[union-attr]
+        expression = None
+        if kind == "int" and name in _EXACT and all(e is not None for e in expressions):
+            expression = sympy.expand(_EXACT[name](*expressions))
+        return Number(kind, samples, expression)
+
+    def difference(self, a: Any, b: Any) -> int | None:
+        """By how much one int exceeds another, where that is the same for all sizes."""
+        first, second = self._number(a), self._number(b)
+        if first is None or second is None or first.expression is None or second.expression is None:
+            return None
+        difference = sympy.expand(first.expression - second.expression)
+        return int(difference) if difference.is_Integer else None
+
+    def _number(self, item: Any) -> Number | None:
+        if isinstance(item, ir.Value):
+            known = self[item]
+            return known if isinstance(known, Number) else None
+        expression = sympy.Integer(item) if type(item) is int else None
+        return Number(type(item).__name__, [item] * SAMPLES, expression)
+
+    def evaluate(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """What an operator gives for arguments by name that may be source values.
+
+        Returns:
+            Its result, with what is known in the place of tensors; UNKNOWN where torch cannot tell.
+        """
+        leaves, structure = pytree.tree_flatten(dict(arguments))
+        known = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
+        if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in known):
+            return UNKNOWN
+        varies = any(
+            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1) for leaf in known
+        )
+        results = []
+        for k in range(SAMPLES if varies else 1):
+            sampled = [_sampled(leaf, k) for leaf in known]
+            missing = any(
+                leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, known, strict=True)
+            )
+            call = pytree.tree_unflatten(sampled, structure)
+            results.append(UNKNOWN if missing else self._run(function, call))
+        return self._merged(results, known)
+
+    def _run(self, function: Callable[..., Any], call: dict[str, Any]) -> Any:
+        with self._quietly():
+            try:
+                return function(**call)
+            except Exception:
+                # Torch's shape functions raise whatever they like for a sample that does not fit.
+                return UNKNOWN
+
+    def _merged(self, results: list[Any], known: Sequence[Any]) -> Any:
+        """One result of those for each sample, the sizes written as expressions of the operands'."""
+        made = [result for result in results if result is not UNKNOWN]
+        if not made:
+            return UNKNOWN
+        flat = [None if r is UNKNOWN else pytree.tree_leaves(r) for r in results]
+        structure = pytree.tree_flatten(made[0])[1]
+        if any(pytree.tree_flatten(result)[1] != structure for result in made):
+            return UNKNOWN
+        candidates = self._candidates(known)
+        leaves = []
+        for index in range(structure.num_leaves):
+            members = [None if leaf is None else leaf[index] for leaf in flat]
+            first = next(member for member in members if member is not None)
+            leaves.append(self._tensor(members, candidates) if isinstance(first, torch.Tensor) else first)
+        return pytree.tree_unflatten(leaves, structure)
+
+    def _tensor(self, members: list[Any], candidates: list[sympy.Expr]) -> Fake:
+        present = [member for member in members if member is not None]
+        if len({(member.dim(), member.dtype) for member in present}) > 1:
+            return Typed(present[0].dtype) if len({m.dtype for m in present}) == 1 else UNKNOWN
+        members = [None if member is None else self._concrete(member, k) for k, member in enumerate(members)]
+        shape: list[Size] = []
+        for dim in range(present[0].dim()):
+            sizes = [None if member is None else int(member.shape[dim]) for member in members]
+            shape.append(self._fitted(sizes, candidates, len(members)))
+        if any(member is not None and _is_symbolic(member) for member in present):
+            return self.tensor(shape, present[0].dtype)
+        if len(members) > 1 and any(m is None for m in members):
+            # The sizes of a refused sample follow from the others' expressions.
+            filled = self.tensor(shape, present[0].dtype)
+            samples = [
+                m if m is not None else filled.samples[k % len(filled.samples)] for k, m in enumerate(members)
+            ]
+            return Tensor(samples, shape)
+        return Tensor(list(members), shape)
+
+    def _concrete(self, member: torch.Tensor, k: int) -> torch.Tensor:
+        """A sample without the sizes that depend on data, which differ from sample to sample."""
+        if not _is_symbolic(member):
+            return member
+        sizes = [size if isinstance(size, int) else (3, 5, 4)[k] for size in member.shape]
+        with self.mode:
+            return torch.empty(sizes, dtype=member.dtype)
+
+    def _fitted(self, sizes: list[int | None], candidates: list[sympy.Expr], count: int) -> Size:
+        """The expression that gives a size for each sample."""
+        known = {k: size for k, size in enumerate(sizes) if size is not None}
+        if len(set(known.values())) == 1 and (count == 1 or len(known) > 1):
+            return next(iter(known.values()))
+        if len(known) < 2:
+            return self._free()
+        for candidate in candidates:
+            values = {k: self._sample(candidate, k) for k in known}
+            offsets = {known[k] - values[k] for k in known}
+            if len(offsets) == 1:
+                return sympy.expand(candidate + offsets.pop())
+            ratios = {sympy.Rational(known[k], values[k]) for k in known if values[k]}
+            if len(ratios) == 1 and len(known) == len(values) and next(iter(ratios)).is_Integer:
+                return sympy.expand(candidate * ratios.pop())
+        return self._free()
+
+    @staticmethod
+    def _candidates(known: Sequence[Any]) -> list[sympy.Expr]:
+        """Expressions that a size may be: the varying sizes of the operands, numbers, and products of two."""
+        found: dict[sympy.Expr, None] = {}
+        for leaf in known:
+            if isinstance(leaf, Tensor):
+                found.update(dict.fromkeys(size for size in leaf.shape if not isinstance(size, int)))
+            elif isinstance(leaf, Number) and leaf.expression is not None and not leaf.expression.is_number:
+                found[leaf.expression] = None
+        single = list(found)
+        if len(single) <= 6:
+            found.update(dict.fromkeys(a * b for a, b in itertools.combinations(single, 2)))
+            found.update(dict.fromkeys(a + b for a, b in itertools.combinations(single, 2)))
+        return list(found)
+
+    def _sample(self, size: Size, k: int) -> int:
+        if isinstance(size, int):
+            return size
+        values = {symbol: self._sizes[symbol][k] for symbol in size.free_symbols}
+        return int(size.subs(values))
+
+    @contextlib.contextmanager
+    def _quietly(self) -> Iterator[None]:
+        level = logging.root.manager.disable
+        logging.disable(logging.ERROR)
+        try:
+            with self.mode, torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            logging.disable(level)
+
+
+def _sampled(leaf: Any, k: int) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.samples[k if len(leaf.samples) > 1 else 0]
+    return leaf.samples[k] if isinstance(leaf, Number) else leaf
+
+
+def _is_symbolic(member: torch.Tensor) -> bool:
+    return any(isinstance(size, torch.SymInt) for size in member.shape)

@@ -1,0 +1,214 @@
+"""Reads a TorchScript graph by running it: what is constant is computed, the rest becomes source nodes.
+
+Lists, tuples, dicts, modules and their attributes are followed as the program moves them about, so that
+none is left in the graph where its size is known. A branch is taken where its condition is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from onnx_ir import Value, tensor_adapters
+
+from ....registration import CaptureError
+from . import library
+from .builder import Builder, stem_of
+from .fakes import UNKNOWN, Typed
+from .modules import Hierarchy, State
+from .objects import Dict, List, Mutable, Object, is_number
+
+
+class Raised(Exception):
+    """The program raises on every path from here."""
+
+
+class Journal(dict[Mutable, Any]):
+    """The state that each object had before a branch changed it."""
+
+    def __init__(self, started: int):
+        super().__init__()
+        self.started = started
+
+
+class Interpreter:
+    """Runs the nodes of one TorchScript graph.
+
+    Attributes:
+        build: makes the source nodes.
+        environment: what each TorchScript value is, by its number in the graph.
+    """
+
+    def __init__(self, build: Builder, state: State, hierarchy: Hierarchy):
+        self.build = build
+        self.fakes = build.fakes
+        self.state = state
+        self.hierarchy = hierarchy
+        self.environment: dict[int, Any] = {}
+        self._journals: list[Journal] = []
+        self._numbers: dict[Value, Any] = {}
+        self._clock = 0
+
+    def run(self, graph: Any, arguments: Sequence[Any]) -> list[Any]:
+        """Run a graph on its arguments and give what it returns."""
+        outer, self.environment = self.environment, {}
+        try:
+            for formal, actual in zip(graph.inputs(), arguments, strict=True):
+                self.environment[formal.unique()] = actual
+            self.run_nodes(graph)
+            return [self[output] for output in graph.outputs()]
+        finally:
+            self.environment = outer
+
+    def __getitem__(self, value: Any) -> Any:
+        return self.environment[value.unique()]
+
+    def bind(self, values: Any, items: Sequence[Any]) -> None:
+        """Say what TorchScript values are."""
+        for value, item in zip(values, items, strict=True):
+            self.environment[value.unique()] = item
+
+    def run_block(self, block: Any, arguments: Sequence[Any] = ()) -> list[Any]:
+        """Run a sub-block here and give what it returns."""
+        self.bind(block.inputs(), arguments)
+        self.run_nodes(block)
+        return [self[output] for output in block.outputs()]
+
+    def run_nodes(self, block: Any) -> None:
+        """Run the nodes of a graph or block in order."""
+        for node in block.nodes():
+            self._visit(node)
+
+    def _visit(self, node: Any) -> None:
+        kind = node.kind()
+        self.build.module = self.hierarchy.path(node)
+        self.build.line = _line(node)
+        function = library.find(kind)
+        operands = [self[value] for value in node.inputs()]
+        if function is not None:
+            result = function(self, node, *operands)
+        else:
+            result = library.call_operator(self, node, operands)
+        outputs = list(node.outputs())
+        if len(outputs) == 1:
+            self.environment[outputs[0].unique()] = result
+        elif outputs:
+            self.bind(outputs, result)
+
+    def stem(self, node: Any, index: int = 0) -> str:
+        """A stem for the name of one of a node's results."""
+        outputs = list(node.outputs())
+        return stem_of(outputs[index].debugName(), node.kind()) if outputs else node.kind().split("::")[1]
+
+    def place(self, node: Any) -> str:
+        """A node and where the user wrote it, for messages."""
+        where = f" at {self.build.line}" if self.build.line else ""
+        return f"{node.kind()} in '{self.build.module or '<root>'}'{where}"
+
+    def list(self, items: Sequence[Any] | None, kind: str, value: Value | None = None) -> List:
+        """A new TorchScript list."""
+        return List(None if items is None else list(items), value, kind, born=self._clock)
+
+    def dict(self, entries: Mapping[Any, Any]) -> Dict:
+        """A new TorchScript dict."""
+        return Dict(dict(entries), born=self._clock)
+
+    def object(self, handle: Any, path: str) -> Object:
+        """A module, or a new instance of a class."""
+        return Object(handle, path, born=self._clock)
+
+    def touch(self, item: Mutable) -> None:
+        """Note that an object is about to change, for every branch in progress that it is older than."""
+        for journal in self._journals:
+            if item.born < journal.started and item not in journal:
+                journal[item] = item.state()
+
+    @contextmanager
+    def journal(self) -> Iterator[Journal]:
+        """Note what changes inside; see `Journal`."""
+        self._clock += 1
+        journal = Journal(self._clock)
+        self._journals.append(journal)
+        try:
+            yield journal
+        finally:
+            self._journals.pop()
+
+    def attribute(self, owner: Object, name: str) -> Any:
+        """What an attribute of a module or object holds."""
+        if name not in owner.attributes:
+            if owner.handle is None:
+                raise CaptureError(f"attribute '{name}' of an object is read before it is set")
+            path = f"{owner.path}.{name}" if owner.path else name
+            owner.attributes[name] = self.imported(owner.handle.getattr(name), path)
+        return owner.attributes[name]
+
+    def imported(self, item: Any, path: str) -> Any:
+        """An attribute of torch's own as the interpreter has it."""
+        if isinstance(item, torch.Tensor):
+            return self.state.value(self.build, path, item)
+        if isinstance(item, torch._C.ScriptModule):
+            return Object(item, path)
+        if isinstance(item, list):
+            kind = "Tensor" if any(isinstance(m, torch.Tensor) for m in item) else "int"
+            if item and isinstance(item[0], float):
+                kind = "float"
+            return List([self.imported(m, f"{path}.{i}") for i, m in enumerate(item)], None, kind)
+        if isinstance(item, tuple):
+            return tuple(self.imported(m, f"{path}.{i}") for i, m in enumerate(item))
+        if isinstance(item, dict):
+            return Dict({key: self.imported(m, f"{path}.{key}") for key, m in item.items()})
+        return item
+
+    def dynamic(self, items: List) -> Value:
+        """A list as one source value; one of known length is made into such a value here."""
+        if items.value is not None:
+            return items.value
+        value = self.build.list_value(self.element(items), items.kind)
+        self.build.append("list::construct", {"items": items.items or []}, [value])
+        return value
+
+    def element(self, items: List) -> Any:
+        """What is known of all the elements of a list of tensors."""
+        if items.value is not None:
+            return self.build.elements.get(items.value, UNKNOWN)
+        found: Any = UNKNOWN
+        for index, item in enumerate(items.items or []):
+            fake = self.fake(item)
+            found = fake if index == 0 else self.fakes.joined(found, fake)
+        return found
+
+    def fake(self, item: Any) -> Any:
+        """What is known of a tensor: a fake one, or less."""
+        if isinstance(item, torch.Tensor):
+            return self.fakes.of(item)
+        if isinstance(item, Value):
+            known = self.fakes[item]
+            if known is UNKNOWN and item.dtype is not None:
+                return Typed(tensor_adapters.to_torch_dtype(item.dtype))
+            return known
+        return UNKNOWN
+
+    def number_of(self, item: Any) -> Any:
+        """The number that a number or a zero-dim tensor stands for, None where that is not known."""
+        if is_number(item):
+            return item
+        if isinstance(item, torch.Tensor):
+            return item.item() if item.dim() == 0 and not item.dtype.is_complex else None
+        return self._numbers.get(item) if isinstance(item, Value) else None
+
+    def note_number(self, tensor: Any, number: Any) -> None:
+        """Remember the number that a zero-dim tensor stands for."""
+        if isinstance(tensor, Value):
+            self._numbers[tensor] = number
+
+
+def _line(node: Any) -> str:
+    """`model.py:12` of a node, where TorchScript knows it."""
+    first = node.sourceRange().strip().splitlines()[:1]
+    if not first or not first[0].startswith('File "'):
+        return ""
+    path, _, rest = first[0].removeprefix('File "').partition('", line ')
+    return f"{path}:{rest.partition(',')[0]}"

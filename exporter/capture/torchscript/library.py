@@ -1,0 +1,218 @@
+"""Which function runs a TorchScript operator: the program's own machinery, or an operator of a library."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from onnx_ir import DataType, Value, tensor_adapters
+
+from ....registration import CaptureError, Device, Layout, MemoryFormat
+from .objects import Dict, List, Object, Optional, Uninitialized, UnknownText
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+Function = Callable[..., Any]
+"""Takes the interpreter, the TorchScript node, and the node's operands."""
+
+_FUNCTIONS: dict[str, Function] = {}
+
+_DTYPES = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    8: torch.complex32,
+    9: torch.complex64,
+    10: torch.complex128,
+    11: torch.bool,
+    12: torch.qint8,
+    13: torch.quint8,
+    14: torch.qint32,
+    15: torch.bfloat16,
+    27: torch.uint16,
+    28: torch.uint32,
+    29: torch.uint64,
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_LAYOUTS = {0: "strided"}
+_MEMORY_FORMATS = {0: "contiguous_format", 1: "preserve_format", 2: "channels_last", 3: "channels_last_3d"}
+
+
+def script(*kinds: str) -> Callable[[Function], Function]:
+    """Have a function run the nodes of these kinds."""
+
+    def register(function: Function) -> Function:
+        _FUNCTIONS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+def find(kind: str) -> Function | None:
+    """The function of a kind of node, None for an operator of a library."""
+    from . import containers, control_flow, loops, scalars, statements, tensors  # noqa: F401
+
+    return _FUNCTIONS.get(kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def parsed(schema: str) -> Any:
+    """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""
+    return torch._C.parse_schema(schema)
+
+
+def dtype_of_code(code: int) -> torch.dtype:
+    """An element type of TorchScript, where it is an int."""
+    if code not in _DTYPES:
+        raise CaptureError(f"element type {code} of TorchScript has no ONNX element type")
+    return _DTYPES[code]
+
+
+def code_of_dtype(dtype: torch.dtype) -> int:
+    """The int that TorchScript has for an element type."""
+    return _CODES[dtype]
+
+
+def element_kind(node: Any) -> str:
+    """The TorchScript type of the elements of the list that a node gives: `Tensor`, `int`, `List[int]`."""
+    return str(node.output().type().getElementType())
+
+
+def schema_of(node: Any) -> Any:
+    """The schema of a node.
+
+    Raises:
+        CaptureError: it has none, such as a Python function that was traced.
+    """
+    text = node.schema()
+    if text == "(no schema)":
+        if node.kind() == "prim::PythonOp":
+            name = getattr(node, "pyname", lambda: "?")()
+            raise CaptureError(
+                f"the Python function {name} stands in the traced graph, which holds no more than its name"
+            )
+        raise CaptureError(f"{node.kind()} is not part of TorchScript that can be captured")
+    return parsed(text)
+
+
+def _real_types(name: str, overload: str) -> dict[str, str]:
+    """What each argument is beyond TorchScript's own types: `ScalarType?`, `Device?`."""
+    return _real_types_of(name, overload)
+
+
+@functools.lru_cache(maxsize=4096)
+def _real_types_of(name: str, overload: str) -> dict[str, str]:
+    namespace, _, operator = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    function = getattr(packet, overload or "default", None)
+    if function is None:
+        return {}
+    return {argument.name: str(argument.real_type) for argument in function._schema.arguments}
+
+
+def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> Any:
+    """Append an operator of ATen or another library."""
+    schema = schema_of(node)
+    types = _real_types(schema.name, schema.overload_name)
+    arguments = {}
+    for formal, operand in zip(schema.arguments, operands, strict=False):
+        arguments[formal.name] = argument(machine, node, types.get(formal.name, str(formal.type)), operand)
+    overload = schema.overload_name or "default"
+    if not any(isinstance(leaf, Value) for leaf in _leaves(arguments)):
+        constant = _computed(schema, arguments)
+        if constant is not None:
+            return constant
+    returns = [_type_name(item.type) for item in schema.returns]
+    results = machine.build.operator(schema.name, overload, arguments, returns, machine.stem(node))
+    wrapped = [machine.list(item, "Tensor") if isinstance(item, list) else item for item in results]
+    return wrapped[0] if len(returns) == 1 else wrapped
+
+
+def _type_name(kind: Any) -> str:
+    return str(kind).replace("List[Tensor]", "Tensor[]")
+
+
+def _leaves(item: Any) -> list[Any]:
+    if isinstance(item, dict):
+        return [leaf for member in item.values() for leaf in _leaves(member)]
+    if isinstance(item, list):
+        return [leaf for member in item for leaf in _leaves(member)]
+    return [item]
+
+
+_LARGEST_CONSTANT = 64
+
+
+def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
+    """The result of an operator over small constant tensors, such as traces have where numbers were."""
+    tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    if (
+        not tensors
+        or schema.is_mutable
+        or len(schema.returns) != 1
+        or str(schema.returns[0].type) != "Tensor"
+    ):
+        return None
+    if any(tensor.numel() > _LARGEST_CONSTANT for tensor in tensors):
+        return None
+    from .builder import by_name, overload_of
+
+    function = overload_of(schema.name, schema.overload_name)
+    if function is None or torch.Tag.nondeterministic_seeded in function.tags:
+        return None
+    with torch.no_grad():
+        result = by_name(function)(**arguments)
+    return result if result.numel() <= _LARGEST_CONSTANT else None
+
+
+def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
+    """An operand in the form in which source nodes keep arguments.
+
+    Args:
+        kind: the type in the schema, `ScalarType?`.
+
+    Raises:
+        CaptureError: an operand that a source graph cannot hold.
+    """
+    if isinstance(item, List):
+        if item.items is None:
+            return item.value
+        return [argument(machine, node, kind, member) for member in item.items]
+    if isinstance(item, tuple):
+        return [argument(machine, node, kind, member) for member in item]
+    if isinstance(item, torch.device):
+        return Device(item)
+    if isinstance(item, torch.dtype):
+        return tensor_adapters.from_torch_dtype(item)
+    if isinstance(item, int) and not isinstance(item, bool):
+        return _of_code(kind, item)
+    if isinstance(item, (Dict, Object, Optional, Uninitialized, UnknownText)):
+        kind_of = type(item).__name__.lower()
+        raise CaptureError(f"{machine.place(node)}: an argument is {kind_of}, which no operator takes")
+    if "Device" in kind and isinstance(item, str):
+        return Device(item)
+    return item
+
+
+def _of_code(kind: str, item: int) -> Any:
+    if "ScalarType" in kind:
+        return _data_type(item)
+    if "Layout" in kind:
+        return Layout(_LAYOUTS.get(item, "strided"))
+    return MemoryFormat(_MEMORY_FORMATS[item]) if "MemoryFormat" in kind else item
+
+
+def _data_type(code: int) -> DataType:
+    dtype = dtype_of_code(code)
+    try:
+        return tensor_adapters.from_torch_dtype(dtype)
+    except TypeError as error:
+        raise CaptureError(f"{dtype} has no ONNX element type") from error

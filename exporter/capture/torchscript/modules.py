@@ -1,0 +1,87 @@
+"""The modules behind a TorchScript graph: their parameters and buffers, and where its nodes come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from onnx_ir import Value
+
+from .builder import Builder
+
+_STEP = re.compile(r"(\w+)\(([\w.]*)\)")
+
+
+class State:
+    """Parameters and buffers by path; those that share their memory are one value."""
+
+    def __init__(self, model: Any):
+        self._kinds: dict[str, str] = {}
+        self._first: dict[tuple[Any, ...], str] = {}
+        self._values: dict[tuple[Any, ...], Value] = {}
+        if isinstance(model, torch.nn.Module):
+            for name, tensor in model.named_parameters(remove_duplicate=False):
+                self._note(name, tensor, "parameter")
+            for name, buffer in model.named_buffers(remove_duplicate=False):
+                self._note(name, buffer, "buffer")
+
+    def _note(self, name: str, tensor: torch.Tensor, kind: str) -> None:
+        self._kinds[name] = kind
+        if tensor.numel():
+            self._first.setdefault(_identity(tensor), name)
+
+    def value(self, build: Builder, path: str, tensor: torch.Tensor) -> Value:
+        """The initializer of a tensor that stands at a path of the module tree."""
+        key = _identity(tensor) if tensor.numel() else (path,)
+        if key not in self._values:
+            name = self._first.get(key, path)
+            kind = self._kinds.get(name, "constant")
+            self._values[key] = build.constant_tensor(tensor, name, kind)
+        return self._values[key]
+
+
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
+
+
+class Hierarchy:
+    """Full module paths, of what inlining keeps: the attributes called on, without their containers."""
+
+    def __init__(self, handle: Any):
+        self._paths: dict[str, list[str]] = {}
+        self._last_read: dict[str, int] = {}
+        self._reads = 0
+        if handle is not None:
+            for short, full in _walk(handle, "", ""):
+                self._paths.setdefault(short, []).append(full)
+
+    def path(self, node: Any) -> str:
+        """The path of the module that a node belongs to; of several possible ones the last that was read."""
+        text = node.getModuleHierarchy()
+        steps = [
+            name for name, kind in _STEP.findall(text) if not name.startswith(("UNKNOWN", "TOP", "SELF"))
+        ]
+        short = ".".join(steps)
+        found = self._paths.get(short)
+        if not found:
+            return short
+        return found[0] if len(found) == 1 else max(found, key=lambda path: self._last_read.get(path, -1))
+
+    def read(self, path: str) -> None:
+        """Note that a module was read as an attribute."""
+        self._reads += 1
+        self._last_read[path] = self._reads
+
+
+def _walk(handle: Any, short: str, full: str) -> Iterator[tuple[str, str]]:
+    """(path without containers, full path) of each module below one."""
+    for name, child in torch._C.ModuleDict(handle).items():
+        path = f"{full}.{name}" if full else name
+        own = f"{short}.{name}" if short else name
+        # A container is never called, so inlining leaves it out.
+        called = child._has_method("forward")
+        if called:
+            yield own, path
+        yield from _walk(child, own if called else short, path)

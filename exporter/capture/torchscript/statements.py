@@ -1,0 +1,220 @@
+"""Constants, attributes, tuples, assertions, and what else TorchScript has beside arithmetic."""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ....registration import CaptureError
+from .library import element_kind, script
+from .objects import UNINITIALIZED, List, Object, Optional, UnknownText, is_constant
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+
+@script("prim::Constant")
+def constant(machine: Interpreter, node: Any) -> Any:
+    """A number, text, None, element type, device, or tensor."""
+    if node.output().type().kind() == "FunctionType":
+        return None
+    item = node.output().toIValue()
+    if isinstance(item, list):
+        kind = element_kind(node)
+        return machine.list(item, kind)
+    return machine.dict(item) if isinstance(item, dict) else item
+
+
+@script("prim::Uninitialized")
+def uninitialized(machine: Interpreter, node: Any) -> Any:
+    """What no path reads."""
+    return UNINITIALIZED
+
+
+@script("prim::GetAttr")
+def get_attribute(machine: Interpreter, node: Any, owner: Object) -> Any:
+    """An attribute of a module or object."""
+    item = machine.attribute(owner, node.s("name"))
+    if isinstance(item, Object):
+        machine.hierarchy.read(item.path)
+    return item
+
+
+@script("prim::SetAttr")
+def set_attribute(machine: Interpreter, node: Any, owner: Object, item: Any) -> None:
+    """The program sets an attribute."""
+    name = node.s("name")
+    if owner.handle is not None:
+        machine.attribute(owner, name)
+    machine.touch(owner)
+    owner.attributes[name] = item
+    owner.changed.add(name)
+
+
+@script("prim::CreateObject")
+def create_object(machine: Interpreter, node: Any) -> Object:
+    """A new instance of a TorchScript class."""
+    return machine.object(None, str(node.output().type()))
+
+
+_FIELD = re.compile(r"(\w+) : ")
+
+
+@script("prim::TupleConstruct")
+def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, ...]:
+    """A tuple, with names where the program's type has them."""
+    text = str(node.output().type())
+    if text.startswith("NamedTuple("):
+        names = _FIELD.findall(text)
+        if len(names) == len(items):
+            return collections.namedtuple("NamedTuple", names)(*items)
+    return tuple(items)
+
+
+@script("prim::TupleUnpack")
+def tuple_unpack(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> Any:
+    """The members of a tuple."""
+    return items[0] if len(items) == 1 else items
+
+
+@script("prim::TupleIndex")
+def tuple_index(machine: Interpreter, node: Any, items: tuple[Any, ...], index: Any) -> Any:
+    """One member of a tuple."""
+    if not isinstance(index, int):
+        raise CaptureError(f"{machine.place(node)}: the position in a tuple must be constant")
+    return items[index]
+
+
+@script("prim::TupleSlice")
+def tuple_slice(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Some members of a tuple."""
+    return items[node.i("beg") : node.i("end")]
+
+
+@script("prim::unchecked_cast", "prim::unchecked_unwrap_optional", "aten::_unwrap_optional", "prim::data")
+def unchecked_cast(machine: Interpreter, node: Any, item: Any) -> Any:
+    """The item itself, under a type that the program has made sure of."""
+    return item.value if isinstance(item, Optional) else item
+
+
+@script("aten::__is__", "aten::__isnot__")
+def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
+    """`a is None`; None is what TorchScript compares with."""
+    from .scalars import compute
+
+    negated = node.kind() == "aten::__isnot__"
+    if isinstance(b, Optional):
+        a, b = b, a
+    if isinstance(a, Optional) and b is None:
+        return a.present if negated else compute(machine, "__not__", a.present)
+    return (a is b) is not negated
+
+
+@script("prim::RaiseException")
+def raise_exception(machine: Interpreter, node: Any, message: Any, *kind: Any) -> None:
+    """The program raises."""
+    from .interpreter import Raised
+
+    raise Raised(f"{message}")
+
+
+@script(
+    "aten::warn",
+    "prim::Print",
+    "prim::Enter",
+    "prim::Exit",
+    "aten::set_grad_enabled",
+    "aten::_set_grad_enabled",
+    "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new",
+    "profiler::_record_function_exit",
+    "aten::_assert_async",
+    "aten::_assert_tensor_metadata",
+    "prim::profile",
+)
+def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    """What says nothing about values. A context manager gives itself."""
+    if node.kind() == "prim::Enter":
+        return None
+    return operands[0] if node.kind() == "prim::profile" and operands else None
+
+
+@script("aten::manual_seed", "aten::seed")
+def seed(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    """Random numbers are the runtime's own."""
+    return None
+
+
+@script("prim::fork", "prim::awaitable")
+def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    """A task, run at once."""
+    results = machine.run(node.g("Subgraph"), operands)
+    return results[0]
+
+
+@script("aten::wait", "prim::awaitable_wait")
+def wait(machine: Interpreter, node: Any, task: Any) -> Any:
+    """The result of a task."""
+    return task
+
+
+@script("prim::isinstance")
+def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
+    """Whether an item is of one of some types."""
+    kinds = [str(kind) for kind in node.tys("types")]
+    own = {
+        bool: "bool",
+        int: "int",
+        float: "float",
+        str: "str",
+        type(None): "NoneType",
+        torch.Tensor: "Tensor",
+    }.get(type(item))
+    if own is None:
+        raise CaptureError(f"{machine.place(node)}: of a {type(item).__name__}")
+    return own in kinds
+
+
+@script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
+def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
+    """A text; one that holds computed numbers may only be shown."""
+    known = all(isinstance(o, (str, int, float, type(None))) for o in operands) and all(
+        map(is_constant, operands)
+    )
+    if not known:
+        return UnknownText("...")
+    if node.kind() == "aten::format":
+        return str(operands[0]).format(*operands[1:])
+    return str(operands[0]) % operands[1:] if node.kind() == "aten::percentFormat" else str(operands[0])
+
+
+_TEXT_METHODS = (
+    "lower upper strip lstrip rstrip startswith endswith replace find rfind isdigit isalpha title "
+)
+_TEXT_METHODS += "capitalize isupper islower isspace isnumeric zfill center ljust rjust expandtabs splitlines"
+
+
+@script(*(f"aten::{name}" for name in _TEXT_METHODS.split()))
+def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> Any:
+    """A method of a constant text."""
+    if not isinstance(text, str) or isinstance(text, UnknownText) or not all(map(is_constant, operands)):
+        raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
+    result = getattr(text, node.kind().split("::")[1])(*operands)
+    return machine.list(result, "str") if isinstance(result, list) else result
+
+
+@script("aten::join")
+def text_join(machine: Interpreter, node: Any, text: str, items: List) -> str:
+    """Constant texts joined."""
+    if items.items is None or not all(isinstance(item, str) for item in items.items):
+        raise CaptureError(f"{machine.place(node)}: the texts are not known while the program is captured")
+    return text.join(items.items)
+
+
+@script("prim::EnumValue", "prim::EnumName")
+def enumeration(machine: Interpreter, node: Any, item: Any) -> Any:
+    """The value or name of a member of an enumeration."""
+    return item.value if node.kind() == "prim::EnumValue" else item.name

@@ -1,0 +1,348 @@
+"""What a TorchScript program asks of tensors, and how it makes them of numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import Value, tensor_adapters
+
+from ....registration import CaptureError
+from . import library
+from .builder import DTYPES
+from .fakes import UNKNOWN, Tensor, Typed
+from .library import call_operator, script
+from .objects import List, is_constant, is_number, number_kind
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+
+def _known(machine: Interpreter, node: Any, item: Any) -> Tensor:
+    fake = machine.fake(item)
+    if not isinstance(fake, Tensor):
+        raise CaptureError(
+            f"{machine.place(node)}: the rank of '{item.name}' is not known while the program is captured"
+        )
+    return fake
+
+
+def dtype_of(machine: Interpreter, item: Any) -> torch.dtype | None:
+    """The element type of a tensor where it is known."""
+    fake = machine.fake(item)
+    return fake.dtype if isinstance(fake, (Tensor, Typed)) else None
+
+
+def size(machine: Interpreter, item: Any, dim: int) -> Any:
+    """One size of a tensor: an int where it is known, else a symbolic one."""
+    fake = machine.fake(item)
+    known = fake.shape[dim] if isinstance(fake, Tensor) else UNKNOWN
+    if isinstance(known, int):
+        return known
+    sized = UNKNOWN if isinstance(known, type(UNKNOWN)) else machine.fakes.sized(known)
+    result = machine.build.number("int", sized, "size")
+    machine.build.append("aten::sym_size", {"self": item, "dim": dim}, [result], "int")
+    return result
+
+
+@script("aten::size", "prim::shape", "aten::sym_size")
+def sizes(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
+    """All sizes of a tensor as a list, or one."""
+    if dim is not None:
+        if not isinstance(dim, int):
+            raise CaptureError(f"{machine.place(node)}: which size is asked for must be constant")
+        return size(machine, item, dim)
+    rank = _known(machine, node, item).dim()
+    return machine.list([size(machine, item, d) for d in range(rank)], "int")
+
+
+@script("aten::dim", "aten::ndimension")
+def dim(machine: Interpreter, node: Any, item: Any) -> int:
+    """The number of dimensions."""
+    return _known(machine, node, item).dim()
+
+
+@script("aten::numel")
+def numel(machine: Interpreter, node: Any, item: Any) -> Any:
+    """The number of elements."""
+    fake = machine.fake(item)
+    known: Any = UNKNOWN
+    if isinstance(fake, Tensor):
+        count = math.prod(fake.shape)
+        if isinstance(count, int):
+            return count
+        known = machine.fakes.sized(count)
+    result = machine.build.number("int", known, "numel")
+    machine.build.append("aten::sym_numel", {"self": item}, [result], "default")
+    return result
+
+
+@script("prim::dtype")
+def dtype(machine: Interpreter, node: Any, item: Any) -> int:
+    """The element type, an int in TorchScript."""
+    found = dtype_of(machine, item)
+    if found is None:
+        raise CaptureError(f"{machine.place(node)}: the element type is not known while it is captured")
+    return library.code_of_dtype(found)
+
+
+@script("prim::device")
+def device(machine: Interpreter, node: Any, item: Any) -> torch.device:
+    """The device; where a graph runs is the runtime's matter."""
+    return torch.device("cpu")
+
+
+@script("prim::layout")
+def layout(machine: Interpreter, node: Any, item: Any) -> int:
+    """The layout, strided."""
+    return 0
+
+
+_DTYPE_FACTS = {
+    "aten::is_floating_point": lambda d: d.is_floating_point,
+    "aten::is_complex": lambda d: d.is_complex,
+    "aten::is_signed": lambda d: d.is_signed,
+    "aten::element_size": lambda d: d.itemsize,
+}
+
+
+@script(*_DTYPE_FACTS)
+def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
+    """What the element type alone tells."""
+    found = dtype_of(machine, item)
+    if found is None:
+        raise CaptureError(f"{machine.place(node)}: the element type is not known while it is captured")
+    return _DTYPE_FACTS[node.kind()](found)
+
+
+@script(
+    *(
+        f"prim::is_{name}"
+        for name in "cuda xpu mps mtia xla ipu hpu quantized sparse sparse_csr mkldnn meta "
+        "nested vulkan maia".split()
+    ),
+    "prim::requires_grad",
+    "aten::requires_grad",
+    "aten::is_inference",
+    "aten::is_grad_enabled",
+    "aten::is_autocast_enabled",
+    "aten::is_autocast_cpu_enabled",
+    "aten::_get_tracing_state",
+    "aten::is_nonzero_symbolic",
+    "aten::has_torch_function",
+)
+def never(machine: Interpreter, node: Any, *operands: Any) -> bool:
+    """What is never so of a captured program: it runs on the CPU, for inference."""
+    return False
+
+
+@script("prim::is_cpu", "aten::is_contiguous")
+def always(machine: Interpreter, node: Any, *operands: Any) -> bool:
+    """What is always so."""
+    return True
+
+
+@script("aten::get_device")
+def get_device(machine: Interpreter, node: Any, item: Any) -> int:
+    """The number of the device; the CPU has -1."""
+    return -1
+
+
+@script("aten::stride")
+def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
+    """The strides, where they are known."""
+    fake = _known(machine, node, item)
+    found = fake.any.stride()
+    if len(fake.samples) > 1:
+        raise CaptureError(f"{machine.place(node)}: strides of a tensor whose sizes vary are not known")
+    return found[dim] if dim is not None else machine.list(found, "int")
+
+
+def item(machine: Interpreter, tensor: Any) -> Any:
+    """The number that a tensor of one element holds."""
+    if isinstance(tensor, torch.Tensor):
+        return tensor.item()
+    if is_number(tensor):
+        return tensor
+    found = dtype_of(machine, tensor)
+    if found is None:
+        raise CaptureError(f"the element type of '{tensor.name}', of which a number is made, is not known")
+    kind = "bool" if found == torch.bool else "float" if found.is_floating_point else "int"
+    result = machine.build.number(kind, stem="item")
+    machine.build.append("aten::item", {"self": tensor}, [result], "default")
+    return result
+
+
+@script("prim::NumToTensor", "aten::scalar_tensor")
+def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any) -> Any:
+    """A zero-dim tensor of a number, which a trace has in its place."""
+    if is_constant(number) and not options:
+        return torch.tensor(number)
+    given = [number, *options]
+    result = call_operator(machine, node, given) if options else scalar_tensor(machine, number)
+    machine.note_number(result, number)
+    return result
+
+
+def scalar_tensor(machine: Interpreter, number: Any, dtype: torch.dtype | None = None) -> Any:
+    """A zero-dim tensor of a number, of the number's own element type unless another is given."""
+    if dtype is None:
+        natural = {"int": torch.int64, "float": torch.get_default_dtype(), "bool": torch.bool}
+        dtype = natural[number_kind(number)]
+    if is_constant(number):
+        return torch.tensor(number, dtype=dtype)
+    value = machine.build.value("scalar", machine.fakes.tensor([], dtype))
+    arguments = {"s": number, "dtype": tensor_adapters.from_torch_dtype(dtype)}
+    machine.build.append("aten::scalar_tensor", arguments, [value], "default")
+    return value
+
+
+@script("aten::tensor", "aten::as_tensor", "aten::_list_to_tensor")
+def tensor(
+    machine: Interpreter, node: Any, data: Any, dtype: Any = None, device: Any = None, *rest: Any
+) -> Any:
+    """`torch.tensor(data)` of numbers and nested lists of them."""
+    wanted = None if dtype is None else library.dtype_of_code(dtype)
+    if isinstance(data, torch.Tensor) or (isinstance(data, Value) and not is_number(data)):
+        if wanted is None:
+            return data
+        arguments = {"self": data, "dtype": tensor_adapters.from_torch_dtype(wanted)}
+        return machine.build.operator("aten::to", "dtype", arguments, ["Tensor"], machine.stem(node))[0]
+    if is_constant(data):
+        return torch.tensor(_plain(data), dtype=wanted)
+    natural = _natural_dtype(data)
+    made = _stacked(machine, data, wanted or natural, machine.stem(node))
+    if is_number(data) and wanted in (None, natural):
+        machine.note_number(made, data)
+    return made
+
+
+def _plain(data: Any) -> Any:
+    return [_plain(member) for member in data.items or []] if isinstance(data, List) else data
+
+
+def _natural_dtype(data: Any) -> torch.dtype:
+    """The element type that `torch.tensor` gives numbers."""
+    if isinstance(data, List):
+        if data.items is None:
+            kinds = {data.kind}
+        else:
+            found = [_natural_dtype(member) for member in data.items]
+            return max(found, key=[torch.bool, torch.int64, torch.float32, torch.float64].index)
+    else:
+        kinds = {number_kind(data)}
+    natural = {"int": torch.int64, "bool": torch.bool, "float": torch.get_default_dtype()}
+    return natural[kinds.pop()]
+
+
+def _stacked(machine: Interpreter, data: Any, dtype: torch.dtype, stem: str) -> Any:
+    if not isinstance(data, List):
+        return scalar_tensor(machine, data, dtype)
+    if data.items is None:
+        assert data.value is not None
+        value = machine.build.value(stem, machine.fakes.tensor([machine.fakes.size()], dtype))
+        arguments = {"self": data.value, "dtype": tensor_adapters.from_torch_dtype(dtype)}
+        machine.build.append("aten::to", arguments, [value], "dtype")
+        return value
+    members = [_stacked(machine, member, dtype, stem) for member in data.items]
+    [result] = machine.build.operator("aten::stack", "default", {"tensors": members}, ["Tensor"], stem)
+    return result
+
+
+@script("prim::tolist")
+def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, kind: Any) -> Any:
+    """`x.tolist()`: numbers of the elements of a tensor of known size, else a list of unknown length."""
+    fake = _known(machine, node, tensor)
+    if fake.dim() == 0:
+        return item(machine, tensor)
+    element = "bool" if fake.dtype == torch.bool else "float" if fake.dtype.is_floating_point else "int"
+    count = fake.shape[0]
+    if fake.dim() == 1 and not isinstance(count, int):
+        value = Value(
+            name=machine.build.names.unique("list"),
+            type=ir.TensorType(DTYPES[element]),
+            shape=ir.Shape([None]),
+        )
+        machine.build.append("aten::to", {"self": tensor, "dtype": DTYPES[element]}, [value], "dtype")
+        return machine.list(None, element, value)
+    if not isinstance(count, int):
+        raise CaptureError(f"{machine.place(node)}: a nested list of a tensor whose first size varies")
+    parts = []
+    for index in range(count):
+        arguments = {"self": tensor, "dim": 0, "index": index}
+        [part] = machine.build.operator("aten::select", "int", arguments, ["Tensor"], machine.stem(node))
+        parts.append(tolist(machine, node, part, rank, kind))
+    return machine.list(parts, element if fake.dim() == 1 else "List")
+
+
+_PARTS = {
+    "aten::unbind": ("dim", 0),
+    "aten::split": ("dim", 0),
+    "aten::chunk": ("dim", 0),
+    "aten::unsafe_split": ("dim", 0),
+    "aten::unsafe_chunk": ("dim", 0),
+}
+
+
+@script(*_PARTS)
+def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
+    """Tensors along a dimension; where its size varies, a list of unknown length unless it is unpacked."""
+    kind = node.kind()
+    along = rest[-1] if rest else 0
+    known = machine.fake(tensor)
+    by_sizes = len(rest) == 2 and isinstance(rest[0], List)
+    length = known.shape[along] if isinstance(known, Tensor) and known.dim() else UNKNOWN
+    if by_sizes or isinstance(length, int):
+        return call_operator(machine, node, [tensor, *rest])
+    count = _unpacked(node)
+    if count is not None:
+        return _known_parts(machine, node, tensor, rest, along, count)
+    if not isinstance(known, Tensor):
+        raise CaptureError(f"{machine.place(node)}: how many parts there are is not known")
+    if kind == "aten::unbind":
+        shape = [s for d, s in enumerate(known.shape) if d != along % known.dim()]
+        return _list_of_parts(machine, known, shape, "list::from_tensor", {"self": tensor, "dim": along})
+    width = rest[0]
+    if kind.endswith("chunk"):
+        from .scalars import compute
+
+        whole = compute(machine, "add", size(machine, tensor, along), width - 1)
+        width = compute(machine, "floordiv", whole, width)
+    shape = list(known.shape)
+    shape[along] = machine.fakes.size()
+    arguments = {"self": tensor, "split_size": width, "dim": along}
+    return _list_of_parts(machine, known, shape, "list::from_parts", arguments)
+
+
+def _unpacked(node: Any) -> int | None:
+    """Into how many values each reader of a list unpacks it."""
+    users = [use.user for use in node.output().uses()]
+    counts = {len(list(user.outputs())) for user in users if user.kind() == "prim::ListUnpack"}
+    return counts.pop() if len(counts) == 1 and all(u.kind() == "prim::ListUnpack" for u in users) else None
+
+
+def _known_parts(machine: Interpreter, node: Any, tensor: Any, rest: Any, along: int, count: int) -> List:
+    known = machine.fake(tensor)
+    fakes: list[Any] = [UNKNOWN] * count
+    if isinstance(known, Tensor):
+        if node.kind() == "aten::unbind":
+            shape = [s for d, s in enumerate(known.shape) if d != along % known.dim()]
+            fakes = [machine.fakes.tensor(shape, known.dtype) for _ in range(count)]
+        else:
+            fakes = [machine.fakes.loosened(known, [along % known.dim()]) for _ in range(count)]
+    schema = library.schema_of(node)
+    names = [formal.name for formal in schema.arguments]
+    arguments = dict(zip(names, [tensor, *rest], strict=False))
+    values = [machine.build.value(f"{machine.stem(node)}_{i}", fake) for i, fake in enumerate(fakes)]
+    machine.build.append(schema.name, arguments, values, schema.overload_name or "default")
+    return machine.list(values, "Tensor")
+
+
+def _list_of_parts(
+    machine: Interpreter, known: Tensor, shape: list[Any], name: str, arguments: dict[str, Any]
+) -> List:
+    value = machine.build.list_value(machine.fakes.tensor(shape, known.dtype), "Tensor")
+    machine.build.append(name, arguments, [value])
+    return machine.list(None, "Tensor", value)
