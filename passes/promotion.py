@@ -1,90 +1,18 @@
-"""ATen's type promotion: `result_type` over tensors and Python numbers, and a rule per operator.
+"""ATen's type promotion: a rule per operator.
 
-The semantics are those of c10 (`promoteTypes`, `result_type`, `TensorIterator`); a property test compares
-them with torch.
+The semantics are those of `TensorIterator` and of the operators that promote by themselves; property tests
+compare them with torch, and the list of operators with torch's OpInfo database.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from onnx_ir import DataType, Value
 
-from ..registration import NUMBER
-from ..registration.dtypes import FLOATS, of_number
-
-DEFAULT_FLOAT = DataType.FLOAT
-
-_RANK = {
-    DataType.BOOL: 0,
-    DataType.UINT8: 1,
-    DataType.INT8: 1,
-    DataType.INT16: 2,
-    DataType.INT32: 3,
-    DataType.INT64: 4,
-    DataType.FLOAT16: 5,
-    DataType.BFLOAT16: 5,
-    DataType.FLOAT: 6,
-    DataType.DOUBLE: 7,
-}
-_OF_NUMBER_KIND = {"int": DataType.INT64, "float": DEFAULT_FLOAT, "bool": DataType.BOOL}
-
-
-def promote(a: DataType, b: DataType) -> DataType | None:
-    """The element type that two tensors of one category are computed in; None where torch has none."""
-    if a == b:
-        return a
-    low, high = sorted((a, b), key=lambda dtype: _RANK.get(dtype, -1))
-    if low not in _RANK:
-        return high if high in FLOATS and low in (DataType.UINT16, DataType.UINT32, DataType.UINT64) else None
-    if _RANK[low] < _RANK[high]:
-        return high
-    return DataType.INT16 if DataType.INT8 in (low, high) else DataType.FLOAT
-
-
-def is_integral(dtype: DataType | None) -> bool:
-    """Whether an element type is an integer or BOOL."""
-    return dtype is not None and dtype not in FLOATS and _RANK.get(dtype, 9) < 5
-
-
-class Category(enum.IntEnum):
-    """What an operand weighs in promotion, the lightest first."""
-
-    NUMBER = 0
-    ZERO_DIM = 1
-    DIMENSIONED = 2
-
-
-def _combine(higher: DataType | None, lower: DataType | None) -> DataType | None:
-    if higher is None or lower is None:
-        return higher if lower is None else lower
-    if higher in FLOATS:
-        return higher
-    if higher == DataType.BOOL or lower in FLOATS:
-        return promote(higher, lower)
-    return higher
-
-
-def result_type(operands: Iterable[tuple[DataType, Category]]) -> DataType | None:
-    """The element type that operands are computed in together, as `torch.result_type` has it.
-
-    Args:
-        operands: element type and category of each; numbers as INT64, BOOL or the default float type.
-
-    Returns:
-        The type, or None where torch promotes the operands to none.
-    """
-    of_category: dict[Category, DataType] = {}
-    for dtype, category in operands:
-        seen = of_category.get(category)
-        joint = dtype if seen is None else promote(seen, dtype)
-        if joint is None:
-            return None
-        of_category[category] = joint
-    zero_dim, number = of_category.get(Category.ZERO_DIM), of_category.get(Category.NUMBER)
-    return _combine(of_category.get(Category.DIMENSIONED), _combine(zero_dim, number))
+from ..registration.promotion import DEFAULT_FLOAT, operand, settle
 
 
 class Kind(enum.Enum):
@@ -98,6 +26,8 @@ class Kind(enum.Enum):
     """Computed in DOUBLE whatever comes."""
     COMPARISON = enum.auto()
     """Operands are promoted together, the result is BOOL."""
+    SEARCH = enum.auto()
+    """Operands are promoted together, the result is a position."""
     LOGICAL = enum.auto()
     """Each operand becomes BOOL."""
     SELF = enum.auto()
@@ -114,11 +44,13 @@ class Rule(NamedTuple):
     Attributes:
         operands: names of the arguments that decide.
         followers: names of the arguments that take the type without deciding it.
+        uniform: zero-dim tensors are given a dimension first, so that they weigh as much as the others.
     """
 
     kind: Kind
     operands: tuple[str, ...]
     followers: tuple[str, ...] = ()
+    uniform: bool = False
 
 
 _PAIR = ("self", "other")
@@ -128,8 +60,14 @@ _SELF = ("self",)
 def _table() -> dict[str, Rule]:
     table: dict[str, Rule] = {}
 
-    def enter(names: str, kind: Kind, operands: tuple[str, ...], followers: tuple[str, ...] = ()) -> None:
-        table.update(dict.fromkeys(names.split(), Rule(kind, operands, followers)))
+    def enter(
+        names: str,
+        kind: Kind,
+        operands: tuple[str, ...],
+        followers: tuple[str, ...] = (),
+        uniform: bool = False,
+    ) -> None:
+        table.update(dict.fromkeys(names.split(), Rule(kind, operands, followers, uniform)))
 
     enter(
         "mul multiply maximum minimum max min fmax fmin fmod remainder floor_divide hypot logaddexp "
@@ -146,9 +84,15 @@ def _table() -> dict[str, Rule]:
     enter("addcmul", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))
     enter("addcdiv", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))
     enter("cat concat concatenate stack", Kind.TOGETHER, ("tensors",))
-    enter("hstack vstack dstack row_stack column_stack", Kind.TOGETHER, ("tensors",))
+    enter("hstack vstack dstack row_stack column_stack", Kind.TOGETHER, ("tensors",), uniform=True)
     enter("mse_loss l1_loss smooth_l1_loss huber_loss", Kind.TOGETHER, ("self", "target"))
     enter("outer ger", Kind.TOGETHER, ("self", "vec2"))
+    enter("addr", Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"))
+    enter("dist inner", Kind.TOGETHER, _PAIR)
+    enter("diff", Kind.TOGETHER, ("self", "prepend", "append"))
+    enter("cosine_similarity", Kind.TOGETHER, ("x1", "x2"), uniform=True)
+    enter("bucketize", Kind.SEARCH, ("self", "boundaries"))
+    enter("searchsorted", Kind.SEARCH, ("sorted_sequence", "self"))
     enter(
         "div divide true_divide atan2 arctan2 copysign xlogy ldexp special_xlogy special_xlog1py "
         "special_zeta",
@@ -178,7 +122,8 @@ def _table() -> dict[str, Rule]:
     )
     enter("scatter", Kind.SELF, _SELF, ("src", "value"))
     enter("masked_fill index_fill fill", Kind.SELF, _SELF, ("value",))
-    enter("index_put", Kind.SELF, _SELF, ("values",))
+    enter("threshold", Kind.SELF, _SELF, ("threshold", "value"))
+    enter("index_put _unsafe_index_put", Kind.SELF, _SELF, ("values",))
     enter("index_copy put masked_scatter", Kind.SELF, _SELF, ("source",))
     enter("index_add", Kind.SELF, _SELF, ("source", "alpha"))
     enter("sum nansum prod cumsum cumprod trace", Kind.SUM, _SELF)
@@ -202,7 +147,17 @@ def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:
     return rule
 
 
-def _operands(rule: Rule, arguments: Mapping[str, Any]) -> Iterable[Any]:
+def has_computed_type(rule: Rule) -> bool:
+    """Whether the result has the element type that the operator computes in."""
+    return rule.kind not in (Kind.COMPARISON, Kind.SEARCH)
+
+
+def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
+    """The operands that decide, lists of tensors taken apart."""
+    return list(_members(rule, arguments))
+
+
+def _members(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[Any]:
     for name in rule.operands:
         item = arguments.get(name)
         if isinstance(item, list):
@@ -211,52 +166,40 @@ def _operands(rule: Rule, arguments: Mapping[str, Any]) -> Iterable[Any]:
             yield item
 
 
-def _together(rule: Rule, arguments: Mapping[str, Any], expected: DataType | None) -> DataType | None:
-    operands: list[tuple[DataType, Category]] = []
-    tensors: set[DataType] = set()
-    rank_unknown = False
-    for item in _operands(rule, arguments):
-        if not isinstance(item, Value):
-            if not isinstance(item, (bool, int, float)):
-                return None
-            operands.append((of_number(item), Category.NUMBER))
-        elif NUMBER in item.metadata_props:
-            operands.append((_OF_NUMBER_KIND[item.metadata_props[NUMBER]], Category.NUMBER))
-        elif item.dtype is None:
-            return None
-        else:
-            tensors.add(item.dtype)
-            rank_unknown = rank_unknown or item.shape is None
-            zero_dim = item.shape is not None and len(item.shape) == 0
-            operands.append((item.dtype, Category.ZERO_DIM if zero_dim else Category.DIMENSIONED))
-    if rank_unknown and len(tensors) > 1:
-        return None if rule.kind is Kind.COMPARISON else expected
-    return result_type(operands) if operands else None
+def integers_become(rule: Rule) -> DataType | None:
+    """What an operator that computes integers and BOOL in another type makes of them."""
+    return {Kind.FLOAT: DEFAULT_FLOAT, Kind.SUM: DataType.INT64}.get(rule.kind)
 
 
 def compute_dtype(
     rule: Rule, arguments: Mapping[str, Any], expected: DataType | None = None
-) -> DataType | None:
-    """The element type that an operator computes in, None where it cannot be told.
+) -> DataType | Value | None:
+    """The element type that an operator computes in.
 
     Args:
-        expected: the type that its result is known to have, for operands whose rank is unknown.
+        expected: the type that its result is known to have; it decides where ranks or types are unknown.
+
+    Returns:
+        The type; or a value of unknown type, whose type it certainly is; or None: it cannot be told, or
+        there is nothing to promote.
     """
-    if rule.kind in (Kind.TOGETHER, Kind.FLOAT, Kind.COMPARISON):
-        dtype = _together(rule, arguments, expected)
-        return DEFAULT_FLOAT if rule.kind is Kind.FLOAT and is_integral(dtype) else dtype
     if rule.kind is Kind.DOUBLE:
         return DataType.DOUBLE
     if rule.kind is Kind.LOGICAL:
         return DataType.BOOL
-    operand = arguments.get("self")
-    own = operand.dtype if isinstance(operand, Value) else None
+    own = arguments.get("self")
     if rule.kind is Kind.SELF:
-        return own
+        return own if isinstance(own, Value) and own.dtype is None else getattr(own, "dtype", None)
     wanted = arguments.get("dtype")
-    if isinstance(wanted, DataType):
+    if rule.kind in (Kind.CAST, Kind.SUM) and isinstance(wanted, DataType):
         return wanted
-    return DataType.INT64 if rule.kind is Kind.SUM and is_integral(own) else own
+    if rule.kind is Kind.CAST:
+        return own.dtype if isinstance(own, Value) else None
+    items = members(rule, arguments)
+    if not items or not all(isinstance(item, (Value, bool, int, float)) for item in items):
+        return None
+    operands = [operand(item, uniform=rule.uniform) for item in items]
+    return settle(operands, integers_become(rule), expected if has_computed_type(rule) else None)
 
 
 def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
@@ -264,4 +207,7 @@ def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
     rule = rule_of(name, arguments)
     if rule is None:
         return None
-    return DataType.BOOL if rule.kind is Kind.COMPARISON else compute_dtype(rule, arguments)
+    if not has_computed_type(rule):
+        return DataType.BOOL if rule.kind is Kind.COMPARISON else None
+    computed = compute_dtype(rule, arguments)
+    return computed if isinstance(computed, DataType) else None

@@ -18,7 +18,8 @@ from onnx_ir import AttributeType, DataType, Value
 from . import dtypes, folding, schemas
 from .constants import to_array
 from .errors import EmissionError
-from .schemas import AttributeParameter, OperatorSchema, Parameter
+from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
+from .schemas import OperatorSchema, Parameter
 
 if TYPE_CHECKING:
     from .context import GraphContext
@@ -69,19 +70,20 @@ def emit(
         return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
     arguments, attributes = _bind(g, schema, positional, named)
     inputs, variables, restored = _typed_inputs(g, schema, arguments)
-    result_types = _result_types(schema, variables, attributes, outputs, inputs)
+    found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     if outputs == 1:
-        folded = _fold(g, op_type, inputs, attributes, result_types[0])
+        folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])
         if folded is not None:
-            wide = _formal_outputs(schema, outputs)[0].variable
+            wide = formal_outputs(schema, outputs)[0].variable
             return [g.cast(folded, restored[wide]) if wide in restored else folded]
     results = g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
-    for value, dtype in zip(results, result_types, strict=True):
+    formal = formal_outputs(schema, outputs)
+    for value, dtype, parameter in zip(results, found_dtypes, formal, strict=True):
         if dtype is not None:
-            value.type = ir.TensorType(dtype)
+            value.type = result_type(parameter, dtype, inputs)
     return [
         g.cast(value, restored[parameter.variable]) if parameter.variable in restored else value
-        for value, parameter in zip(results, _formal_outputs(schema, outputs), strict=True)
+        for value, parameter in zip(results, formal, strict=True)
     ]
 
 
@@ -201,6 +203,11 @@ def _check_required(
             raise EmissionError(
                 f"ONNX operator {schema.name} needs input '{parameter.name}' at opset {g.opset}"
             )
+    if len(arguments) < schema.minimum_inputs:
+        raise EmissionError(
+            f"ONNX operator {schema.name} needs {schema.minimum_inputs} inputs at opset {g.opset}, "
+            f"not {len(arguments)}"
+        )
     names = {attribute.name for attribute in attributes}
     for attribute in schema.attributes.values():
         if attribute.required and attribute.name not in names:
@@ -265,12 +272,6 @@ def _formal_input(schema: OperatorSchema, index: int) -> Parameter:
     return schema.inputs[min(index, len(schema.inputs) - 1)]
 
 
-def _formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
-    if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
-        raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
-    return [schema.outputs[min(i, len(schema.outputs) - 1)] for i in range(outputs)]
-
-
 def _typed_inputs(
     g: GraphContext, schema: OperatorSchema, arguments: Sequence[Any]
 ) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
@@ -281,11 +282,14 @@ def _typed_inputs(
     """
     variables: dict[str, DataType] = {}
     restored: dict[str, DataType] = {}
+    sequences: set[str] = set()
     for index, item in enumerate(arguments):
         if isinstance(item, Value) and item.dtype is not None:
             parameter = _formal_input(schema, index)
             if not parameter.variable or not parameter.homogeneous:
                 continue
+            if is_sequence(item):
+                sequences.add(parameter.variable)
             known = variables.setdefault(parameter.variable, item.dtype)
             if known != item.dtype:
                 raise EmissionError(
@@ -294,15 +298,31 @@ def _typed_inputs(
                 )
     for variable, dtype in list(variables.items()):
         allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)
-        if allowed and dtype not in allowed:
+        if allowed and dtype not in allowed and variable not in sequences:
             variables[variable] = _allowed_dtype(g, schema, variable, dtype, allowed)
             restored[variable] = dtype
     _decide_by_numbers(schema, arguments, variables)
     inputs = []
     for index, item in enumerate(arguments):
         parameter = _formal_input(schema, index)
+        if isinstance(item, (bool, int, float)) and parameter.variable not in variables:
+            item = _number_like_unknown(g, schema, arguments, parameter, item)
         inputs.append(_input_value(g, schema, parameter, item, variables))
     return inputs, variables, restored
+
+
+def _number_like_unknown(
+    g: GraphContext, schema: OperatorSchema, arguments: Sequence[Any], parameter: Parameter, number: Any
+) -> Any:
+    """A number beside a value of unknown element type takes that type as the model runs, by CastLike."""
+    if not parameter.variable or not parameter.homogeneous:
+        return number
+    for index, item in enumerate(arguments):
+        if isinstance(item, Value) and item.dtype is None:
+            beside = _formal_input(schema, index)
+            if beside.variable == parameter.variable and beside.homogeneous:
+                return g.op("CastLike", g.constant(number), item)
+    return number
 
 
 def _decide_by_numbers(
@@ -331,8 +351,9 @@ def _allowed_dtype(
     dtype: DataType,
     allowed: frozenset[DataType],
 ) -> DataType:
-    # A Cast cannot be prepared by a Cast.
-    wide = dtypes.holding(dtype, allowed) if schema.name != "Cast" else None
+    # A Cast cannot be prepared by a Cast, and the elements of a sequence cannot be cast back.
+    castable = schema.name != "Cast" and not on_sequences(schema)
+    wide = dtypes.holding(dtype, allowed) if castable else None
     if wide is not None:
         return wide
     position = next(i for i, p in enumerate(schema.inputs) if p.variable == variable)
@@ -359,6 +380,8 @@ def _input_value(
         item = g.stack(item)
     if isinstance(item, Value):
         dtype = item.dtype
+        if is_sequence(item):
+            return _checked_sequence(g, schema, parameter, item)
         if dtype is None or (
             dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes)
         ):
@@ -378,6 +401,24 @@ def _input_value(
             f"and cannot be {item!r}"
         )
     return g.constant(item, wanted)
+
+
+def _checked_sequence(g: GraphContext, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
+    if item.dtype in parameter.sequences:
+        return item
+    position = schema.inputs.index(parameter)
+    later = schemas.first_version(
+        schema.name,
+        schema.domain,
+        lambda other: position < len(other.inputs) and item.dtype in other.inputs[position].sequences,
+        after=schema.since_version,
+    )
+    of = item.dtype.name if item.dtype is not None else "unknown type"
+    raise EmissionError(
+        f"input '{parameter.name}' of ONNX operator {schema.name} takes no sequence of {of} "
+        f"at opset {g.opset}" + (f"; from {later} it does" if later else ""),
+        first_opset=later,
+    )
 
 
 def _is_whole(item: Any) -> bool:
@@ -409,63 +450,6 @@ def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
         return next(iter(parameter.dtypes))
     wide = dtypes.holding(own, parameter.dtypes)
     return wide if wide is not None else DataType.FLOAT if DataType.FLOAT in parameter.dtypes else own
-
-
-def _result_types(
-    schema: OperatorSchema,
-    variables: dict[str, DataType],
-    attributes: Sequence[ir.Attr],
-    outputs: int,
-    inputs: Sequence[Value | None],
-) -> list[DataType | None]:
-    given = {attribute.name: attribute for attribute in attributes}
-    result: list[DataType | None] = []
-    for parameter in _formal_outputs(schema, outputs):
-        dtype = variables.get(parameter.variable)
-        if dtype is None and len(parameter.dtypes) == 1:
-            dtype = next(iter(parameter.dtypes))
-        if dtype is None:
-            dtype = _attribute_decides(schema, given, inputs)
-        if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
-            raise _refused_result(schema, parameter, dtype)
-        result.append(dtype)
-    return result
-
-
-def _refused_result(schema: OperatorSchema, parameter: Parameter, dtype: DataType) -> EmissionError:
-    later = schemas.first_version(
-        schema.name,
-        schema.domain,
-        lambda other: any(o.name == parameter.name and dtype in o.dtypes for o in other.outputs),
-        after=schema.since_version,
-    )
-    return EmissionError(
-        f"ONNX operator {schema.name} does not give {dtype.name} at version {schema.since_version}"
-        + (f"; from opset {later} it does" if later else ""),
-        first_opset=later if not schema.domain else None,
-    )
-
-
-def _attribute_decides(
-    schema: OperatorSchema, given: Mapping[str, ir.Attr], inputs: Sequence[Value | None]
-) -> DataType | None:
-    """The element type of results that an attribute (`to`, `dtype`, `value`) or a second input decides."""
-    for name in ("to", "dtype", "output_dtype"):
-        attribute = given.get(name)
-        if attribute is not None and attribute.type == AttributeType.INT and attribute.value:
-            return DataType(attribute.value)
-    value = given.get("value")
-    if value is not None and value.type == AttributeType.TENSOR:
-        return value.value.dtype
-    if schema.name == "ConstantOfShape":
-        return DataType.FLOAT
-    if schema.name in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "CastLike") and inputs:
-        like = inputs[-1]
-        return like.dtype if like is not None else None
-    formal: AttributeParameter | None = schema.attributes.get("dtype")
-    if formal is not None and formal.default:
-        return DataType(formal.default)
-    return None
 
 
 def _fold(

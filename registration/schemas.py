@@ -31,11 +31,13 @@ class Parameter:
     Attributes:
         variable: the type variable that it shares with others, or "" where its type is fixed.
         dtypes: the element types it may have; empty where it is not a plain tensor.
+        sequences: the element types it may have as a sequence of tensors.
     """
 
     name: str
     variable: str
     dtypes: frozenset[DataType]
+    sequences: frozenset[DataType]
     optional: bool
     variadic: bool
     homogeneous: bool
@@ -63,6 +65,7 @@ class OperatorSchema:
     outputs: tuple[Parameter, ...]
     attributes: dict[str, AttributeParameter]
     input_index: dict[str, int]
+    minimum_inputs: int
 
     def place(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
         """Where an argument of this name stands: an input's position, an attribute, or neither."""
@@ -76,18 +79,19 @@ class OperatorSchema:
         return None, None
 
 
-def _dtypes(type_strings: list[str]) -> frozenset[DataType]:
+def _dtypes(type_strings: list[str], form: str = "tensor(") -> frozenset[DataType]:
     return frozenset(
-        DataType[text[len("tensor(") : -1].upper()] for text in type_strings if text.startswith("tensor(")
+        DataType[text[len(form) :].rstrip(")").upper()] for text in type_strings if text.startswith(form)
     )
 
 
-def _parameter(formal: Any, constraints: dict[str, frozenset[DataType]]) -> Parameter:
-    fixed = formal.type_str not in constraints
+def _parameter(formal: Any, constraints: dict[str, list[str]]) -> Parameter:
+    types = constraints.get(formal.type_str)
     return Parameter(
         name=formal.name,
-        variable="" if fixed else formal.type_str,
-        dtypes=_dtypes([formal.type_str]) if fixed else constraints[formal.type_str],
+        variable="" if types is None else formal.type_str,
+        dtypes=_dtypes(types or [formal.type_str]),
+        sequences=_dtypes(types or [formal.type_str], "seq(tensor("),
         optional=formal.option == _OPTIONAL,
         variadic=formal.option == _VARIADIC,
         homogeneous=formal.is_homogeneous,
@@ -104,7 +108,7 @@ def _attribute(formal: Any) -> AttributeParameter:
 
 
 def _read(schema: Any) -> OperatorSchema:
-    constraints = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in schema.type_constraints}
+    constraints = {c.type_param_str: list(c.allowed_type_strs) for c in schema.type_constraints}
     inputs = tuple(_parameter(formal, constraints) for formal in schema.inputs)
     return OperatorSchema(
         name=schema.name,
@@ -115,6 +119,7 @@ def _read(schema: Any) -> OperatorSchema:
         outputs=tuple(_parameter(formal, constraints) for formal in schema.outputs),
         attributes={name: _attribute(formal) for name, formal in schema.attributes.items()},
         input_index={formal.name: i for i, formal in enumerate(inputs)},
+        minimum_inputs=schema.min_input,
     )
 
 
@@ -162,6 +167,17 @@ def first_opset_with_dtype(name: str, parameter: int, dtype: DataType, domain: s
         domain,
         lambda schema: parameter < len(schema.inputs) and dtype in schema.inputs[parameter].dtypes,
     )
+
+
+def carries(schema: OperatorSchema, value: ir.Value) -> bool:
+    """Whether an If or a Loop of this version gives values of this kind: tensor or sequence, and of what."""
+    results = schema.outputs[-1]
+    return value.dtype in (results.sequences if isinstance(value.type, ir.SequenceType) else results.dtypes)
+
+
+def first_opset_that_carries(name: str, value: ir.Value, after: int = 0) -> int | None:
+    """The first opset above `after` at which an If or a Loop gives values of this kind, or None."""
+    return first_version(name, "", lambda schema: carries(schema, value), after=after)
 
 
 def default_of(name: str, argument: str, domain: str = "") -> Any:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ..sizes import known_rank
 
 
 @onnx_symbolic("aten::sign", opset=8)
@@ -62,3 +63,30 @@ def full(g: GraphContext, size: list[int | Value], fill_value: Number, dtype: Da
     if len(known) == len(size):
         return g.constant(np.full(known, fill_value, dtype=dtype.numpy()))
     return g.op("Tile", g.constant(np.full([1] * len(size), fill_value), dtype), size)
+
+
+@onnx_symbolic("packed::resized", opset=8)
+def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
+    """Below 9, where integers are not compared: lengthened by the whole size, then cut."""
+    first = g.op("Slice", self, starts=[0], ends=[1], axes=[0])
+    added = g.op("Tile", first, [count, *[1] * (known_rank(g, self) - 1)])
+    return g.call("packed::head", self=g.op("Concat", self, added, axis=0), count=g.constant(count))
+
+
+@onnx_symbolic("packed::mask", opset=8)
+def mask(g: GraphContext, lengths: Value, count: int | Value) -> Value:
+    """Below 9: Less takes floats only."""
+    steps = g.cast(g.call("packed::positions", count=count), DataType.DOUBLE)
+    ends = g.cast(lengths, DataType.DOUBLE)
+    return g.op("Less", g.op("Unsqueeze", steps, axes=[1]), g.op("Unsqueeze", ends, axes=[0]))
+
+
+@onnx_symbolic("packed::chosen", opset=8)
+def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> Value:
+    """Below 9: no Where; finite numbers are weighted by 1 and 0."""
+    dtype = g.dtype(self) or DataType.FLOAT
+    kept = g.op("Mul", self, g.cast(mask, dtype))
+    if not isinstance(other, Value) and other == 0:
+        return kept
+    rest = g.op("Mul", g.cast(g.op("Not", mask), dtype), g.constant(other, dtype))
+    return g.op("Add", kept, rest)

@@ -130,11 +130,35 @@ def test_result_of_another_type_than_captured_is_cast_back() -> None:
     assert not promote_types(model)
 
 
-def test_unknown_types_are_left_alone() -> None:
-    x, y = ir.Value(name="x"), ir.Value(name="y", type=ir.TensorType(DataType.FLOAT))
-    node = source_node("aten::add", {"self": x, "other": y}, overload="Tensor", num_outputs=1)
-    model = ir.Model(ir.Graph([x, y], node.outputs, nodes=[node], name="g"), ir_version=10)
-    assert not promote_types(model)
+def test_number_in_the_place_of_a_tensor_takes_its_type() -> None:
+    recorder = Recorder()
+    x = recorder.input(torch.ones(2, dtype=torch.float64))
+    model = _checked(recorder, recorder.call("sub", "Tensor", self=2.5, other=x))
+    assert _ops(model) == ["scalar_tensor", "sub"]
+
+
+def test_number_wraps_around_a_narrow_integer_type() -> None:
+    recorder = Recorder()
+    x = recorder.input(torch.tensor([3, 5], dtype=torch.uint8))
+    y = recorder.call("remainder", "Scalar", self=x, other=-1)
+    _checked(recorder, y)
+    assert arguments(y.producer())["other"] == 255
+
+
+def test_fraction_that_follows_integers_is_cut_off() -> None:
+    recorder = Recorder()
+    x = recorder.input(torch.tensor([3, 5]))
+    y = recorder.call("addcmul", self=x, tensor1=x, tensor2=x, value=-1.5)
+    _checked(recorder, y)
+    assert arguments(y.producer())["value"] == -1
+
+
+def test_lists_that_gain_a_dimension_promote_as_dimensioned() -> None:
+    recorder = Recorder()
+    x, y = recorder.input(torch.tensor(2.0, dtype=torch.float64)), recorder.input(torch.ones(2), "y")
+    joined = recorder.call("hstack", tensors=[x, y])
+    assert _ops(_checked(recorder, joined)) == ["to", "hstack"]
+    assert joined.dtype == DataType.DOUBLE
 
 
 def test_unknown_rank_trusts_the_captured_type() -> None:
@@ -147,11 +171,73 @@ def test_unknown_rank_trusts_the_captured_type() -> None:
     assert model.graph[0].inputs[0] is y
 
 
-def test_sub_blocks_are_promoted() -> None:
-    x = ir.Value(name="x", type=ir.TensorType(DataType.INT64), shape=ir.Shape([2]))
+def _value(name: str, dtype: DataType, *dims: int) -> ir.Value:
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(dims))
+
+
+def _branch(node: ir.Node, name: str) -> ir.Graph:
+    return ir.Graph([], node.outputs, nodes=[node], name=name)
+
+
+def _if(condition: ir.Value, then_node: ir.Node, else_node: ir.Node) -> ir.Node:
+    branches = [
+        ir.AttrGraph("then_branch", _branch(then_node, "then_branch")),
+        ir.AttrGraph("else_branch", _branch(else_node, "else_branch")),
+    ]
+    return source_node("prim::If", {"condition": condition}, attributes=branches, num_outputs=1)
+
+
+def _names(graph: ir.Graph) -> list[str]:
+    return [node.op_type for node in graph]
+
+
+def test_cast_inside_a_block_stays_inside() -> None:
+    condition, x = _value("condition", DataType.BOOL), _value("x", DataType.INT64, 2)
     inner = source_node("aten::sqrt", {"self": x}, num_outputs=1)
-    block = ir.Graph([x], inner.outputs, nodes=[inner], name="block")
-    outer = source_node("higher_order::cond", {}, attributes=[ir.AttrGraph("graph_0", block)], num_outputs=1)
-    model = ir.Model(ir.Graph([], outer.outputs, nodes=[outer], name="g"), ir_version=10)
+    other = source_node("aten::exp", {"self": x}, num_outputs=1)
+    choice = _if(condition, inner, other)
+    after = source_node("aten::sin", {"self": x}, num_outputs=1)
+    outputs = [*choice.outputs, *after.outputs]
+    model = ir.Model(ir.Graph([condition, x], outputs, nodes=[choice, after], name="g"), ir_version=10)
     assert promote_types(model)
-    assert [node.op_type for node in block] == ["to", "sqrt"]
+    assert _names(model.graph) == ["If", "to", "sin"]
+    for branch, name in zip(model.graph.subgraphs(), ("sqrt", "exp"), strict=True):
+        assert _names(branch) == ["to", name]
+        assert branch[1].inputs[0] is branch[0].outputs[0]
+    assert not promote_types(model)
+
+
+def test_cast_before_a_block_serves_inside() -> None:
+    condition, x = _value("condition", DataType.BOOL), _value("x", DataType.INT64, 2)
+    before = source_node("aten::sin", {"self": x}, num_outputs=1)
+    inner = source_node("aten::sqrt", {"self": x}, num_outputs=1)
+    other = source_node("aten::exp", {"self": x}, num_outputs=1)
+    choice = _if(condition, inner, other)
+    outputs = [*before.outputs, *choice.outputs]
+    model = ir.Model(ir.Graph([condition, x], outputs, nodes=[before, choice], name="g"), ir_version=10)
+    assert promote_types(model)
+    cast = model.graph[0].outputs[0]
+    assert [_names(branch) for branch in model.graph.subgraphs()] == [["sqrt"], ["exp"]]
+    assert inner.inputs[0] is cast
+    assert other.inputs[0] is cast
+
+
+def test_corrected_result_is_what_a_block_reads_and_returns() -> None:
+    condition = _value("condition", DataType.BOOL)
+    x, y = _value("x", DataType.FLOAT16, 2), _value("y", DataType.FLOAT, 2)
+    out = _value("out", DataType.FLOAT16, 2)
+    node = source_node("aten::add", {"self": x, "other": y}, overload="Tensor", outputs=[out])
+    reader = source_node("aten::relu", {"self": out}, num_outputs=1)
+    then_branch = ir.Graph([], [out], nodes=[], name="then_branch")
+    attributes = [
+        ir.AttrGraph("then_branch", then_branch),
+        ir.AttrGraph("else_branch", _branch(reader, "else_branch")),
+    ]
+    choice = source_node("prim::If", {"condition": condition}, attributes=attributes, num_outputs=1)
+    graph = ir.Graph([condition, x, y], choice.outputs, nodes=[node, choice], name="g")
+    assert promote_types(ir.Model(graph, ir_version=10))
+    assert _names(graph) == ["to", "add", "to", "If"]
+    cast = graph[2].outputs[0]
+    assert cast.dtype == DataType.FLOAT16
+    assert list(then_branch.outputs) == [cast]
+    assert reader.inputs[0] is cast

@@ -18,7 +18,7 @@ def to(
 ) -> Value:
     """Only the element type has a meaning in ONNX; `other` stands for its element type."""
     if dtype is None and other is not None:
-        dtype = g.dtype(other)
+        return g.call("aten::type_as", self=self, other=other)
     return self if dtype is None else g.cast(self, dtype)
 
 
@@ -38,10 +38,9 @@ def _to_copy(
 
 @onnx_symbolic("aten::type_as")
 def type_as(g: GraphContext, self: Value, other: Value) -> Value:
+    """Where the element type is unknown as the graph is built: CastLike, which begins at opset 15."""
     dtype = g.dtype(other)
-    if dtype is None:
-        raise g.refuse("the element type of `other` is unknown")
-    return g.cast(self, dtype)
+    return g.op("CastLike", self, other) if dtype is None else g.cast(self, dtype)
 
 
 def _identity(g: GraphContext, self: Value) -> Value:
@@ -52,6 +51,15 @@ for (
     _name
 ) in "alias alias_copy detach detach_copy lift lift_fresh lift_fresh_copy resolve_conj resolve_neg".split():
     onnx_symbolic(f"aten::{_name}")(_identity)
+
+
+@onnx_symbolic("aten::item")
+@onnx_symbolic("aten::_local_scalar_dense")
+def item(g: GraphContext, self: Value) -> Value:
+    """The number in a tensor of one element, as a zero-dim tensor of the number's own type."""
+    [expected] = g.expected
+    value = self if g.rank(self) == 0 else g.op("Reshape", self, g.constant([]))
+    return value if expected.dtype is None else g.cast(value, expected.dtype)
 
 
 @onnx_symbolic("aten::contiguous")

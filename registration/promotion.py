@@ -1,0 +1,181 @@
+"""Type promotion as arithmetic: what element type operands are computed in together.
+
+The semantics are those of c10 (`promoteTypes`, `result_type`); a property test compares them with torch.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from onnx_ir import DataType, Value
+
+from .dtypes import FLOATS, of_number
+from .metadata import NUMBER
+
+DEFAULT_FLOAT = DataType.FLOAT
+
+_RANK = {
+    DataType.BOOL: 0,
+    DataType.UINT8: 1,
+    DataType.INT8: 1,
+    DataType.INT16: 2,
+    DataType.INT32: 3,
+    DataType.INT64: 4,
+    DataType.FLOAT16: 5,
+    DataType.BFLOAT16: 5,
+    DataType.FLOAT: 6,
+    DataType.DOUBLE: 7,
+}
+_WIDE_UNSIGNED = (DataType.UINT16, DataType.UINT32, DataType.UINT64)
+_OF_NUMBER_KIND = {"int": DataType.INT64, "float": DEFAULT_FLOAT, "bool": DataType.BOOL}
+_MOST_CASES = 20_000
+
+
+def promote(a: DataType, b: DataType) -> DataType | None:
+    """The element type that two tensors of one category are computed in; None where torch has none."""
+    if a == b:
+        return a
+    low, high = sorted((a, b), key=lambda dtype: _RANK.get(dtype, -1))
+    if low not in _RANK:
+        return high if high in FLOATS and low in _WIDE_UNSIGNED else None
+    if _RANK[low] < _RANK[high]:
+        return high
+    return DataType.INT16 if DataType.INT8 in (low, high) else DataType.FLOAT
+
+
+def is_integral(dtype: DataType | None) -> bool:
+    """Whether an element type is an integer or BOOL."""
+    return dtype in _WIDE_UNSIGNED or (dtype is not None and _RANK.get(dtype, 9) < 5)
+
+
+class Category(enum.IntEnum):
+    """What an operand weighs in promotion, the lightest first."""
+
+    NUMBER = 0
+    ZERO_DIM = 1
+    DIMENSIONED = 2
+
+
+def _combine(higher: DataType | None, lower: DataType | None) -> DataType | None:
+    if higher is None or lower is None:
+        return higher if lower is None else lower
+    if higher in FLOATS:
+        return higher
+    if higher == DataType.BOOL or lower in FLOATS:
+        return promote(higher, lower)
+    return higher
+
+
+def result_type(operands: Iterable[tuple[DataType, Category]]) -> DataType | None:
+    """The element type that operands are computed in together, as `torch.result_type` has it.
+
+    Args:
+        operands: element type and category of each; numbers as INT64, BOOL or the default float type.
+
+    Returns:
+        The type, or None where torch promotes the operands to none.
+    """
+    of_category: dict[Category, DataType] = {}
+    for dtype, category in operands:
+        seen = of_category.get(category)
+        joint = dtype if seen is None else promote(seen, dtype)
+        if joint is None:
+            return None
+        of_category[category] = joint
+    zero_dim, number = of_category.get(Category.ZERO_DIM), of_category.get(Category.NUMBER)
+    return _combine(of_category.get(Category.DIMENSIONED), _combine(zero_dim, number))
+
+
+class Operand(NamedTuple):
+    """What is known of one operand.
+
+    Attributes:
+        value: the graph value; None for a Python number.
+        dtype: its element type, None where it is unknown.
+        category: None for a tensor of unknown rank.
+    """
+
+    value: Value | None
+    dtype: DataType | None
+    category: Category | None
+
+
+def operand(item: Value | bool | int | float, number: str | None = None, uniform: bool = False) -> Operand:
+    """What is known of an argument that takes part in promotion.
+
+    Args:
+        number: `int`, `float` or `bool` for a value that is a Python number; its own metadata says so too.
+        uniform: the operator gives zero-dim tensors a dimension before it promotes them.
+    """
+    if not isinstance(item, Value):
+        return Operand(None, of_number(item), Category.NUMBER)
+    number = number or item.metadata_props.get(NUMBER)
+    if number is not None:
+        return Operand(item, _OF_NUMBER_KIND[number], Category.NUMBER)
+    if uniform:
+        return Operand(item, item.dtype, Category.DIMENSIONED)
+    if item.shape is None:
+        return Operand(item, item.dtype, None)
+    return Operand(item, item.dtype, Category.DIMENSIONED if len(item.shape) else Category.ZERO_DIM)
+
+
+def settle(
+    operands: Sequence[Operand], integers: DataType | None = None, expected: DataType | None = None
+) -> DataType | Value | None:
+    """What operands are computed in together, as far as it is the same whatever is unknown of them.
+
+    Args:
+        integers: what integers and BOOL become in the end, where they do not stay.
+        expected: the result's element type, where it is known otherwise; it decides between possibilities.
+
+    Returns:
+        The element type; or a value of unknown type, whose type it certainly is; or None: the unknown
+        element types and ranks decide it.
+    """
+    distinct = _distinct(operands)
+    dtypes_of = [(o.dtype,) if o.dtype is not None else (*_RANK, *_WIDE_UNSIGNED) for o in distinct]
+    categories_of = [
+        (o.category,) if o.category is not None else (Category.ZERO_DIM, Category.DIMENSIONED)
+        for o in distinct
+    ]
+    cases = 1
+    for dtypes, categories in zip(dtypes_of, categories_of, strict=True):
+        cases *= len(dtypes) * len(categories)
+    if cases > _MOST_CASES:
+        return expected
+    results: set[DataType] = set()
+    same = {index for index, o in enumerate(distinct) if o.dtype is None}
+    choices = [list(itertools.product(*pair)) for pair in zip(dtypes_of, categories_of, strict=True)]
+    for case in itertools.product(*choices):
+        result = result_type(case)
+        if result is None:
+            # Torch refuses these types together, so that they are not what is computed.
+            continue
+        result = integers if integers is not None and is_integral(result) else result
+        results.add(result)
+        same = {index for index in same if case[index][0] == result}
+    if len(results) == 1:
+        return results.pop()
+    if expected is not None and expected in results:
+        return expected
+    return distinct[min(same)].value if same else None
+
+
+def _distinct(operands: Sequence[Operand]) -> list[Operand]:
+    """The operands that make a difference: each value once, and no more than two that are known alike.
+
+    Two, for of two tensors of unknown rank one may have dimensions and the other none.
+    """
+    kept: list[Operand] = []
+    for candidate in operands:
+        if candidate.dtype is None:
+            repeated = any(candidate.value is other.value for other in kept)
+        else:
+            alike = sum(candidate[1:] == other[1:] for other in kept)
+            repeated = alike >= (2 if candidate.category is None else 1)
+        if not repeated:
+            kept.append(candidate)
+    return kept

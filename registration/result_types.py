@@ -1,0 +1,111 @@
+"""What an operator's results are: the element types that its schema gives them, tensors or sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir import AttributeType, DataType, Value
+
+from . import schemas
+from .errors import EmissionError
+from .schemas import AttributeParameter, OperatorSchema, Parameter
+
+
+def formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
+    """The formal parameter of each of so many results.
+
+    Raises:
+        EmissionError: the operator gives fewer.
+    """
+    if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
+        raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
+    return [schema.outputs[min(i, len(schema.outputs) - 1)] for i in range(outputs)]
+
+
+def is_sequence(item: Any) -> bool:
+    """Whether an argument is a sequence of tensors."""
+    return isinstance(item, Value) and isinstance(item.type, ir.SequenceType)
+
+
+def on_sequences(schema: OperatorSchema) -> bool:
+    """Whether the operator makes, changes or reads sequences: its type variables are one element type."""
+    return any(p.sequences and not p.dtypes for p in (*schema.inputs, *schema.outputs))
+
+
+def result_type(parameter: Parameter, dtype: DataType, inputs: Sequence[Value | None]) -> ir.TypeProtocol:
+    """A result as a tensor, or as a sequence where it is one, or has the type of an input that is one."""
+    tensor = ir.TensorType(dtype)
+    if parameter.dtypes and parameter.sequences:
+        listed = bool(inputs) and is_sequence(inputs[0])
+    else:
+        listed = bool(parameter.sequences)
+    return ir.SequenceType(tensor) if listed else tensor
+
+
+def result_dtypes(
+    schema: OperatorSchema,
+    variables: dict[str, DataType],
+    attributes: Sequence[ir.Attr],
+    outputs: int,
+    inputs: Sequence[Value | None],
+) -> list[DataType | None]:
+    """The element type of each result, None where nothing tells it.
+
+    Args:
+        variables: the element types of the schema's type variables, as the inputs have them.
+
+    Raises:
+        EmissionError: this version of the operator does not give that type.
+    """
+    given = {attribute.name: attribute for attribute in attributes}
+    result: list[DataType | None] = []
+    for parameter in formal_outputs(schema, outputs):
+        dtype = variables.get(parameter.variable)
+        if dtype is None and on_sequences(schema) and len(parameter.dtypes) != 1:
+            dtype = next((variables[name] for name in ("S", "T") if name in variables), None)
+        if dtype is None and len(parameter.dtypes) == 1:
+            dtype = next(iter(parameter.dtypes))
+        if dtype is None:
+            dtype = _attribute_decides(schema, given, inputs)
+        if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
+            raise _refused_result(schema, parameter, dtype)
+        result.append(dtype)
+    return result
+
+
+def _refused_result(schema: OperatorSchema, parameter: Parameter, dtype: DataType) -> EmissionError:
+    later = schemas.first_version(
+        schema.name,
+        schema.domain,
+        lambda other: any(o.name == parameter.name and dtype in o.dtypes for o in other.outputs),
+        after=schema.since_version,
+    )
+    return EmissionError(
+        f"ONNX operator {schema.name} does not give {dtype.name} at version {schema.since_version}"
+        + (f"; from opset {later} it does" if later else ""),
+        first_opset=later if not schema.domain else None,
+    )
+
+
+def _attribute_decides(
+    schema: OperatorSchema, given: Mapping[str, ir.Attr], inputs: Sequence[Value | None]
+) -> DataType | None:
+    """The element type of results that an attribute (`to`, `dtype`, `value`) or a second input decides."""
+    for name in ("to", "dtype", "output_dtype"):
+        attribute = given.get(name)
+        if attribute is not None and attribute.type == AttributeType.INT and attribute.value:
+            return DataType(attribute.value)
+    value = given.get("value")
+    if value is not None and value.type == AttributeType.TENSOR:
+        return value.value.dtype
+    if schema.name == "ConstantOfShape":
+        return DataType.FLOAT
+    if schema.name in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "CastLike") and inputs:
+        like = inputs[-1]
+        return like.dtype if like is not None else None
+    formal: AttributeParameter | None = schema.attributes.get("dtype")
+    if formal is not None and formal.default:
+        return DataType(formal.default)
+    return None
