@@ -27,7 +27,7 @@ from ..registration import (
 from ..registration.arguments import arguments, overloaded_name, qualified_name
 from ..registration.folding import MAXIMUM_ELEMENTS
 from ..registration.opsets import check_opset, ir_version
-from ..registration.schemas import operator_schema
+from ..registration.schemas import first_opset_with_dtype, operator_schema
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
@@ -81,6 +81,7 @@ def lower(
     if lowering.failures:
         raise UnsupportedOperatorsError(opset, _grouped(lowering.failures))
     lowering.declare_outputs(output_names or [], default_output_names, list(keep))
+    _check_element_types(lowering.graph)
     model = ir.Model(lowering.graph, ir_version=ir_version(opset), producer_name="opsetta")
     optimize(model)
     lowering.finish_outputs()
@@ -276,6 +277,24 @@ class _Lowering:
                 self.graph.outputs[index] = value = copy.outputs[0]
             seen.add(value)
             value.name = name
+
+
+def _check_element_types(graph: ir.Graph) -> None:
+    """Refuse element types that the opset does not have, of values that no operator of ours has looked at.
+
+    Identity takes every type that an opset has: an input may be an output, and a constant any operand.
+    """
+    opset = graph.opset_imports[""]
+    schema = operator_schema("Identity", opset)
+    assert schema is not None
+    for value in (*graph.inputs, *graph.initializers.values()):
+        if value.dtype is not None and value.dtype not in schema.inputs[0].dtypes:
+            first = first_opset_with_dtype("Identity", 0, value.dtype)
+            raise UnsupportedError(
+                f"'{value.name}' is {value.dtype.name}, which ONNX does not have at opset {opset}"
+                + (f"; from {first} it does" if first else ""),
+                first_opset=first,
+            )
 
 
 def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx_ir.passes import common
 
 from ..passes import promote_types, remove_inplace
+from ..passes.packed_sequences import fuse_packed_sequences
 from ..registration import MUTATES
 from .capture.exported_program import output_names
 from .capture.source import Capture
@@ -20,6 +21,7 @@ def prepare(capture: Capture, mutations: str) -> None:
     graph = capture.source.graph
     names = output_names(capture)
     remove_inplace(capture.source, mutations=mutations)
+    fuse_packed_sequences(capture.source)
     promote_types(capture.source)
     common.RemoveUnusedNodesPass()(capture.source)
     for value in list(graph.outputs)[len(names) :]:

@@ -16,6 +16,10 @@ import torch
 import torch.fx
 import torch.utils._pytree as pytree
 from onnx_ir import DataType, tensor_adapters
+from torch._functorch.predispatch import lazy_load_decompositions
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...registration import (
     ALIAS,
@@ -30,6 +34,8 @@ from ...registration import (
     Names,
 )
 from ...registration.arguments import source_node
+from .higher_order import append_with_new_values, import_higher_order, placeholders, written
+from .retracing import begins_vmap, import_vmap, vmap_region
 
 _ASSERTIONS = frozenset(
     {
@@ -157,10 +163,17 @@ class GraphImporter:
     def run(self, graph: torch.fx.Graph) -> Any:
         """Import every node and return what the graph returns, nested as it is."""
         self._aliases_matter = self._aliases_matter or any(_mutates(node) for node in graph.nodes)
+        done: set[torch.fx.Node] = set()
         for node in graph.nodes:
             if node.op == "output":
-                return self._argument(node.args[0])
-            if node.op == "get_attr":
+                return self.argument(node.args[0])
+            if node in done:
+                continue
+            if begins_vmap(node):
+                region = vmap_region(node)
+                done.update(region)
+                self._environment |= import_vmap(self, region, self._held)
+            elif node.op == "get_attr":
                 self._environment[node] = self._attribute(node)
             elif node.op == "call_function":
                 self._environment[node] = self._call(node)
@@ -173,12 +186,21 @@ class GraphImporter:
                 raise CaptureError(f"'{node.op}' of {node.target} is not part of a captured graph")
         return None
 
-    def _attribute(self, node: torch.fx.Node) -> Any:
+    def _held(self, node: torch.fx.Node) -> Any:
         item: Any = self._owner
         for part in str(node.target).split("."):
             item = getattr(item, part)
+        return item
+
+    def _attribute(self, node: torch.fx.Node) -> Any:
+        item = self._held(node)
         if not isinstance(item, torch.Tensor):
             return item
+        if is_traceable_wrapper_subclass(item) or isinstance(item, (FakeTensor, FunctionalTensor)):
+            raise CaptureError(
+                f"torch.export kept no data of tensor '{node.target}', which a function given to an operator "
+                "reads from around it: pass it to the operator"
+            )
         name = self._names.unique(str(node.target))
         value = describe(ir.Value(name=name), item, self._dimensions)
         value.const_value = tensor_adapters.TorchTensor(item.detach(), name=name)
@@ -186,23 +208,26 @@ class GraphImporter:
         self.initializers.append(value)
         return value
 
-    def _argument(self, item: Any) -> Any:
+    def argument(self, item: Any) -> Any:
+        """An argument of an fx node in the form in which source nodes keep it."""
         if isinstance(item, torch.fx.Node):
             return self._environment[item]
         if isinstance(item, (list, tuple)):
-            return [self._argument(member) for member in item]
+            return [self.argument(member) for member in item]
         if isinstance(item, dict):
-            return {key: self._argument(member) for key, member in item.items()}
+            return {key: self.argument(member) for key, member in item.items()}
         return _constant(item)
 
     def _call(self, node: torch.fx.Node) -> Any:
         target = node.target
         if target is operator.getitem:
-            return self._argument(node.args[0])[node.args[1]]
+            return self.argument(node.args[0])[node.args[1]]
         if isinstance(target, torch._ops.OpOverload):
             return self._operator(node, target)
         if isinstance(target, torch._ops.HigherOrderOperator):
-            return self._higher_order(node, target)
+            return import_higher_order(self, node, target)
+        if target is lazy_load_decompositions:
+            return None
         return self._arithmetic(node, target)
 
     def _operator(self, node: torch.fx.Node, target: torch._ops.OpOverload) -> Any:
@@ -210,10 +235,13 @@ class GraphImporter:
         if name in _ASSERTIONS:
             return None
         formal = target._schema.arguments
-        arguments = {p.name: self._argument(a) for p, a in zip(formal, node.args, strict=False)}
+        arguments = {p.name: self.argument(a) for p, a in zip(formal, node.args, strict=False)}
         for key, item in node.kwargs.items():
-            arguments[key] = self._argument(item)
-        made = self._append(node, name, target._overloadname, arguments)
+            arguments[key] = self.argument(item)
+        if target._schema.is_mutable and target.namespace != "aten" and not name.endswith("_"):
+            targets = [self.argument(item) for item in written(node)]
+            return append_with_new_values(self, node, name, target._overloadname, arguments, targets)
+        made = self.append(node, name, target._overloadname, arguments)
         if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
             first = node.args[0] if node.args else None
             if isinstance(first, torch.fx.Node) and not _same_storage(first, node):
@@ -225,69 +253,47 @@ class GraphImporter:
         name = getattr(target, "__name__", str(target)).strip("_").removeprefix("sym_")
         if not node.kwargs and len(node.args) <= 3:
             letters = ("cond", "a", "b") if name == "ite" else ("a", "b", "c")
-            arguments = {key: self._argument(item) for key, item in zip(letters, node.args, strict=False)}
-            return self._result(node, self._append(node, f"sym::{name}", "", arguments))
+            arguments = {key: self.argument(item) for key, item in zip(letters, node.args, strict=False)}
+            return self._result(node, self.append(node, f"sym::{name}", "", arguments))
         raise CaptureError(f"function {name} is not part of a captured graph")
 
-    def _higher_order(self, node: torch.fx.Node, target: torch._ops.HigherOrderOperator) -> Any:
-        name = target.name()
-        if name == "wrap_with_set_grad_enabled":
-            return self._inline(node.args[1], node.args[2:])
-        if name == "wrap_with_autocast" and node.args[2] is False:
-            return self._inline(node.args[4], node.args[5:])
-        arguments: dict[str, Any] = {}
-        graphs: list[ir.Attr] = []
-        for index, item in enumerate([*node.args, *node.kwargs.values()]):
-            resolved = self._argument(item)
-            if isinstance(resolved, torch.fx.GraphModule):
-                graphs.append(ir.AttrGraph(f"graph_{len(graphs)}", self._block(resolved)))
-            else:
-                arguments[f"operand_{index}"] = resolved
-        made = self._append(node, f"higher_order::{name}", "", arguments, graphs)
-        return self._result(node, made)
-
-    def _inline(self, module: Any, operands: Sequence[Any]) -> Any:
-        """The body of a wrapper that has no meaning in inference, in place of the wrapper."""
-        body = self._environment[module]
-        inner = GraphImporter(
-            body, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
-        )
-        inner._aliases_matter = self._aliases_matter
-        inner.nodes, inner.initializers = self.nodes, self.initializers
-        placeholders = [node for node in body.graph.nodes if node.op == "placeholder"]
-        for placeholder, operand in zip(placeholders, operands, strict=True):
-            inner.bind(placeholder, self._argument(operand))
-        return inner.run(body.graph)
-
-    def _block(self, module: torch.fx.GraphModule) -> ir.Graph:
-        """A sub-block as a source graph of its own."""
+    def child(self, module: torch.nn.Module) -> GraphImporter:
+        """An importer for a graph inside this one, whose nodes are its own."""
         inner = GraphImporter(
             module, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
         )
-        inputs = []
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                value = ir.Value(name=self._names.unique(node.name))
-                inputs.append(describe(value, node.meta.get("val"), self._dimensions))
-                inner.bind(node, value)
-        results = inner.run(module.graph)
-        results = results if isinstance(results, list) else [results]
-        outputs = [item for item in results if isinstance(item, ir.Value)]
-        self.initializers += inner.initializers
-        return ir.Graph(inputs, outputs, nodes=inner.nodes, name=self._names.unique("block"))
+        inner._aliases_matter = self._aliases_matter
+        inner.initializers = self.initializers
+        return inner
 
-    def _append(
+    def value(self, stem: str, example: Any = None) -> ir.Value:
+        """A fresh value, with the element type and shape of an example where there is one."""
+        return describe(ir.Value(name=self.unique(stem)), example, self._dimensions)
+
+    def unique(self, stem: str) -> str:
+        """A name that no other value or graph has."""
+        return self._names.unique(stem)
+
+    def inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
+        """Import the nodes of a graph here; from its operands to what it returns, nested as it is."""
+        inner = self.child(module)
+        inner.nodes = self.nodes
+        for placeholder, operand in zip(placeholders(module), operands, strict=True):
+            inner.bind(placeholder, operand)
+        return inner.run(module.graph)
+
+    def append(
         self,
         node: torch.fx.Node,
         name: str,
         overload: str,
         arguments: Mapping[str, Any],
         attributes: Sequence[ir.Attr] = (),
+        outputs: Sequence[ir.Value] | None = None,
     ) -> ir.Node:
-        outputs = [
-            describe(ir.Value(name=self._names.unique(stem)), example, self._dimensions)
-            for stem, example in _results(node)
-        ]
+        """Append a source node in place of an fx node, with its results unless others are given."""
+        if outputs is None:
+            outputs = [self.value(stem, example) for stem, example in _results(node)]
         made = source_node(
             name,
             arguments,
@@ -333,7 +339,9 @@ def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
 
 
 def _mutates(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.is_mutable
+    return isinstance(node.target, torch._ops.HigherOrderOperator) and bool(written(node))
 
 
 def _same_storage(a: torch.fx.Node, b: torch.fx.Node) -> bool:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._dynamo
 import torch.utils._pytree as pytree
 
 from ...registration import CaptureError
+from . import associative_scan, recurrent
 from . import dynamic_shapes as shapes
 from .exported_program import import_exported_program
 from .source import Capture
@@ -55,8 +57,6 @@ def capture(
         raise CaptureError(
             f"a model is an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
         )
-    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        raise CaptureError("TorchScript is not captured: pass the module that was scripted or traced")
     register_structures(args, dict(kwargs))
     if not isinstance(model, torch.nn.Module):
         model = _FunctionModule(model)
@@ -85,10 +85,20 @@ def _export(
     for values in shapes.enlargements(leaves):
         grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
         try:
-            with torch.no_grad(), _quiet():
-                return torch.export.export(
+            with (
+                torch.no_grad(),
+                _quiet(),
+                _unmarked(values),
+                recurrent.by_shapes(strict),
+                associative_scan.as_operator(strict=strict),
+                # What is dynamic is what the caller says, whatever torch has traced before.
+                torch._dynamo.config.patch(automatic_dynamic_shapes=False),
+            ):
+                program = torch.export.export(
                     model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
+            recurrent.restore_operators(program)
+            return program
         except Exception as error:
             failures.append(error)
             if not any(leaves.wanted):
@@ -107,6 +117,18 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+@contextlib.contextmanager
+def _unmarked(values: Sequence[Any]) -> Iterator[None]:
+    """Take off what torch notes on example tensors; it would read it in the next capture."""
+    held = [(value, dict(vars(value))) for value in values if isinstance(value, torch.Tensor)]
+    try:
+        yield
+    finally:
+        for value, attributes in held:
+            vars(value).clear()
+            vars(value).update(attributes)
 
 
 def _explain(error: Exception) -> str:

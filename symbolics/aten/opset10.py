@@ -49,3 +49,15 @@ def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
     return g.op(
         "Slice", self, starts=[-1] * count, ends=[-(2**63) + 1] * count, axes=dims, steps=[-1] * count
     )
+
+
+@onnx_symbolic("packed::head", opset=10)
+def head(g: GraphContext, self: Value, count: Value) -> Value:
+    """From 10: Slice with a computed end."""
+    return g.op("Slice", self, starts=[0], ends=[count], axes=[0])
+
+
+@onnx_symbolic("composed::top", opset=10)
+def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """From 10: TopK with a computed `k`."""
+    return g.call("composed::top_of_floats", self, k, dim, largest)

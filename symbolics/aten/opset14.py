@@ -11,9 +11,11 @@ def hardswish(g: GraphContext, self: Value) -> Value:
 
 
 @onnx_symbolic("composed::reshape", opset=14)
-def reshape(g: GraphContext, self: Value, shape: list[int | Value], target: list[int | Value]) -> Value:
+def reshape(
+    g: GraphContext, self: Value, shape: list[int | Value] | Value, target: list[int | Value] | Value
+) -> Value:
     """From 14: `allowzero`, so that computed sizes of 0 are meant as they stand."""
-    if any(isinstance(size, int) and size == -1 for size in shape):
+    if isinstance(shape, list) and any(isinstance(size, int) and size == -1 for size in shape):
         return g.op("Reshape", self, target)
     return g.op("Reshape", self, shape, allowzero=1)
 

@@ -1,16 +1,12 @@
 """Recurrent layers against eager PyTorch: layers, directions, states, element types, free sizes."""
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any
 
-import onnx_ir as ir
 import pytest
 import torch
 
 import opsetta
-from opsetta.registration import GraphContext, UnsupportedError, default_registry
 
 from .records import HIGHEST, Record, check, floats, parametrized
 
@@ -131,63 +127,71 @@ def test_recurrent_layers_agree_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
 
 
-def _shapes(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-    """What torch.export needs to know of a recurrent operator: the shapes of its results."""
-    states = hx if isinstance(hx, (list, tuple)) else [hx]
-    width = states[0].shape[2] * (1 + bidirectional)
-    output = input.new_empty(*input.shape[:2], width)
-    return (output, *(torch.empty_like(state) for state in states))
-
-
-@contextlib.contextmanager
-def _free_length(kind: str) -> Iterator[None]:
-    """torch.export runs the recurrence step by step, which fixes the length; here it does not."""
-    operator = getattr(torch.ops.aten, kind).input
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    held = operator.py_kernels[key]
-    operator.py_kernels[key] = _shapes
-    operator._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        operator.py_kernels[key] = held
-        operator._dispatch_cache.clear()
+def _axes(kind: str, options: dict[str, Any]) -> tuple[Any, ...]:
+    """`dynamic_shapes` of a module called with an initial state: the length and the batch are free."""
+    first = bool(options.get("batch_first"))
+    states = ({1: "batch"}, {1: "batch"}) if kind == "lstm" else {1: "batch"}
+    return {first: "length", not first: "batch"}, states
 
 
 @functools.lru_cache(maxsize=2)
-def _free_program(kind: str, name: str) -> opsetta.Program:
-    return opsetta.export(_free_export(kind, LENGTHS[kind, name]), opset=HIGHEST)
+def _free_program(kind: str, name: str, dtype: torch.dtype) -> opsetta.Program:
+    options = LENGTHS[kind, name]
+    inputs = _sequence(options, dtype), _state(kind, options, dtype)
+    module = _module(kind, dtype, **options)
+    return opsetta.export(module, inputs, opset=HIGHEST, dynamic_shapes=_axes(kind, options))
 
 
-def _free_export(
-    kind: str, options: dict[str, Any], dtype: torch.dtype = torch.float32
-) -> torch.export.ExportedProgram:
-    first = bool(options.get("batch_first"))
-    length, batch = torch.export.Dim("length"), torch.export.Dim("batch")
-    states = ({1: batch}, {1: batch}) if kind == "lstm" else {1: batch}
-    with _free_length(kind), torch.no_grad():
-        return torch.export.export(
-            _module(kind, dtype, **options),
-            (_sequence(options, dtype), _state(kind, options, dtype)),
-            dynamic_shapes=({first: length, not first: batch}, states),
-        )
+def _check_any_size(kind: str, name: str, dtype: torch.dtype, opset: int) -> None:
+    options = LENGTHS[kind, name]
+    lowered = _free_program(kind, name, dtype).lower(opset=opset)
+    for length, batch in ((LENGTH, BATCH), (1, 1), (9, 2)):
+        shape = (batch, length, INPUT) if options.get("batch_first") else (length, batch, INPUT)
+        lowered.verify((floats(*shape, seed=70, dtype=dtype), _state(kind, options, dtype, batch)))
 
 
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize(("kind", "name"), LENGTHS)
 def test_recurrent_layers_take_any_length_and_batch(kind: str, name: str, opset: int) -> None:
-    options = LENGTHS[kind, name]
-    lowered = _free_program(kind, name).lower(opset=opset)
-    for length, batch in ((LENGTH, BATCH), (1, 1), (9, 2)):
-        shape = (batch, length, INPUT) if options.get("batch_first") else (length, batch, INPUT)
-        lowered.verify((floats(*shape, seed=70), _state(kind, options, batch=batch)))
+    _check_any_size(kind, name, torch.float32, opset)
 
 
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+@pytest.mark.parametrize("opset", FEW)
+@pytest.mark.parametrize(("kind", "name"), [key for key in LENGTHS if "everything" in key[1]])
+def test_any_length_in_other_element_types(kind: str, name: str, opset: int, dtype: torch.dtype) -> None:
+    _check_any_size(kind, name, dtype, opset)
+
+
+@pytest.mark.parametrize("opset", FEW)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_free_length_of_doubles_is_refused(kind: str) -> None:
-    exported = _free_export(kind, {}, torch.float64)
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match=f"aten::{kind}.input.*not static"):
-        opsetta.export(exported, opset=14)
+def test_an_unbatched_sequence_takes_any_length(kind: str, opset: int) -> None:
+    module = _module(kind, bidirectional=True, batch_first=True)
+    program = opsetta.export(module, (floats(LENGTH, INPUT),), opset=opset, dynamic_shapes=({0: "length"},))
+    for length in (1, LENGTH, 8):
+        program.verify((floats(length, INPUT, seed=length),))
+
+
+def test_lengths_below_the_example_and_of_one_work_from_an_example_of_one() -> None:
+    axes = ({0: "length", 1: "batch"},)
+    program = opsetta.export(_module("gru"), (floats(1, 1, INPUT),), opset=13, dynamic_shapes=axes)
+    for length, batch in ((1, 1), (4, 1), (1, 3), (6, 2)):
+        program.verify((floats(length, batch, INPUT),))
+
+
+def test_strict_capture_takes_any_length() -> None:
+    axes = ({0: "length", 1: "batch"},)
+    module = _module("lstm", bidirectional=True)
+    program = opsetta.export(module, (_sequence({}),), opset=13, dynamic_shapes=axes, strict=True)
+    program.verify((floats(7, 2, INPUT),))
+
+
+def test_an_exported_program_keeps_the_length_that_it_has() -> None:
+    with torch.no_grad():
+        exported = torch.export.export(_module("rnn_tanh"), (_sequence({}),))
+    program = opsetta.export(exported, opset=13)
+    program.verify()
+    assert list(program.model.graph.inputs[0].shape) == [LENGTH, BATCH, INPUT]
 
 
 def _lowered_operators(module: torch.nn.Module, *inputs: Any) -> list[str]:
@@ -219,17 +223,3 @@ def test_training_without_dropout_is_taken() -> None:
     module = _module("lstm", num_layers=2).train()
     with pytest.warns(UserWarning, match="training mode"):
         opsetta.export(module, (_sequence({}),), opset=14).verify()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_packed_sequence_is_refused(kind: str) -> None:
-    symbolic = default_registry.lookup(f"aten::{kind}", "data", 9)
-    assert symbolic is not None
-    graph = ir.Graph([], [], nodes=[], opset_imports={"": 9})
-    context = GraphContext(graph, 9, default_registry)
-    data = ir.Value(name="data", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([5, INPUT]))
-    state = [data, data] if kind == "lstm" else data
-    names = ("has_biases", "num_layers", "dropout", "train", "bidirectional")
-    options = dict(zip(names, (True, 1, 0.0, False, False), strict=True))
-    with pytest.raises(UnsupportedError, match="a packed sequence has no form"):
-        symbolic(context, {"data": data, "batch_sizes": data, "hx": state, "params": [data] * 4, **options})

@@ -160,8 +160,9 @@ def _native_batch_norm_legit_no_training(
     running_var: Value,
     momentum: float,
     eps: float,
-) -> tuple[Value, Value, Value]:
-    return native_batch_norm(g, input, weight, bias, running_mean, running_var, False, momentum, eps)
+) -> tuple[Value, list[float], list[float]]:
+    # It saves no statistics; of what element type is the caller's to say.
+    return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), [], []
 
 
 @onnx_symbolic("aten::instance_norm")

@@ -1,0 +1,73 @@
+"""`associative_scan` in torch.export, as the operator that it is.
+
+On CPU torch has the mode "generic" only, which runs a tree of `vmap`s of the function over stacks of
+slices: captured, it is a different graph for each length, made of functorch's primitives. While a model is
+captured, that mode gives the operator `higher_order::associative_scan` instead, as the mode "pointwise"
+does elsewhere; its meaning is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch.utils._pytree as pytree
+
+# The package has a function of the same name.
+_torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
+
+
+@contextlib.contextmanager
+def as_operator(*, strict: bool) -> Iterator[None]:
+    """Have `associative_scan` call its operator in the mode "generic" too; afterwards torch is as it was.
+
+    Args:
+        strict: whether TorchDynamo traces the model: it cannot look into a `vmap`, so all stays as it is.
+    """
+    if strict:
+        yield
+        return
+    held = _torch.generic_associative_scan
+
+    def generic_associative_scan(
+        operator: Any, leaves: Sequence[Any], dim: int = 0, additional_inputs: Sequence[Any] = ()
+    ) -> Any:
+        function = _of_slices(operator)
+        if function is None or dim != 0 or additional_inputs:
+            return held(operator, leaves, dim, additional_inputs)
+        # Only the mode "pointwise" on other devices needs a function of single elements.
+        checks = importlib.import_module("torch._inductor.utils")
+        with _replaced(checks, "is_pointwise_use", lambda *use: True):
+            return pytree.tree_leaves(_torch._maybe_compile_and_run_fn(_run, function, leaves))
+
+    with _replaced(_torch, "generic_associative_scan", generic_associative_scan):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, function: Any) -> Iterator[None]:
+    held = getattr(module, name)
+    setattr(module, name, function)
+    try:
+        yield
+    finally:
+        setattr(module, name, held)
+
+
+def _run(function: Any, leaves: Sequence[Any]) -> Any:
+    return _torch.associative_scan_op(function, leaves, additional_inputs=())
+
+
+def _of_slices(operator: Any) -> Any:
+    """The function of slices, from the one of stacks that `vmap` made of it; None where it is not at hand."""
+    stacked = getattr(operator, "keywords", {}).get("combine_fn")
+    if not inspect.isfunction(stacked):
+        return None
+    function = inspect.getclosurevars(stacked).nonlocals.get("func")
+    if function is None:
+        return None
+    return functools.partial(operator.func, **{**operator.keywords, "combine_fn": function})

@@ -1,0 +1,282 @@
+"""Recurrent operators and packed sequences in torch.export, by their shapes alone.
+
+torch.export runs a recurrent operator step by step to learn its results' shapes, which fixes the
+sequence length. While a model is captured, the kernels that it runs there only know shapes.
+
+The operators of packed sequences it cannot run at all: their sizes are in the lengths' values. A mode of
+this thread redirects their calls to stand-ins of the same schemas, in a namespace of their own; in the
+captured program they are ATen's again. The sizes that depend on values are new symbols: the length of
+the longest sequence, and how many elements all sequences have together. The batch size is the padded
+tensor's, which `batch_sizes[0]` equals.
+
+Afterwards torch is as it was, apart from that namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_NAMESPACE = "opsetta_capture"
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
+_ATEN: dict[Any, Any] = {}
+"""The operator of ATen that each stand-in stands for."""
+
+
+def _stand_in(operator: torch._ops.OpOverload, shapes: Callable[..., Any]) -> Any:
+    """Define the stand-in of an operator: its schema, with symbolic sizes for ints that are sizes."""
+    schema = str(operator._schema).removeprefix("aten::").replace("int total_length", "SymInt total_length")
+    _LIBRARY.define(schema)
+    name = schema.partition("(")[0]
+    torch.library.register_fake(f"{_NAMESPACE}::{name}", shapes, lib=_LIBRARY)
+    packet = getattr(getattr(torch.ops, _NAMESPACE), name.partition(".")[0])
+    made = getattr(packet, operator._overloadname)
+    _ATEN[made] = operator
+    return made
+
+
+def _states(hx: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.empty_like(state) for state in ([hx] if isinstance(hx, torch.Tensor) else hx)]
+
+
+def _features(states: Sequence[torch.Tensor], bidirectional: bool) -> int:
+    return states[0].shape[2] * (1 + bidirectional)
+
+
+def _padded_shapes(
+    input: torch.Tensor,
+    hx: torch.Tensor | Sequence[torch.Tensor],
+    params: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, ...]:
+    states = _states(hx)
+    output = input.new_empty(*input.shape[:2], _features(states, bidirectional))
+    return (output, *states)
+
+
+def _packed_shapes(
+    data: torch.Tensor,
+    batch_sizes: torch.Tensor,
+    hx: torch.Tensor | Sequence[torch.Tensor],
+    params: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[torch.Tensor, ...]:
+    states = _states(hx)
+    return (data.new_empty(data.shape[0], _features(states, bidirectional)), *states)
+
+
+def _pack_shapes(
+    input: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    context = torch.library.get_ctx()
+    length = input.shape[1 if batch_first else 0]
+    longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
+    torch._check(longest <= length)
+    return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
+
+
+def _largest(size: int | torch.SymInt) -> int | None:
+    """The largest number that a size can be, None where it has no bound."""
+    if isinstance(size, int):
+        return size
+    bound = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(bound) if bound.is_Integer else None
+
+
+def _pad_shapes(
+    data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch = _batches.get(batch_sizes)
+    if batch is None:
+        batch = torch.library.get_ctx().new_dynamic_size(min=1)
+    sizes = (batch, total_length) if batch_first else (total_length, batch)
+    return data.new_empty(*sizes, *data.shape[1:]), batch_sizes.new_empty(batch)
+
+
+_batches: Any = WeakTensorKeyDictionary()
+"""The batch size of each `batch_sizes` tensor of a capture, and of each of their first elements."""
+
+_PACK = _stand_in(torch.ops.aten._pack_padded_sequence.default, _pack_shapes)
+_PAD = _stand_in(torch.ops.aten._pad_packed_sequence.default, _pad_shapes)
+_PACKED = {name: _stand_in(getattr(torch.ops.aten, name).data, _packed_shapes) for name in _RECURRENT}
+
+
+def _pack(*args: Any, **kwargs: Any) -> Any:
+    data, batch_sizes = _PACK(*args, **kwargs)
+    named = {**dict(zip(("input", "lengths", "batch_first"), args, strict=False)), **kwargs}
+    _batches[batch_sizes] = named["input"].shape[0 if named["batch_first"] else 1]
+    return data, batch_sizes
+
+
+def _item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    found = tensor[index]
+    if tensor in _batches and type(index) is int and index == 0 and tensor.dim() == 1:
+        _batches[found] = _batches[tensor]
+    return found
+
+
+def _zeros(*size: Any, **kwargs: Any) -> torch.Tensor:
+    """Zeros, of sizes that may be elements of `batch_sizes`: torch reads those as numbers, eagerly."""
+    sizes = kwargs.pop("size") if "size" in kwargs else size
+    sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    known = [_number(each) if isinstance(each, torch.Tensor) else each for each in sizes]
+    return torch.zeros(known, **kwargs)
+
+
+def _number(element: torch.Tensor) -> Any:
+    return _batches[element] if element in _batches else element.item()
+
+
+def _either(function: Callable[..., Any], stand_in: Any) -> Callable[..., Any]:
+    """A call of torch's function, which takes packed sequences as well as padded ones."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # Packed, batch_sizes and the states stand before the parameters, else the states alone.
+        is_packed = "batch_sizes" in kwargs or (len(args) > 3 and isinstance(args[3], (list, tuple)))
+        return (stand_in if is_packed else function)(*args, **kwargs)
+
+    return call
+
+
+def _redirections() -> dict[Any, Callable[..., Any]]:
+    table: dict[Any, Callable[..., Any]] = {torch._VF._pack_padded_sequence: _pack, torch.zeros: _zeros}
+    table[torch.ops.aten._pack_padded_sequence.default] = _pack
+    table[torch._VF._pad_packed_sequence] = table[torch.ops.aten._pad_packed_sequence.default] = _PAD
+    table[torch.Tensor.__getitem__] = _item
+    for name, stand_in in _PACKED.items():
+        function = getattr(torch, name)
+        table[getattr(torch.ops.aten, name).data] = stand_in
+        table[function] = _either(function, stand_in)
+    return table
+
+
+class _ByShapes(TorchFunctionMode):
+    """Redirects the calls that torch.export would run for their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._table = _redirections()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        redirected = self._table.get(func)
+        if redirected is None or not _is_meant(func, args, named):
+            return func(*args, **named)
+        return redirected(*args, **named)
+
+
+def _is_meant(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    if func is torch.zeros:
+        size = named.get("size", args)
+        sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+        return any(isinstance(each, FakeTensor) for each in sizes)
+    return bool(args) and isinstance(args[0], FakeTensor)
+
+
+def _expected_hidden_size(held: Callable[..., Any]) -> Callable[..., Any]:
+    """`RNNBase.get_expected_hidden_size`, which reads the batch size out of `batch_sizes` as an int."""
+
+    def get_expected_hidden_size(
+        self: torch.nn.RNNBase, input: torch.Tensor, batch_sizes: torch.Tensor | None
+    ) -> tuple[int, int, int]:
+        if not isinstance(batch_sizes, FakeTensor):
+            return held(self, input, batch_sizes)
+        hidden = self.proj_size if self.proj_size > 0 else self.hidden_size
+        return self.num_layers * (1 + bool(self.bidirectional)), _number(batch_sizes[0]), hidden
+
+    return get_expected_hidden_size
+
+
+class _PaddedKernel:
+    """A kernel that knows shapes alone, where nothing but shapes is asked for.
+
+    Attributes:
+        used: whether any shape came from it.
+    """
+
+    def __init__(self, held: Callable[..., Any]):
+        self._held = held
+        self.used = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Under a proxy mode the kernel's own operators would be the captured ones.
+        if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
+            self.used = True
+            return _padded_shapes(*args, **kwargs)
+        return self._held(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _padded_kernels() -> Iterator[None]:
+    """Both of the tables that torch looks a kernel for fake tensors up in, for the time of a capture."""
+    key = DispatchKey.CompositeImplicitAutograd
+    operators = [getattr(torch.ops.aten, name).input for name in _RECURRENT]
+    places: list[tuple[dict[Any, Any], Any]] = [(operator.py_kernels, key) for operator in operators]
+    places += [(decomposition_table, operator) for operator in operators if operator in decomposition_table]
+    held = [table[place] for table, place in places]
+    kernels = [_PaddedKernel(kernel) for kernel in held]
+    try:
+        for (table, place), kernel in zip(places, kernels, strict=True):
+            table[place] = kernel
+        for operator in operators:
+            operator._dispatch_cache.clear()
+        yield
+    finally:
+        for (table, place), original in zip(places, held, strict=True):
+            table[place] = original
+        for operator in operators:
+            operator._dispatch_cache.clear()
+        if any(kernel.used for kernel in kernels):
+            # It remembers results, whose strides are not those that torch's own kernels give.
+            FakeTensorMode.cache_clear()
+
+
+@contextlib.contextmanager
+def by_shapes(strict: bool = False) -> Iterator[None]:
+    """Within it, torch.export captures recurrent operators and packed sequences by their shapes.
+
+    What it captures goes through `restore_operators` before anything else reads it.
+
+    Args:
+        strict: whether TorchDynamo traces, which does not take packed sequences.
+    """
+    held = torch.nn.RNNBase.get_expected_hidden_size
+    torch.nn.RNNBase.get_expected_hidden_size = _expected_hidden_size(held)  # type: ignore[method-assign]
+    try:
+        with _padded_kernels(), contextlib.nullcontext() if strict else _ByShapes():
+            yield
+    finally:
+        torch.nn.RNNBase.get_expected_hidden_size = held  # type: ignore[method-assign]
+
+
+def restore_operators(program: torch.export.ExportedProgram) -> None:
+    """Put ATen's operators in the place of their stand-ins, in place, in sub-graphs too."""
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        stand_ins = [node for node in module.graph.nodes if node.target in _ATEN]
+        for node in stand_ins:
+            node.target = _ATEN[node.target]
+        if stand_ins:
+            module.recompile()
