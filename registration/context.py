@@ -167,13 +167,20 @@ class GraphContext:
         for value in inputs:
             formal = Value(name=self._names.unique(value.name or "input"), type=value.type, shape=value.shape)
             graph.inputs.append(formal)
+        self.extend(graph, build)
+        return graph
+
+    def extend(self, graph: ir.Graph, build: Callable[..., Sequence[Value]]) -> None:
+        """Emit more nodes into a sub-graph that `subgraph` made; what `build` returns joins its outputs.
+
+        For what a sub-graph ends in when that depends on other sub-graphs, such as the other branch.
+        """
         outer, self.graph = self.graph, graph
         try:
             for result in build(*graph.inputs):
                 graph.outputs.append(self._own(self.constant(result), graph))
         finally:
             self.graph = outer
-        return graph
 
     def _own(self, value: Value, graph: ir.Graph) -> Value:
         """The value, or a copy where it cannot be an output of the graph because another one made it."""

@@ -191,6 +191,8 @@ def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attribute
         joined = broadcast(shapes)  # type: ignore[arg-type]
         return first if joined == shapes[0] else ir.Shape(joined)
     rule = _RULES.get(op_type)
+    if op_type == "Shape" and first is None:
+        return ir.Shape([None])
     if rule is None or first is None:
         return None
     if op_type in ("Concat", "MatMul", "Gather", "GatherElements", "Gemm") and None in shapes:

@@ -129,6 +129,15 @@ _FIRST_INPUT = frozenset(
 )
 
 
+_COUNTS = "opsetta.counts"
+
+
+def mark_non_negative(value: Value) -> Value:
+    """Note of a value that nothing here made, such as the number of an iteration, that it is not negative."""
+    value.meta[_COUNTS] = True
+    return value
+
+
 def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     """Whether a number, or every element of a tensor, is known not to be negative, from what made it."""
     if not isinstance(size, Value):
@@ -136,6 +145,8 @@ def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     if size.const_value is not None:
         array = size.const_value.numpy()
         return array.dtype.kind in "iu" and bool(np.all(array >= 0))
+    if size.meta.get(_COUNTS):
+        return True
     node = size.producer()
     if node is None or depth == 0:
         return False

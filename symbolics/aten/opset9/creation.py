@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...sizes import compute, known, product
+from ...sizes import compute, known
 
 _LARGEST_CONSTANT = 4096
 """Fillings with more elements than this are computed where the opset can."""
@@ -26,24 +26,31 @@ def _dtype_of(g: GraphContext, number: Value | Number) -> DataType:
 
 
 @onnx_symbolic("composed::full")
-def filled(g: GraphContext, size: list[int | Value], fill_value: Value | Number, dtype: DataType) -> Value:
+def filled(
+    g: GraphContext, size: list[int | Value] | Value, fill_value: Value | Number, dtype: DataType
+) -> Value:
     """A tensor of one number. ConstantOfShape begins at opset 9."""
-    sizes = [known(g, item) for item in size]
+    sizes = size if isinstance(size, Value) else [known(g, item) for item in size]
     number = g.constant_value(fill_value) if isinstance(fill_value, Value) else np.asarray(fill_value)
     if number is None or (isinstance(fill_value, Value) and not g.is_foldable(fill_value)):
-        return g.op("Expand", g.op("Reshape", g.constant(fill_value, dtype), [1] * len(sizes)), sizes)
-    count = product(g, sizes) if all(isinstance(item, int) for item in sizes) else None
-    if isinstance(count, int) and count <= _LARGEST_CONSTANT:
-        return g.constant(np.full(sizes, number.item(), dtype=dtype.numpy()))
+        one = g.constant(fill_value, dtype)
+        if isinstance(sizes, Value):
+            return g.op("Expand", one, sizes)
+        return g.op("Expand", g.op("Reshape", one, [1] * len(sizes)), sizes)
+    if not isinstance(sizes, Value):
+        numbers = [item for item in sizes if isinstance(item, int)]
+        if len(numbers) == len(sizes) and math.prod(numbers) <= _LARGEST_CONSTANT:
+            return g.constant(np.full(numbers, number.item(), dtype=dtype.numpy()))
+    target = sizes if isinstance(sizes, Value) else g.stack(sizes)
     held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
     content = np.asarray([number.item()]).astype(held.numpy())
-    return g.cast(g.op("ConstantOfShape", g.stack(sizes), value=content), dtype)
+    return g.cast(g.op("ConstantOfShape", target, value=content), dtype)
 
 
 @onnx_symbolic("aten::full")
 def full(
     g: GraphContext,
-    size: list[int | Value],
+    size: list[int | Value] | Value,
     fill_value: Value | Number,
     dtype: DataType | None = None,
     layout: str | None = None,
@@ -57,7 +64,7 @@ def full(
 def _filled_with(name: str, number: int) -> None:
     def sized(
         g: GraphContext,
-        size: list[int | Value],
+        size: list[int | Value] | Value,
         dtype: DataType | None = None,
         layout: str | None = None,
         device: str | None = None,
@@ -80,7 +87,7 @@ def _filled_with(name: str, number: int) -> None:
     def new(
         g: GraphContext,
         self: Value,
-        size: list[int | Value],
+        size: list[int | Value] | Value,
         dtype: DataType | None = None,
         layout: str | None = None,
         device: str | None = None,
@@ -102,7 +109,7 @@ for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
 @onnx_symbolic("aten::empty")
 def empty(
     g: GraphContext,
-    size: list[int | Value],
+    size: list[int | Value] | Value,
     dtype: DataType | None = None,
     layout: str | None = None,
     device: str | None = None,

@@ -42,12 +42,12 @@ def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim
 
 
 @onnx_symbolic("aten::view")
-def view(g: GraphContext, self: Value, size: list[int | Value]) -> Value:
+def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
     return g.call("aten::reshape", self=self, shape=size)
 
 
 @onnx_symbolic("aten::_unsafe_view")
-def _unsafe_view(g: GraphContext, self: Value, size: list[int | Value]) -> Value:
+def _unsafe_view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
     return g.call("aten::reshape", self=self, shape=size)
 
 
@@ -59,11 +59,14 @@ def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
 
 
 @onnx_symbolic("aten::reshape")
-def reshape(g: GraphContext, self: Value, shape: list[int | Value]) -> Value:
+def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> Value:
     """The target is constant where it can be: 0 copies a dimension in place, one -1 stands for what is left.
 
-    An empty result is filled anew, for ONNX reads a zero in the target as a copy.
+    An empty result is filled anew, for ONNX reads a zero in the target as a copy. A list of unknown length
+    is one value.
     """
+    if isinstance(shape, Value):
+        return g.call("composed::reshape", self=self, shape=shape, target=shape)
     sizes = [known(g, size) for size in shape]
     own = g.shape(self)
     promised = _promised(g, _RESHAPES, len(sizes)) or [UNKNOWN] * len(sizes)
@@ -109,7 +112,7 @@ def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim])
 
 @onnx_symbolic("composed::reshape")
 def computed_reshape(
-    g: GraphContext, self: Value, shape: list[int | Value], target: list[int | Value]
+    g: GraphContext, self: Value, shape: list[int | Value] | Value, target: list[int | Value] | Value
 ) -> Value:
     """Reshape to a computed `target`, whose zeros copy; `shape` holds the real sizes."""
     return g.op("Reshape", self, target)
@@ -225,7 +228,10 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
 
 
 @onnx_symbolic("aten::expand")
-def expand(g: GraphContext, self: Value, size: list[int | Value], implicit: bool = False) -> Value:
+def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implicit: bool = False) -> Value:
+    if isinstance(size, Value):
+        # What is -1 keeps the input's own size, and so does 1.
+        return g.op("Expand", self, g.call("sym::max", a=size, b=g.call("sym::mul", a=size, b=-1)))
     target = _expansion(g, self, size)
     if all(item == 1 for item in target if isinstance(item, int)) and not _values(target):
         return _raised(g, self, len(target))
@@ -306,7 +312,12 @@ def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
 
 
 @onnx_symbolic("aten::repeat")
-def repeat(g: GraphContext, self: Value, repeats: list[int | Value]) -> Value:
+def repeat(g: GraphContext, self: Value, repeats: list[int | Value] | Value) -> Value:
+    if isinstance(repeats, Value):
+        missing = g.op("Sub", g.op("Size", repeats), known_rank(g, self))
+        ones = g.call("aten::ones", size=[missing], dtype=DataType.INT64)
+        raised = g.op("Reshape", self, g.op("Concat", ones, g.op("Shape", self), axis=0))
+        return g.op("Tile", raised, repeats)
     counts = [known(g, count) for count in repeats]
     raised = _raised(g, self, len(counts))
     if all(isinstance(count, int) and count == 1 for count in counts):

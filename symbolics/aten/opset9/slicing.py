@@ -71,11 +71,9 @@ def _clamped(g: GraphContext, bound: Size, size: Size) -> Size:
     if isinstance(bound, int) and bound == 0:
         return bound
     if not is_non_negative(bound):
-        shifted = compute(g, "max", compute(g, "add", bound, size), 0)
         if isinstance(bound, int):
-            return shifted
-        negative = g.op("Less", bound, 0)
-        bound = g.op("Where", negative, g.constant(shifted, DataType.INT64), bound)
+            return compute(g, "max", compute(g, "add", bound, size), 0)
+        bound = compute(g, "max", g.call("composed::wrap", index=bound, size=size), 0)
     return compute(g, "min", bound, size)
 
 
