@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -122,7 +123,8 @@ def _called_script(
         for name, tensor in saved.items():
             live[name].copy_(tensor)
             owner, _, attribute = name.rpartition(".")
-            holder = module.get_submodule(owner) if owner else module
+            # get_submodule is not supported on ScriptModules.
+            holder = functools.reduce(getattr, owner.split("."), module) if owner else module
             if getattr(holder, attribute) is not live[name]:
                 setattr(holder, attribute, live[name])
 

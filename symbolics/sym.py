@@ -38,14 +38,25 @@ for _name, _op_type, _negated in (
     ("add", "Add", False),
     ("sub", "Sub", False),
     ("mul", "Mul", False),
-    ("eq", "Equal", False),
-    ("ne", "Equal", True),
     ("lt", "Less", False),
     ("gt", "Greater", False),
     ("le", "Greater", True),
     ("ge", "Less", True),
 ):
     onnx_symbolic(f"sym::{_name}")(_binary(_op_type, _negated))
+
+
+@onnx_symbolic("sym::eq")
+def eq(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+    """ATen's, for Equal takes no floats before opset 11."""
+    first, second = _numbers(g, a, b)
+    return g.call("aten::eq", self=first, other=second)
+
+
+@onnx_symbolic("sym::ne")
+def ne(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+    return g.op("Not", g.call("sym::eq", a=a, b=b))
+
 
 for _name, _op_type in (("max", "Max"), ("min", "Min")):
     onnx_symbolic(f"sym::{_name}", opset=12)(_binary(_op_type))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from ....passes.views import may_be_view
 from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
 from ..fx_graph import tensor_type
+from ..recurrent import shapes_of
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
 from .objects import is_number
 
@@ -216,7 +218,10 @@ class Builder:
         arguments = {key: self.argument(item) for key, item in arguments.items()}
         fake = UNKNOWN
         if function is not None:
-            fake = self.fakes.evaluate(by_name(function), arguments)
+            self.fakes.assumes_rank = False
+            fake = self._known(shapes_of(name, overload) or by_name(function), arguments)
+            if self.fakes.assumes_rank:
+                self._warn_of_rank(name)
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
         if fake is UNKNOWN:
             fakes = [UNKNOWN] * len(returns)
@@ -232,6 +237,29 @@ class Builder:
             outputs[0].type = None if dtype is None else ir.TensorType(dtype)
         self._note_copy(node, arguments, fakes[0] if fakes else UNKNOWN)
         return results
+
+    def _known(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """What an operator gives; of a list of unknown length, what two elements and three both give."""
+        members = {
+            key: self.fakes.describe(Value(), self.elements[item])
+            for key, item in arguments.items()
+            if isinstance(item, Value) and item in self.elements
+        }
+        if not members:
+            return self.fakes.evaluate(function, arguments)
+        two, three = (
+            self.fakes.evaluate(function, {**arguments, **{key: [item] * n for key, item in members.items()}})
+            for n in (2, 3)
+        )
+        return self.fakes.joined(two, three)
+
+    def _warn_of_rank(self, name: str) -> None:
+        where = f" at {self.line}" if self.line else ""
+        warnings.warn(
+            f"{name} in '{self.module or '<root>'}'{where} drops a dimension whose size varies where that is "
+            "1; the export takes it to be larger: name the dimensions to drop",
+            stacklevel=2,
+        )
 
     def _result(self, kind: str, fake: Any, stem: str, name: str) -> Any:
         if kind in ("int", "float", "bool", "Scalar", "number"):

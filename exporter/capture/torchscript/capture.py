@@ -13,14 +13,14 @@ import torch
 import torch.utils._pytree as pytree
 from onnx_ir import Value
 
-from ....registration import KIND, NUMBER, CaptureError
+from ....registration import KIND, NUMBER, CaptureError, Names
 from .. import dynamic_shapes as shapes
 from ..source import Capture, Interface
 from .builder import Builder
 from .fakes import Fakes, Tensor
 from .interpreter import Interpreter, Raised
 from .modules import Hierarchy, State
-from .objects import Dict, List, Object, Optional
+from .objects import Dict, List, Object, Optional, Shared
 
 _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 
@@ -28,24 +28,6 @@ _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 def is_torchscript(model: Any) -> bool:
     """Whether a model is TorchScript, or a path, which names a file of it."""
     return isinstance(model, (*_SCRIPTED, str, os.PathLike))
-
-
-def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
-    """Load a file that `torch.jit.save` wrote, onto the CPU.
-
-    Raises:
-        CaptureError: it is no such file.
-    """
-    if not os.path.isfile(path):
-        raise CaptureError(f"there is no file '{os.fspath(path)}'")
-    try:
-        return torch.jit.load(path, map_location="cpu")
-    except (RuntimeError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise CaptureError(
-            f"'{os.fspath(path)}' is not a file that torch.jit.save wrote: {first}; "
-            "a state_dict or a pickled module holds no program: load it and export the module"
-        ) from error
 
 
 def capture_torchscript(
@@ -92,24 +74,40 @@ def capture_torchscript(
         if not numbers:
             raise
         try:
-            return attempt(True)
+            found = attempt(True)
         except CaptureError:
             raise error from None
+        warnings.warn(
+            f"the numbers among the arguments are constants of this export, for as inputs they fail: {error}",
+            stacklevel=2,
+        )
+        return found
 
 
 def _signature(model: Any) -> Callable[..., Any]:
-    """A function with the signature of the program."""
+    """A function with the signature of the program.
+
+    Raises:
+        CaptureError: the module has no forward of its own.
+    """
     if isinstance(model, torch.jit.ScriptFunction):
         arguments = model.schema.arguments  # type: ignore[attr-defined]
+    elif not model._c._has_method("forward"):
+        methods = ", ".join(model._c._method_names())
+        raise CaptureError(
+            f"the TorchScript module has no forward (it has {methods or 'no method'}): one that is "
+            "overloaded, as those of LSTM, GRU and RNN are, is captured as part of a module that calls it"
+        )
     else:
         arguments = model.forward.schema.arguments[1:]
-    parameters = []
+    names, parameters = Names(), []
     for argument in arguments:
         default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
         kind = (
             inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         )
-        parameters.append(inspect.Parameter(argument.name, kind, default=default))
+        # A trace may give two arguments one name.
+        parameters.append(inspect.Parameter(names.unique(argument.name), kind, default=default))
 
     def program(*args: Any, **kwargs: Any) -> None:
         """Stands for the program's signature."""
@@ -131,7 +129,8 @@ class _Reader:
         self._names = leaves.dimension_names()
         handle = model._c if isinstance(model, torch.jit.ScriptModule) else None
         self._build = Builder(Fakes(), source_lines=source_lines)
-        self._machine = Interpreter(self._build, State(model), Hierarchy(handle))
+        hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))
+        self._machine = Interpreter(self._build, State(model), hierarchy)
         self._root = Object(handle, "") if handle is not None else None
         self._inputs: list[Value] = []
         self._sizes: dict[str, Any] = {}
@@ -207,11 +206,11 @@ class _Reader:
 
     def _write_attributes(self, owner: Object) -> None:
         """What the program has set of its modules outlives the call: a write to a buffer, or forgotten."""
-        for name, item in list(owner.attributes.items()):
+        for item in list(owner.own.values()):
             if isinstance(item, Object):
                 self._write_attributes(item)
-            elif name in owner.changed:
-                self._write_attribute(owner, name, item)
+        for name in sorted(owner.changed):
+            self._write_attribute(owner, name, owner.attributes[name])
 
     def _write_attribute(self, owner: Object, name: str, item: Any) -> None:
         path = f"{owner.path}.{name}" if owner.path else name
@@ -271,6 +270,11 @@ class _Reader:
 
     def _structured(self, item: Any) -> Any:
         """What the program returns, in Python's own containers."""
+        if isinstance(item, Shared) and item.stale:
+            raise CaptureError(
+                "the program returns a list or dict that may have been changed under another name, as a "
+                "computed condition decides; copy it first"
+            )
         if isinstance(item, List):
             if item.items is None:
                 raise CaptureError(

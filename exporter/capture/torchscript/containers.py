@@ -71,7 +71,8 @@ def _element(machine: Interpreter, items: List, index: Any, stem: str) -> Any:
     if items.kind in DTYPES:
         result = machine.build.number(items.kind, stem=stem)
     else:
-        result = machine.build.value(stem, machine.element(items))
+        # Each element has sizes of its own.
+        result = machine.build.value(stem, machine.fakes.renewed(machine.element(items)))
     machine.build.append("list::getitem", {"self": value, "index": index}, [result])
     return result
 
@@ -184,6 +185,27 @@ def _extend(machine: Interpreter, items: List, other: List) -> None:
     _change(machine, items, "list::extend", {"other": machine.dynamic(other)}, element)
 
 
+@script("aten::add_", "aten::mul_")
+def in_place(machine: Interpreter, node: Any, items: Any, other: Any, *rest: Any) -> Any:
+    """`items += other` and `items *= n`, which keep the list; of tensors, ATen's."""
+    if not isinstance(items, List):
+        return call_operator(machine, node, [items, other, *rest])
+    if node.kind() == "aten::add_":
+        extend(machine, node, items, other)
+        return items
+    result = list_arithmetic(machine, node, "mul", items, other)
+    machine.touch(items)
+    items.items, items.value = result.items, result.value
+    return items
+
+
+@script("aten::remove")
+def remove(machine: Interpreter, node: Any, items: List, item: Any) -> None:
+    """`items.remove(item)`."""
+    index = query_index(machine, node, items, item)
+    pop(machine, node, items, index)
+
+
 @script("aten::clear")
 def clear(machine: Interpreter, node: Any, items: Any) -> None:
     """`items.clear()`."""
@@ -292,6 +314,17 @@ def contains(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
             same = compute(machine, "eq", member, item)
         result = compute(machine, "__or__", result, same)
     return result
+
+
+def query_index(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
+    """The position of the first element that equals an item."""
+    if is_constant(items) and is_constant(item):
+        if item not in items.items:
+            raise CaptureError(f"{machine.place(node)}: {item!r} is not in the list")
+        return items.items.index(item)
+    if items.kind not in DTYPES:
+        raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
+    return machine.build.list_number("list::index", {"self": machine.dynamic(items), "item": item}, "int")
 
 
 _OF_CONSTANTS: dict[str, Callable[..., Any]] = {

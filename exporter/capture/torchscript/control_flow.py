@@ -22,6 +22,7 @@ from .objects import (
     Mutable,
     Object,
     Optional,
+    Shared,
     UnknownText,
     is_constant,
     is_number,
@@ -41,6 +42,7 @@ class Block:
         nodes: its source nodes.
         results: what it returns.
         changed: the state in which it left the objects that it changed.
+        staled: what became stale in it.
         raises: whether the program raises on its every path.
         outputs: the values that the closed block will return.
     """
@@ -48,6 +50,7 @@ class Block:
     nodes: list[ir.Node]
     results: list[Any]
     changed: dict[Mutable, Any]
+    staled: list[Shared] = dataclasses.field(default_factory=list)
     raises: str | None = None
     outputs: list[Value] = dataclasses.field(default_factory=list)
 
@@ -79,7 +82,7 @@ def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
     changed = {item: item.state() for item in journal}
     for item, state in journal.items():
         item.restore(state)
-    return Block(nodes, results, changed, raises)
+    return Block(nodes, results, changed, journal.staled, raises)
 
 
 @script("prim::If")
@@ -121,6 +124,8 @@ class _Join:
         self.condition = condition
         self.branches = (then, other)
         self.outputs: list[Value] = []
+        self._joined: dict[tuple[int, int], Any] = {}
+        """What two lists or dicts have become, which may be reached in several ways."""
 
     def run(self) -> list[Any]:
         then, other = self.branches
@@ -144,8 +149,8 @@ class _Join:
         self.machine.touch(item)
         if isinstance(item, List):
             first, second = (List(s[0], s[1], item.kind) for s in (then, other))
-            joined = self.item(first, second, "list")
-            item.items, item.value = joined.items, joined.value
+            made = self._list(first, second, "list")
+            item.items, item.value = made.items, made.value
             return
         if isinstance(item, Dict):
             if set(then) != set(other):
@@ -154,7 +159,10 @@ class _Join:
         else:
             # What is set in one branch only is read in a further branch on the same condition only.
             changed = then[1] | other[1]
-            joined = {name: self._entry(then[0], other[0], name) for name in sorted(changed)}
+            held = [
+                {name: self.machine.held(item, state[0], name) for name in changed} for state in (then, other)
+            ]
+            joined = {name: self._entry(held[0], held[1], name) for name in sorted(changed)}
             item.restore(({**then[0], **other[0], **joined}, changed))
 
     def _entry(self, then: dict[Any, Any], other: dict[Any, Any], key: Any) -> Any:
@@ -171,11 +179,8 @@ class _Join:
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             members = [self.item(x, y, f"{stem}_{i}") for i, (x, y) in enumerate(zip(a, b, strict=True))]
             return type(a)(*members) if hasattr(a, "_fields") else tuple(members)
-        if isinstance(a, List) and isinstance(b, List):
-            return self._list(a, b, stem)
-        if isinstance(a, Dict) and isinstance(b, Dict) and set(a.entries) == set(b.entries):
-            pairs = {key: self.item(a.entries[key], b.entries[key], f"{stem}_{key}") for key in a.entries}
-            return self.machine.dict(pairs)
+        if isinstance(a, Shared) and isinstance(b, Shared):
+            return self._shared(a, b, stem)
         if a is None or b is None or isinstance(a, Optional) or isinstance(b, Optional):
             return self._optional(a, b, stem)
         if is_number(a) and is_number(b):
@@ -217,10 +222,8 @@ class _Join:
 
     def _list(self, a: List, b: List, stem: str) -> List:
         if a.items is not None and b.items is not None and len(a.items) == len(b.items):
-            members = [
-                self.item(x, y, f"{stem}_{i}") for i, (x, y) in enumerate(zip(a.items, b.items, strict=True))
-            ]
-            return self.machine.list(members, a.kind)
+            pairs = enumerate(zip(a.items, b.items, strict=True))
+            return self.machine.list([self.item(x, y, f"{stem}_{i}") for i, (x, y) in pairs], a.kind)
         if a.kind not in DTYPES and a.kind != "Tensor":
             raise self._refused(f"lists of {a.kind} of two lengths")
         element: Fake = UNKNOWN
@@ -230,6 +233,20 @@ class _Join:
             element = known[0] if len(known) == 1 else self.machine.fakes.joined(*known)
         value = self.machine.build.list_value(element, a.kind, stem)
         return self.machine.list(None, a.kind, self.give(a, b, value))
+
+    def _shared(self, a: Any, b: Any, stem: str) -> Any:
+        """A list or dict that is one of two."""
+        key = (id(a), id(b))
+        if key not in self._joined:
+            if isinstance(a, List) and isinstance(b, List):
+                made: Any = self._list(a, b, stem)
+            elif isinstance(a, Dict) and isinstance(b, Dict) and set(a.entries) == set(b.entries):
+                made = self.machine.dict({k: self._entry(a.entries, b.entries, k) for k in a.entries})
+            else:
+                raise self._refused("one dict has keys that the other has not")
+            made.may_be(a, b)
+            self._joined[key] = made
+        return self._joined[key]
 
     def _optional(self, a: Any, b: Any, stem: str) -> Any:
         """None in one branch: whether there is a value is computed too."""

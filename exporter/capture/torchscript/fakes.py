@@ -4,6 +4,11 @@ Every operator is run on fake tensors, once for each of a few samples of the siz
 is the same in all of them is static; one that changes as a size of an operand does, or as a simple
 expression of such, is that expression; any other is a new unknown. No decision of torch's is taken by the
 size of the example alone, and nothing is traced symbolically, which costs a hundred times as much.
+
+The samples are chosen to tell apart what is alike near the example: one of them is larger than the
+constants that programs cut sizes with, in one every size is 1 or small, and in one every size is 0. Torch
+refuses some of them; an expression is believed where it fits all that remain, two of the ordinary ones
+among them.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,7 +33,12 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 
 from ....registration import CaptureError
 
-SAMPLES = 3
+SAMPLES = 6
+_ORDINARY = (0, 1, 2, 5)
+"""The samples that hold no size of 0, and none of 1 unless the example does."""
+_ONES, _ZEROS = 3, 4
+_LARGE = 100_003
+"""About the largest sample: larger than what programs cut sizes with."""
 
 
 class _Unknown:
@@ -99,7 +110,11 @@ _EXACT: dict[str, Callable[[Any, Any], Any]] = {
     "floor_divide": FloorDiv,
     "remainder": Mod,
 }
-_FREE: dict[str, list[Any]] = {"int": [1, 2, 1], "float": [1.5, 0.75, 2.0], "bool": [True, True, True]}
+_FREE: dict[str, list[Any]] = {
+    "float": [1.5, 0.75, 2.0, 1.0, -0.5, 30.25],
+    "bool": [True, False, True, False, True, False],
+}
+_PRIMES = (5, 7, 11, 13, 17, 19)
 
 
 class Fakes:
@@ -110,6 +125,8 @@ class Fakes:
         self._known: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
         self._loose: set[sympy.Symbol] = set()
+        self.assumes_rank = False
+        """Whether a result since this was last set has a rank that holds for no size of 1."""
 
     def __getitem__(self, value: ir.Value) -> Fake:
         return self._known.get(value, UNKNOWN)
@@ -123,18 +140,33 @@ class Fakes:
         index = len(self._sizes)
         symbol = sympy.Symbol(name or f"u{index}", integer=True, positive=True)
         if example is None or example < 2:
-            example = (5, 7, 11, 13, 17, 19)[index % 6]
-        # Sizes that are equal in the example differ from each other in the other samples.
-        self._sizes[symbol] = [example, example * (2 + index), 2 + index % 5]
+            example = _PRIMES[index % 6]
+        # Sizes that are equal in the example differ from each other in the other samples, and of two sizes
+        # each is 1 beside the other, which is when they broadcast.
+        ones = 1 if index % 2 == 0 else 3 + index
+        small = 2 + index % 5
+        # Of two sizes each is the smaller one somewhere. What divides the example divides the large one too.
+        large = example * max(1, _LARGE // ((1 + index) * example))
+        self._sizes[symbol] = [example, example * (2 + index), small, ones, 0, large]
+        return symbol
+
+    def _observed(self, sizes: Sequence[int | None]) -> sympy.Symbol:
+        """A size that is no expression of others, of which is known what it is for some samples."""
+        symbol = self._free()
+        chosen = zip(sizes, self._sizes[symbol], strict=True)
+        self._sizes[symbol] = [other if size is None else size for size, other in chosen]
         return symbol
 
     def number(self, kind: str) -> Number:
         """A number of which nothing is known."""
         if kind != "int":
             return Number(kind, list(_FREE[kind]))
-        symbol = sympy.Symbol(f"i{len(self._sizes)}", integer=True)
-        self._sizes[symbol] = list(_FREE["int"])
-        return Number(kind, list(_FREE["int"]), symbol)
+        index = len(self._sizes)
+        symbol = sympy.Symbol(f"i{index}", integer=True)
+        # Those of an earlier number are mostly smaller, for they may be the bounds of a slice.
+        samples = [1 + index % 3, 2 + index % 4, 1, 0, -1 - index % 2, 11 + 7 * index]
+        self._sizes[symbol] = samples
+        return Number(kind, list(samples), symbol)
 
     def sized(self, size: Size) -> Number:
         """A size as a number."""
@@ -143,11 +175,15 @@ class Fakes:
     def tensor(self, shape: Sequence[Size], dtype: torch.dtype) -> Tensor:
         """What is known of a tensor whose sizes are."""
         count = 1 if all(isinstance(size, int) for size in shape) else SAMPLES
-        with self.mode:
-            samples: list[torch.Tensor | None] = [
-                torch.empty([self._sample(size, k) for size in shape], dtype=dtype) for k in range(count)
-            ]
+        samples = [self._empty([self._sample(size, k) for size in shape], dtype) for k in range(count)]
         return Tensor(samples, list(shape))
+
+    def _empty(self, sizes: list[int], dtype: torch.dtype) -> torch.Tensor | None:
+        """A fake tensor; None of a size below 0, and of more elements than a tensor has."""
+        if any(size < 0 for size in sizes) or math.prod(sizes) >= 2**60:
+            return None
+        with self.mode:
+            return torch.empty(sizes, dtype=dtype)
 
     def of(self, tensor: torch.Tensor) -> Tensor:
         """What is known of a real tensor."""
@@ -159,6 +195,12 @@ class Fakes:
         """What is known of a tensor like another one, some of whose sizes are not known."""
         shape = [self._free() if dim in dims else size for dim, size in enumerate(fake.shape)]
         return self.tensor(shape, fake.dtype)
+
+    def renewed(self, fake: Fake) -> Fake:
+        """What is known of another tensor of the same kind, whose unknown sizes are not those of this one."""
+        if not isinstance(fake, Tensor):
+            return fake
+        return self.loosened(fake, [dim for dim, size in enumerate(fake.shape) if self.is_free(size)])
 
     def _free(self) -> sympy.Symbol:
         size = self.size()
@@ -248,6 +290,17 @@ class Fakes:
         varies = any(
             isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1) for leaf in known
         )
+        result = self._evaluated(function, known, structure, varies)
+        for changes in self._matches(known) if result is UNKNOWN else ():
+            matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(known)]
+            result = self._evaluated(function, matched, structure, varies)
+            if result is not UNKNOWN:
+                return self._without(result, [size for sizes in changes.values() for size in sizes.values()])
+        return result
+
+    def _evaluated(
+        self, function: Callable[..., Any], known: Sequence[Any], structure: Any, varies: bool
+    ) -> Any:
         results = []
         for k in range(SAMPLES if varies else 1):
             sampled = [_sampled(leaf, k) for leaf in known]
@@ -257,6 +310,48 @@ class Fakes:
             call = pytree.tree_unflatten(sampled, structure)
             results.append(UNKNOWN if missing else self._run(function, call))
         return self._merged(results, known)
+
+    def _matches(self, known: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
+        """Other sizes for the unknown ones of operands, by position and dimension, as few as possible.
+
+        An unknown size is sampled at random and fits no other tensor; the program's own must.
+        """
+        single: list[tuple[int, int, Size]] = []
+        aligned: list[tuple[int, int, Size]] = []
+        for i, leaf in enumerate(known):
+            others = [other for other in known if isinstance(other, Tensor) and other is not leaf]
+            for dim, size in enumerate(leaf.shape) if isinstance(leaf, Tensor) else ():
+                if not self.is_free(size):
+                    continue
+                back = dim - leaf.dim()
+                beside = [t.shape[back] for t in others if t.dim() >= -back]
+                lists = [t.shape[0] for t in others if t.dim() == 1]
+                fitting = list(dict.fromkeys(s for s in beside + lists if not self.is_free(s) and s != 1))
+                single += [(i, dim, s) for s in fitting]
+                aligned += [(i, dim, s) for s in fitting[:1]]
+        chosen = [[change] for change in single]
+        chosen += [list(some) for n in (2, 3, 4) for some in itertools.combinations(aligned[:5], n)]
+        for changes in chosen:
+            found: dict[int, dict[int, Size]] = {}
+            for i, dim, size in changes:
+                found.setdefault(i, {})[dim] = size
+            yield found
+
+    def _with_sizes(self, leaf: Any, sizes: Mapping[int, Size] | None) -> Any:
+        if not sizes:
+            return leaf
+        return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
+
+    def _without(self, result: Any, sizes: Sequence[Size]) -> Any:
+        """A result whose sizes do not depend on some, which may be 1 where the others are not."""
+        symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
+
+        def loosened(fake: Tensor) -> Tensor:
+            pairs = enumerate(fake.shape)
+            dims = [dim for dim, size in pairs if not isinstance(size, int) and symbols & size.free_symbols]
+            return self.loosened(fake, dims) if dims else fake
+
+        return pytree.tree_map_only(Tensor, loosened, result)
 
     def _run(self, function: Callable[..., Any], call: dict[str, Any]) -> Any:
         with self._quietly():
@@ -285,48 +380,56 @@ class Fakes:
 
     def _tensor(self, members: list[Any], candidates: list[sympy.Expr]) -> Fake:
         present = [member for member in members if member is not None]
-        if len({(member.dim(), member.dtype) for member in present}) > 1:
-            return Typed(present[0].dtype) if len({m.dtype for m in present}) == 1 else UNKNOWN
-        members = [None if member is None else self._concrete(member, k) for k, member in enumerate(members)]
-        shape: list[Size] = []
-        for dim in range(present[0].dim()):
-            sizes = [None if member is None else int(member.shape[dim]) for member in members]
-            shape.append(self._fitted(sizes, candidates, len(members)))
-        if any(member is not None and _is_symbolic(member) for member in present):
-            return self.tensor(shape, present[0].dtype)
-        if len(members) > 1 and any(m is None for m in members):
-            # The sizes of a refused sample follow from the others' expressions.
-            filled = self.tensor(shape, present[0].dtype)
-            samples = [
-                m if m is not None else filled.samples[k % len(filled.samples)] for k, m in enumerate(members)
-            ]
-            return Tensor(samples, shape)
-        return Tensor(list(members), shape)
+        if len({member.dtype for member in present}) > 1:
+            return UNKNOWN
+        members = self._of_one_rank(members)
+        present = [member for member in members if member is not None]
+        if not present:
+            return UNKNOWN
+        if len({member.dim() for member in present}) > 1:
+            return Typed(present[0].dtype)
+        shape = [self._size(members, dim, candidates) for dim in range(present[0].dim())]
+        if all(member is not None and not _is_symbolic(member) for member in members):
+            return Tensor(list(members), shape)
+        made = self.tensor(shape, present[0].dtype)
+        # The sizes of a refused sample follow from the others' expressions.
+        kept = [None if m is None or _is_symbolic(m) else m for m in members]
+        filled = zip(_each(kept), _each(made.samples), strict=True)
+        return Tensor([other if own is None else own for own, other in filled], shape)
 
-    def _concrete(self, member: torch.Tensor, k: int) -> torch.Tensor:
-        """A sample without the sizes that depend on data, which differ from sample to sample."""
-        if not _is_symbolic(member):
-            return member
-        sizes = [size if isinstance(size, int) else (3, 5, 4)[k] for size in member.shape]
-        with self.mode:
-            return torch.empty(sizes, dtype=member.dtype)
+    def _of_one_rank(self, members: list[Any]) -> list[Any]:
+        """Without the samples that have another rank for a size of theirs that is 0 or 1."""
+        ordinary = {m.dim() for k, m in enumerate(members) if m is not None and k not in (_ONES, _ZEROS)}
+        if len(members) == 1 or len(ordinary) != 1:
+            return members
+        [rank] = ordinary
+        if any(member is not None and member.dim() != rank for member in members):
+            self.assumes_rank = True
+        return [member if member is not None and member.dim() == rank else None for member in members]
 
-    def _fitted(self, sizes: list[int | None], candidates: list[sympy.Expr], count: int) -> Size:
+    def _size(self, members: Sequence[Any], dim: int, candidates: list[sympy.Expr]) -> Size:
+        sizes = [None if member is None else member.shape[dim] for member in members]
+        if any(isinstance(size, torch.SymInt) for size in sizes):
+            # It depends on data.
+            return self._free()
+        return self._fitted(sizes, candidates)
+
+    def _fitted(self, sizes: list[int | None], candidates: list[sympy.Expr]) -> Size:
         """The expression that gives a size for each sample."""
         known = {k: size for k, size in enumerate(sizes) if size is not None}
-        if len(set(known.values())) == 1 and (count == 1 or len(known) > 1):
+        if len(sizes) == 1 or (len(set(known.values())) == 1 and len(known) > 1):
             return next(iter(known.values()))
-        if len(known) < 2:
-            return self._free()
+        if sum(k in known for k in _ORDINARY) < 2:
+            return self._observed(sizes)
         for candidate in candidates:
             values = {k: self._sample(candidate, k) for k in known}
-            offsets = {known[k] - values[k] for k in known}
-            if len(offsets) == 1:
-                return sympy.expand(candidate + offsets.pop())
-            ratios = {sympy.Rational(known[k], values[k]) for k in known if values[k]}
-            if len(ratios) == 1 and len(known) == len(values) and next(iter(ratios)).is_Integer:
-                return sympy.expand(candidate * ratios.pop())
-        return self._free()
+            offset = known[_ordinary(known)] - values[_ordinary(known)]
+            if all(known[k] == values[k] + offset for k in known):
+                return sympy.expand(candidate + offset)
+            ratio = sympy.Rational(known[_ordinary(known)], values[_ordinary(known)] or 1)
+            if ratio.is_Integer and all(known[k] == values[k] * ratio for k in known):
+                return sympy.expand(candidate * ratio)
+        return self._observed(sizes)
 
     @staticmethod
     def _candidates(known: Sequence[Any]) -> list[sympy.Expr]:
@@ -359,6 +462,14 @@ class Fakes:
                 yield
         finally:
             logging.disable(level)
+
+
+def _ordinary(known: Mapping[int, int]) -> int:
+    return next(k for k in _ORDINARY if k in known)
+
+
+def _each(samples: list[Any]) -> list[Any]:
+    return samples if len(samples) > 1 else samples * SAMPLES
 
 
 def _sampled(leaf: Any, k: int) -> Any:

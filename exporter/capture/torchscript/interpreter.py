@@ -18,7 +18,7 @@ from . import library
 from .builder import Builder, stem_of
 from .fakes import UNKNOWN, Typed
 from .modules import Hierarchy, State
-from .objects import Dict, List, Mutable, Object, is_number
+from .objects import UNINITIALIZED, Dict, List, Mutable, Nested, Object, Shared, is_number
 
 
 class Raised(Exception):
@@ -26,11 +26,19 @@ class Raised(Exception):
 
 
 class Journal(dict[Mutable, Any]):
-    """The state that each object had before a branch changed it."""
+    """The state that each object had before a branch changed it, and what has become stale since."""
 
     def __init__(self, started: int):
         super().__init__()
         self.started = started
+        self.staled: list[Shared] = []
+
+    def undo(self) -> None:
+        """Put everything back as it was."""
+        for item, before in self.items():
+            item.restore(before)
+        for shared in self.staled:
+            shared.stale = False
 
 
 class Interpreter:
@@ -39,6 +47,7 @@ class Interpreter:
     Attributes:
         build: makes the source nodes.
         environment: what each TorchScript value is, by its number in the graph.
+        alignments: of masks of sequences, a bool: whether they leave out the ends alone.
     """
 
     def __init__(self, build: Builder, state: State, hierarchy: Hierarchy):
@@ -47,6 +56,7 @@ class Interpreter:
         self.state = state
         self.hierarchy = hierarchy
         self.environment: dict[int, Any] = {}
+        self.alignments: dict[Value, Value] = {}
         self._journals: list[Journal] = []
         self._numbers: dict[Value, Any] = {}
         self._clock = 0
@@ -87,6 +97,11 @@ class Interpreter:
         self.build.line = _line(node)
         function = library.find(kind)
         operands = [self[value] for value in node.inputs()]
+        if any(isinstance(operand, Shared) and operand.stale for operand in operands):
+            raise CaptureError(
+                f"{self.place(node)}: the list or dict may be one that was changed under another name, as a "
+                "computed condition decides; copy it first"
+            )
         if function is not None:
             result = function(self, node, *operands)
         else:
@@ -121,6 +136,9 @@ class Interpreter:
 
     def touch(self, item: Mutable) -> None:
         """Note that an object is about to change, for every branch in progress that it is older than."""
+        staled = item.change() if isinstance(item, Shared) else []
+        for journal in self._journals:
+            journal.staled += staled
         for journal in self._journals:
             if item.born < journal.started and item not in journal:
                 journal[item] = item.state()
@@ -138,12 +156,21 @@ class Interpreter:
 
     def attribute(self, owner: Object, name: str) -> Any:
         """What an attribute of a module or object holds."""
-        if name not in owner.attributes:
-            if owner.handle is None:
-                raise CaptureError(f"attribute '{name}' of an object is read before it is set")
+        item = self.held(owner, owner.attributes, name)
+        if item is UNINITIALIZED:
+            raise CaptureError(f"attribute '{name}' of an object is read before it is set")
+        return item
+
+    def held(self, owner: Object, attributes: Mapping[str, Any], name: str) -> Any:
+        """What an attribute holds where the program has set these."""
+        if name in attributes:
+            return attributes[name]
+        if owner.handle is None:
+            return UNINITIALIZED
+        if name not in owner.own:
             path = f"{owner.path}.{name}" if owner.path else name
-            owner.attributes[name] = self.imported(owner.handle.getattr(name), path)
-        return owner.attributes[name]
+            owner.own[name] = self.imported(owner.handle.getattr(name), path)
+        return owner.own[name]
 
     def imported(self, item: Any, path: str) -> Any:
         """An attribute of torch's own as the interpreter has it."""
@@ -182,6 +209,8 @@ class Interpreter:
 
     def fake(self, item: Any) -> Any:
         """What is known of a tensor: a fake one, or less."""
+        if isinstance(item, Nested):
+            item = item.padded
         if isinstance(item, torch.Tensor):
             return self.fakes.of(item)
         if isinstance(item, Value):

@@ -10,7 +10,7 @@ import torch
 from onnx_ir import DataType, Value, tensor_adapters
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
-from .objects import Dict, List, Object, Optional, Uninitialized, UnknownText
+from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -58,7 +58,7 @@ def script(*kinds: str) -> Callable[[Function], Function]:
 
 def find(kind: str) -> Function | None:
     """The function of a kind of node, None for an operator of a library."""
-    from . import containers, control_flow, loops, scalars, statements, tensors  # noqa: F401
+    from . import containers, control_flow, loops, scalars, statements, tensors, transformers  # noqa: F401
 
     return _FUNCTIONS.get(kind)
 
@@ -92,14 +92,20 @@ def schema_of(node: Any) -> Any:
     Raises:
         CaptureError: it has none, such as a Python function that was traced.
     """
-    text = node.schema()
-    if text == "(no schema)":
-        if node.kind() == "prim::PythonOp":
-            name = getattr(node, "pyname", lambda: "?")()
-            raise CaptureError(
-                f"the Python function {name} stands in the traced graph, which holds no more than its name"
-            )
-        raise CaptureError(f"{node.kind()} is not part of TorchScript that can be captured")
+    text, kind = node.schema(), node.kind()
+    if kind in ("prim::PythonOp", "prim::IgnoredPythonOp"):
+        name = node.pyname() if kind == "prim::PythonOp" else kind
+        raise CaptureError(
+            f"the program calls the Python function '{name}', of which TorchScript holds no more than the "
+            "name: script it, or leave it out of what is exported"
+        )
+    if "MKLDNN" in kind or "mkldnn" in kind:
+        raise CaptureError(
+            f"{kind} is what torch.jit.optimize_for_inference makes for this machine: export the program as "
+            "it was before, or frozen"
+        )
+    if text == "(no schema)" or "..." in text:
+        raise CaptureError(f"{kind} is not part of TorchScript that can be captured")
     return parsed(text)
 
 
@@ -194,7 +200,7 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
         return tensor_adapters.from_torch_dtype(item)
     if isinstance(item, int) and not isinstance(item, bool):
         return _of_code(kind, item)
-    if isinstance(item, (Dict, Object, Optional, Uninitialized, UnknownText)):
+    if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
         kind_of = type(item).__name__.lower()
         raise CaptureError(f"{machine.place(node)}: an argument is {kind_of}, which no operator takes")
     if "Device" in kind and isinstance(item, str):

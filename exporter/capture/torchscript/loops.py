@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
 import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError
 from .builder import DTYPES
-from .control_flow import Block, placeholder, read_block, within
+from .control_flow import Block, read_block
 from .fakes import UNKNOWN, Tensor, Typed
 from .library import script
+from .loop_closing import Closing, members_of
 from .objects import (
     UNINITIALIZED,
     Dict,
@@ -56,7 +56,7 @@ def loop(machine: Interpreter, node: Any, trips: Any, condition: Any, *initial: 
     if condition is False or trips == 0:
         results = state
     else:
-        results = _Kept(machine, node, body, trips, condition, state).run()
+        results = Kept(machine, node, body, trips, condition, state).run()
     return results[0] if len(results) == 1 else results
 
 
@@ -78,8 +78,7 @@ def _unrolled(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> 
         else:
             return state
     del nodes[start:]
-    for item, before in journal.items():
-        item.restore(before)
+    journal.undo()
     return None
 
 
@@ -94,6 +93,7 @@ class _Assumption:
         optional: whether it may be None.
         element: what is known of the elements of a list of unknown length.
         typed: whether the rank changes.
+        replaced: whether it is a list in whose place the body gives another one.
     """
 
     dims: set[int] = dataclasses.field(default_factory=set)
@@ -102,9 +102,10 @@ class _Assumption:
     optional: bool = False
     element: Any = UNKNOWN
     typed: bool = False
+    replaced: bool = False
 
 
-class _Kept:
+class Kept:
     """A loop that stays a loop."""
 
     def __init__(
@@ -121,23 +122,25 @@ class _Kept:
         """The attributes of objects that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
         self.formals: dict[Path, Value] = {}
+        self.made: list[List] = []
+        """The lists that the body was given in the place of others."""
         self.settled = True
+        self.restarts = False
+        """Whether the objects that the body changes are to be found anew."""
 
     def run(self) -> list[Any]:
         """Read the body until its assumptions hold, and append the loop."""
         module, line = self.machine.build.module, self.machine.build.line
         for _ in range(_READINGS):
-            self.formals, self.settled = {}, True
+            self.formals, self.made, self.settled = {}, [], True
             iteration = self.machine.build.number("int", stem="iteration")
             before = {item: item.state() for item in self.objects}
-            formal = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
-            for index, item in enumerate(self.objects):
-                item.restore(self._formal_state(item, before[item], index))
-            entered = {item: item.state() for item in self.objects}
+            formal: list[Any] = []
+            entered: dict[Mutable, Any] = {}
             block = read_block(
                 self.machine,
-                lambda formal=formal, iteration=iteration: self.machine.run_block(  # type: ignore[misc]
-                    self.body, [iteration, *formal]
+                lambda formal=formal, entered=entered, iteration=iteration, before=before: self._read(  # type: ignore[misc]
+                    formal, entered, iteration, before
                 ),
             )
             for item, state in before.items():
@@ -146,8 +149,42 @@ class _Kept:
             if block.raises is not None:
                 raise self._refused(f"its body always raises: {block.raises}")
             if self._confirmed(block, formal, before, entered):
-                return self._finish(block, iteration, formal, before, entered)
+                return Closing(self, block, iteration).run(formal, before, entered)
+            for shared in block.staled:
+                shared.stale = False
         raise self._refused("what it carries changes from iteration to iteration")
+
+    def _read(
+        self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
+    ) -> list[Any]:
+        """Run the body once; what it was given goes into `formal` and `entered`, as it was then."""
+        given = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
+        formal += [self._snapshot(item) for item in given]
+        for index, item in enumerate(self.objects):
+            self.machine.touch(item)
+            item.restore(self._formal_state(item, before[item], index))
+            entered[item] = self._snapshot_of_state(item)
+        return self.machine.run_block(self.body, [iteration, *given])
+
+    def _snapshot(self, item: Any) -> Any:
+        """An item as it is now, of which the body may change the lists that were made for it."""
+        if isinstance(item, tuple):
+            members = [self._snapshot(member) for member in item]
+            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+        if isinstance(item, Optional):
+            return Optional(item.present, self._snapshot(item.value))
+        if isinstance(item, List) and any(item is made for made in self.made):
+            items = None if item.items is None else [self._snapshot(member) for member in item.items]
+            return List(items, item.value, item.kind)
+        return item
+
+    def _snapshot_of_state(self, item: Mutable) -> Any:
+        if isinstance(item, List):
+            items = None if item.items is None else [self._snapshot(member) for member in item.items]
+            return items, item.value
+        if isinstance(item, Dict):
+            return {key: self._snapshot(member) for key, member in item.entries.items()}
+        return {key: self._snapshot(member) for key, member in item.attributes.items()}, set(item.changed)
 
     def _refused(self, reason: str) -> CaptureError:
         return CaptureError(f"{self.machine.place(self.node)}: the loop cannot be kept: {reason}")
@@ -171,8 +208,13 @@ class _Kept:
             if isinstance(item, Dict) and set(was) != set(block.changed.get(item, was)):
                 raise self._refused("the keys of a dict change")
             now = block.changed.get(item, was)
-            for key, (a, b, c) in _members(item, first, was, now).items():
+            for key, (a, b, c) in members_of(self.machine, item, first, was, now).items():
                 self._compare(a, b, c, ("object", index, key))
+        if self.restarts:
+            self.restarts = False
+            self.objects.clear()
+            self.changed.clear()
+            self.assumptions = {p: known for p, known in self.assumptions.items() if p[0] != "object"}
         return self.settled
 
     def _assume(self, path: Path) -> _Assumption:
@@ -224,6 +266,11 @@ class _Kept:
             self._assume(path).dims |= dims
 
     def _compare_lists(self, first: Any, was: List, now: List, path: Path) -> None:
+        if was is first and not self.assumptions.get(path, _Assumption()).replaced:
+            # The body gives another list in its place, and may have changed that one only.
+            self._assume(path).replaced = True
+            self.restarts = True
+            return
         if was.items is not None and now.items is not None and len(was.items) == len(now.items):
             for index, (b, c) in enumerate(zip(was.items, now.items, strict=True)):
                 self._compare(b, b, c, (*path, index))
@@ -270,21 +317,31 @@ class _Kept:
         inner = first.value if isinstance(first, Optional) else first
         self._compare(inner, was.value, value, (*path, "value"))
 
-    def _formal(self, item: Any, path: Path) -> Any:
-        """What the body is given for an item, under the assumptions so far."""
+    def _formal(self, item: Any, path: Path, made: bool = False) -> Any:
+        """What the body is given for an item, under the assumptions so far.
+
+        Args:
+            made: whether the item is only of the type that is due.
+        """
         assumption = self.assumptions.get(path)
         if assumption is not None and assumption.optional and path[-1:] != ("value",):
             present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
             inner = item.value if isinstance(item, Optional) else item
-            inner = assumption.like if inner is None else inner
-            return Optional(present, self._formal(inner, (*path, "value")))
+            inner, made = (assumption.like, True) if inner is None else (inner, False)
+            return Optional(present, self._formal(inner, (*path, "value"), made))
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
-            item = assumption.like
+            item, made = assumption.like, True
         if isinstance(item, tuple):
-            members = [self._formal(member, (*path, i)) for i, member in enumerate(item)]
+            members = [self._formal(member, (*path, i), made) for i, member in enumerate(item)]
             return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
         if isinstance(item, List):
-            return self._formal_list(item, path, assumption)
+            if not made and not (assumption and assumption.replaced):
+                return item
+            formal = self._formal_list(item, path, assumption)
+            self.made.append(formal)
+            if not made:
+                formal.may_be(item)
+            return formal
         if isinstance(item, Optional):
             present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
             return Optional(present, self._formal(item.value, (*path, "value")))
@@ -322,144 +379,13 @@ class _Kept:
         """What an object that the body changes holds at the start of an iteration."""
         path = ("object", index)
         if isinstance(item, List):
-            own = self._formal(List(state[0], state[1], item.kind), (*path, None))
+            inner = (*path, None)
+            own = self._formal_list(List(state[0], state[1], item.kind), inner, self.assumptions.get(inner))
             return own.items, own.value
         if isinstance(item, Dict):
             return {key: self._formal(member, (*path, key)) for key, member in state.items()}
         attributes, changed = state
         names = changed | self.changed.get(item, set())
-        formal = {key: self._formal(attributes[key], (*path, key)) for key in names if key in attributes}
+        held = {key: self.machine.held(item, attributes, key) for key in sorted(names)}
+        formal = {key: self._formal(old, (*path, key)) for key, old in held.items()}
         return {**attributes, **formal}, changed
-
-    def _finish(
-        self,
-        block: Block,
-        iteration: Value,
-        formal: list[Any],
-        before: dict[Mutable, Any],
-        entered: dict[Mutable, Any],
-    ) -> list[Any]:
-        """Close the body and append the loop."""
-        return _Closing(self, block, iteration).run(formal, before, entered)
-
-
-def _members(item: Mutable, first: Any, was: Any, now: Any) -> dict[Any, tuple[Any, Any, Any]]:
-    """What an object holds before the loop, at the start and at the end of an iteration, by key."""
-    if isinstance(item, List):
-        states = [List(state[0], state[1], item.kind) for state in (first, was, now)]
-        return {None: (states[0], states[1], states[2])}
-    if isinstance(item, Dict):
-        entries, names = [first, was, now], dict.fromkeys((*first, *was, *now))
-    else:
-        entries, names = [first[0], was[0], now[0]], dict.fromkeys(sorted(now[1] | was[1]))
-    return {key: tuple(each.get(key, UNINITIALIZED) for each in entries) for key in names}
-
-
-class _Closing:
-    """Appends the node of a loop whose body has been read."""
-
-    def __init__(self, kept: _Kept, block: Block, iteration: Value):
-        self.kept = kept
-        self.machine = kept.machine
-        self.block = block
-        self.iteration = iteration
-        self.carried: list[Any] = []
-        self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
-
-    def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
-        machine, kept = self.machine, self.kept
-        with machine.build.appending(self.block.nodes):
-            going = machine.build.as_value(self.block.results[0])
-        self.block.give(machine, going)
-        triples = zip(kept.initial, formal, self.block.results[1:], strict=True)
-        results = [self.item(first, was, now, (i,)) for i, (first, was, now) in enumerate(triples)]
-        states = []
-        for index, item in enumerate(kept.objects):
-            now = self.block.changed.get(item, entered[item])
-            members = _members(item, before[item], entered[item], now)
-            states.append({key: self.item(*m, ("object", index, key)) for key, m in members.items()})
-        body = self.block.close(machine, [self.iteration, *self.inputs], "body")
-        arguments = {
-            "max_trip_count": kept.trips,
-            "condition": kept.condition,
-            "carried": self.carried,
-        }
-        machine.build.append("prim::Loop", arguments, self.outputs, attributes=[ir.AttrGraph("body", body)])
-        for item, state in zip(kept.objects, states, strict=True):
-            machine.touch(item)
-            if isinstance(item, List):
-                item.items, item.value = state[None].items, state[None].value
-            elif isinstance(item, Dict):
-                item.restore(state)
-            else:
-                changed = self.block.changed.get(item, entered[item])[1]
-                item.restore(({**item.attributes, **state}, item.changed | changed))
-        return results
-
-    def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
-        """Carry an item, and give what it is after the loop."""
-        value = self.kept.formals.get(path)
-        if isinstance(was, Optional):
-            present = self.value(_present(first), was.present, _present(now), self.kept.formals[path])
-            return Optional(present, self.item(within(first), was.value, within(now), (*path, "value")))
-        if isinstance(was, tuple):
-            firsts = first if isinstance(first, tuple) else (UNINITIALIZED,) * len(was)
-            nows = now if isinstance(now, tuple) else (UNINITIALIZED,) * len(was)
-            members = [
-                self.item(a, b, c, (*path, i))
-                for i, (a, b, c) in enumerate(zip(firsts, was, nows, strict=True))
-            ]
-            return type(was)(*members) if hasattr(was, "_fields") else tuple(members)
-        if isinstance(was, List) and was.items is not None:
-            old = first.items if isinstance(first, List) and first.items is not None else was.items
-            new = now.items if isinstance(now, List) and now.items is not None else was.items
-            triples = enumerate(zip(old, was.items, new, strict=True))
-            return self.machine.list([self.item(a, b, c, (*path, i)) for i, (a, b, c) in triples], was.kind)
-        if value is None:
-            return now
-        if isinstance(was, List):
-            return self.machine.list(None, was.kind, self.value(first, value, now, value))
-        return self.value(first, value, now, value)
-
-    def value(self, first: Any, was: Value, now: Any, formal: Value) -> Value:
-        """Carry one value: what it is first, at the start of an iteration, and at its end."""
-        build = self.machine.build
-        with build.appending(self.block.nodes):
-            last = self._source(was if now is UNINITIALIZED else now, was)
-        if is_number(formal):
-            result = build.number(number_kind(formal), stem="loop")
-        elif formal in build.elements or (formal.dtype in DTYPES.values() and self._is_list(was, now)):
-            result = build.list_value(build.elements.get(formal, UNKNOWN), self._kind(first, now), "loop")
-        else:
-            result = build.value("loop", self._after(formal))
-        if first is UNINITIALIZED:
-            first = placeholder(self.machine, now if not isinstance(now, (Value, torch.Tensor)) else formal)
-        self.carried.append(first if is_number(first) else self._source(first, formal))
-        self.inputs.append(formal)
-        self.block.give(self.machine, last)
-        self.outputs.append(result)
-        return result
-
-    def _after(self, formal: Value) -> Any:
-        fake = self.machine.fake(formal)
-        if not isinstance(fake, Tensor):
-            return fake
-        free = [dim for dim, size in enumerate(fake.shape) if self.machine.fakes.is_free(size)]
-        return self.machine.fakes.loosened(fake, free)
-
-    def _source(self, item: Any, like: Value) -> Value:
-        if isinstance(item, List):
-            return self.machine.dynamic(item)
-        return self.machine.build.as_value(item)
-
-    def _is_list(self, was: Any, now: Any) -> bool:
-        return isinstance(now, List)
-
-    def _kind(self, first: Any, now: Any) -> str:
-        found = now if isinstance(now, List) else first
-        return found.kind
-
-
-def _present(item: Any) -> Any:
-    return item.present if isinstance(item, Optional) else item is not None and item is not UNINITIALIZED

@@ -12,6 +12,9 @@ from onnx_ir import Value
 from .builder import Builder
 
 _STEP = re.compile(r"(\w+)\(([\w.]*)\)")
+_UNNAMED = ("UNKNOWN", "INSTANCE_NAME_UNKNOWN", "TOP", "SELF")
+_SCOPE = "__module."
+"""What the scopes of a trace begin with, which are full paths; they are not kept in a file."""
 
 
 class State:
@@ -49,7 +52,8 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
 class Hierarchy:
     """Full module paths, of what inlining keeps: the attributes called on, without their containers."""
 
-    def __init__(self, handle: Any):
+    def __init__(self, handle: Any, *, is_traced: bool = False):
+        self._is_traced = is_traced
         self._paths: dict[str, list[str]] = {}
         self._last_read: dict[str, int] = {}
         self._reads = 0
@@ -59,10 +63,12 @@ class Hierarchy:
 
     def path(self, node: Any) -> str:
         """The path of the module that a node belongs to; of several possible ones the last that was read."""
+        if self._is_traced:
+            scope = node.scopeName().rpartition("/")[2]
+            if scope.startswith(_SCOPE):
+                return scope.removeprefix(_SCOPE)
         text = node.getModuleHierarchy()
-        steps = [
-            name for name, kind in _STEP.findall(text) if not name.startswith(("UNKNOWN", "TOP", "SELF"))
-        ]
+        steps = [name for name, kind in _STEP.findall(text) if not name.startswith(_UNNAMED)]
         short = ".".join(steps)
         found = self._paths.get(short)
         if not found:

@@ -21,8 +21,42 @@ class UnknownText(str):
     """A text that holds computed numbers, of an error message or a warning."""
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Shared:
+    """What may be one object under several names, as a computed condition decides.
+
+    Attributes:
+        sources: the objects of which this is one.
+        derived: the objects that may be this one.
+        stale: whether it may have changed under another of its names, so that what it holds is not known.
+    """
+
+    sources: list[Shared] = dataclasses.field(default_factory=list)
+    derived: list[Shared] = dataclasses.field(default_factory=list)
+    stale: bool = False
+
+    def may_be(self, *others: Any) -> None:
+        """Note that this is one of other objects."""
+        for other in others:
+            if isinstance(other, Shared) and other is not self and other not in self.sources:
+                self.sources.append(other)
+                other.derived.append(self)
+
+    def change(self) -> list[Shared]:
+        """What this may be, or what may be this, is stale from here on; gives what was not before."""
+        found: list[Shared] = []
+        for side in ("sources", "derived"):
+            waiting = list(getattr(self, side))
+            for other in waiting:
+                waiting += [further for further in getattr(other, side) if further not in waiting]
+            found += [other for other in waiting if not other.stale]
+        for other in found:
+            other.stale = True
+        return found
+
+
 @dataclasses.dataclass(eq=False)
-class List:
+class List(Shared):
     """A TorchScript list, which is mutable and known by its identity.
 
     Attributes:
@@ -47,7 +81,7 @@ class List:
 
 
 @dataclasses.dataclass(eq=False)
-class Dict:
+class Dict(Shared):
     """A TorchScript dict; its keys are constants."""
 
     entries: dict[Any, Any]
@@ -69,14 +103,16 @@ class Object:
     Attributes:
         handle: torch's own object, None for an instance that the program makes.
         path: where it stands below the module that is captured.
-        attributes: what the program has set, and what of the handle has been read.
+        attributes: what the program has set.
         changed: names of the attributes that the program has set.
+        own: what has been read of the handle, which holds where the program has set nothing.
     """
 
     handle: Any
     path: str
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
     changed: set[str] = dataclasses.field(default_factory=set)
+    own: dict[str, Any] = dataclasses.field(default_factory=dict)
     born: int = 0
 
     def state(self) -> tuple[dict[str, Any], set[str]]:
@@ -102,6 +138,25 @@ class Optional:
     value: Any
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Nested:
+    """Sequences of several lengths, as a tensor that still holds their padding.
+
+    Attributes:
+        padded: the tensor, of three dimensions.
+        padding: which of its positions no attention looks at, of two dimensions.
+        left_out: which of them hold padding when the sequences are padded again.
+    """
+
+    padded: ir.Value
+    padding: ir.Value
+    left_out: ir.Value
+
+    def like(self, padded: ir.Value) -> Nested:
+        """Other sequences of the same lengths."""
+        return dataclasses.replace(self, padded=padded)
+
+
 Mutable = List | Dict | Object
 
 
@@ -119,7 +174,7 @@ def number_kind(item: Any) -> str:
 
 def is_constant(item: Any) -> bool:
     """Whether an item holds nothing that the graph computes."""
-    if isinstance(item, (ir.Value, Optional, UnknownText, Uninitialized)):
+    if isinstance(item, (ir.Value, Optional, UnknownText, Uninitialized, Nested)):
         return False
     if isinstance(item, List):
         return item.items is not None and all(map(is_constant, item.items))

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError
@@ -64,22 +65,22 @@ OPERATIONS: dict[str, Operation] = {
     "floor": Operation(math.floor),
     "round": Operation(round),
     "sqrt": Operation(math.sqrt),
-    "exp": Operation(math.exp),
-    "log": Operation(math.log),
+    "exp": Operation(math.exp, False),
+    "log": Operation(math.log, False),
     "log10": Operation(math.log10, False),
     "log2": Operation(math.log2, False),
     "log1p": Operation(math.log1p, False),
     "expm1": Operation(math.expm1, False),
-    "sin": Operation(math.sin),
-    "cos": Operation(math.cos),
-    "tan": Operation(math.tan),
+    "sin": Operation(math.sin, False),
+    "cos": Operation(math.cos, False),
+    "tan": Operation(math.tan, False),
     "asin": Operation(math.asin, False),
     "acos": Operation(math.acos, False),
-    "atan": Operation(math.atan),
+    "atan": Operation(math.atan, False),
     "atan2": Operation(math.atan2, False),
-    "sinh": Operation(math.sinh),
-    "cosh": Operation(math.cosh),
-    "tanh": Operation(math.tanh),
+    "sinh": Operation(math.sinh, False),
+    "cosh": Operation(math.cosh, False),
+    "tanh": Operation(math.tanh, False),
     "gcd": Operation(math.gcd, False),
     "factorial": Operation(math.factorial, False),
     "degrees": Operation(math.degrees, False),
@@ -89,7 +90,26 @@ OPERATIONS: dict[str, Operation] = {
     "isfinite": Operation(math.isfinite, False),
     "copysign": Operation(math.copysign, False),
     "hypot": Operation(math.hypot, False),
+    "acosh": Operation(math.acosh, False),
+    "asinh": Operation(math.asinh, False),
+    "atanh": Operation(math.atanh, False),
+    "erf": Operation(math.erf, False),
+    "erfc": Operation(math.erfc, False),
+    "gamma": Operation(math.gamma, False),
+    "lgamma": Operation(math.lgamma, False),
+    "fabs": Operation(math.fabs, False),
+    "ldexp": Operation(math.ldexp, False),
+    "mathremainder": Operation(math.remainder, False),
+    "__round_to_zero_floordiv": Operation(lambda a, b: int(a / b), False),
 }
+_BY_TENSORS = {
+    name: name
+    for name in (
+        "exp log log10 log2 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+        "isnan isinf isfinite copysign hypot erf erfc lgamma fmod"
+    ).split()
+} | {"degrees": "rad2deg", "radians": "deg2rad", "fabs": "abs"}
+"""What is computed by an operator over zero-dim tensors of doubles, by the operator's name."""
 _LOGIC = frozenset(("__and__", "__or__", "__xor__"))
 _COMPARISONS = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt}
 _COMPARISONS["ge"] = operator.ge
@@ -112,6 +132,8 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
         except (ArithmeticError, ValueError) as error:
             raise CaptureError(f"the program computes {name}{operands}: {error}") from error
         return _as_kind(result, kind)
+    if name in _BY_TENSORS:
+        return _by_tensors(machine, name, operands)
     if not operation.is_symbolic:
         raise CaptureError(f"{name} of a number that is not known while the program is captured")
     kinds = {number_kind(operand) for operand in operands}
@@ -121,11 +143,25 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
     if settled is not None:
         return settled
     kind = kind or _kind(name, kinds)
+    if name == "pow" and kind == "float" and "float" not in kinds:
+        operands = tuple(convert(machine, operand, "float") for operand in operands)
     result = machine.build.arithmetic(name, kind, *operands, python=operation.python)
     known = machine.fakes[result]
     if isinstance(known, Number) and known.expression is not None and known.expression.is_Integer:
         return int(known.expression)
     return result
+
+
+def _by_tensors(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
+    from .tensors import item, scalar_tensor
+
+    tensors = [
+        scalar_tensor(machine, convert(machine, operand, "float"), torch.float64) for operand in operands
+    ]
+    arguments = dict(zip(("self", "other"), tensors, strict=False))
+    overload = "Tensor" if name in ("fmod", "copysign") else "default"
+    [result] = machine.build.operator(f"aten::{_BY_TENSORS[name]}", overload, arguments, ["Tensor"], name)
+    return item(machine, result)
 
 
 def _kind(name: str, kinds: set[str]) -> str:
@@ -264,6 +300,12 @@ def extreme(machine: Interpreter, node: Any, *operands: Any) -> Any:
             kind = "int" if kinds == {"int"} else "float"
             result = machine.build.arithmetic(name, kind, result, other, python=getattr(builtins, name))
     return result
+
+
+@script("aten::divmod")
+def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """`divmod(a, b)`."""
+    return compute(machine, "floordiv", a, b), compute(machine, "remainder", a, b)
 
 
 @script("prim::abs")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from onnx_ir import Value
 
 from ....registration import CaptureError
 from .library import element_kind, script
-from .objects import UNINITIALIZED, List, Object, Optional, UnknownText, is_constant
+from .objects import UNINITIALIZED, List, Object, Optional, UnknownText, is_constant, is_number, number_kind
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -47,8 +49,6 @@ def get_attribute(machine: Interpreter, node: Any, owner: Object) -> Any:
 def set_attribute(machine: Interpreter, node: Any, owner: Object, item: Any) -> None:
     """The program sets an attribute."""
     name = node.s("name")
-    if owner.handle is not None:
-        machine.attribute(owner, name)
     machine.touch(owner)
     owner.attributes[name] = item
     owner.changed.add(name)
@@ -148,10 +148,24 @@ def seed(machine: Interpreter, node: Any, *operands: Any) -> Any:
     return None
 
 
+@script("prim::CallMethod")
+def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> Any:
+    """A method of an interface, which inlining leaves: that of the module that is known to be there."""
+    if not isinstance(owner, Object) or owner.handle is None:
+        raise CaptureError(
+            f"{machine.place(node)}: which module's method '{node.s('name')}' is called is not known while "
+            "the program is captured"
+        )
+    method = owner.handle._get_method(node.s("name"))
+    return machine.run(method.inlined_graph, [owner, *operands])[0]
+
+
 @script("prim::fork", "prim::awaitable")
 def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """A task, run at once."""
-    results = machine.run(node.g("Subgraph"), operands)
+    graph = node.g("Subgraph").copy()
+    torch._C._jit_pass_inline(graph)
+    results = machine.run(graph, operands)
     return results[0]
 
 
@@ -164,18 +178,21 @@ def wait(machine: Interpreter, node: Any, task: Any) -> Any:
 @script("prim::isinstance")
 def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
     """Whether an item is of one of some types."""
-    kinds = [str(kind) for kind in node.tys("types")]
-    own = {
-        bool: "bool",
-        int: "int",
-        float: "float",
-        str: "str",
-        type(None): "NoneType",
-        torch.Tensor: "Tensor",
-    }.get(type(item))
-    if own is None:
+    kinds = node.tys("types")
+    static = next(iter(node.inputs())).type()
+    if any(static.isSubtypeOf(kind) for kind in kinds):
+        return True
+    if static.kind() not in ("OptionalType", "UnionType", "AnyType"):
+        return False
+    if is_number(item):
+        own = number_kind(item)
+    elif isinstance(item, (Value, torch.Tensor)):
+        own = "Tensor"
+    else:
+        own = {str: "str", type(None): "NoneType"}.get(type(item), "")
+    if not own:
         raise CaptureError(f"{machine.place(node)}: of a {type(item).__name__}")
-    return own in kinds
+    return own in map(str, kinds)
 
 
 @script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
@@ -194,7 +211,12 @@ def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
 _TEXT_METHODS = (
     "lower upper strip lstrip rstrip startswith endswith replace find rfind isdigit isalpha title "
 )
-_TEXT_METHODS += "capitalize isupper islower isspace isnumeric zfill center ljust rjust expandtabs splitlines"
+_TEXT_METHODS += (
+    "capitalize isupper islower isspace isnumeric zfill center ljust rjust expandtabs splitlines "
+)
+_TEXT_METHODS += (
+    "isalnum isdecimal isidentifier isprintable istitle partition rpartition rsplit swapcase rindex"
+)
 
 
 @script(*(f"aten::{name}" for name in _TEXT_METHODS.split()))
@@ -204,6 +226,23 @@ def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> A
         raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
     result = getattr(text, node.kind().split("::")[1])(*operands)
     return machine.list(result, "str") if isinstance(result, list) else result
+
+
+_OF_ONE: dict[str, Callable[[Any], Any]] = {
+    "aten::ord": ord,
+    "aten::chr": chr,
+    "aten::hex": hex,
+    "aten::bin": bin,
+    "aten::oct": oct,
+}
+
+
+@script(*_OF_ONE)
+def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
+    """`ord`, `chr`, `hex`, `bin`, `oct` of a constant."""
+    if not is_constant(item):
+        raise CaptureError(f"{machine.place(node)}: its operand is not known while the program is captured")
+    return _OF_ONE[node.kind()](item)
 
 
 @script("aten::join")

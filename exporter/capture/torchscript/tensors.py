@@ -14,7 +14,7 @@ from . import library
 from .builder import DTYPES
 from .fakes import UNKNOWN, Tensor, Typed
 from .library import call_operator, script
-from .objects import List, is_constant, is_number, number_kind
+from .objects import List, Nested, is_constant, is_number, number_kind
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -58,9 +58,17 @@ def sizes(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
     return machine.list([size(machine, item, d) for d in range(rank)], "int")
 
 
+@script("aten::_shape_as_tensor")
+def shape_as_tensor(machine: Interpreter, node: Any, item: Any) -> Any:
+    """All sizes of a tensor as a tensor."""
+    return tensor(machine, node, sizes(machine, node, item))
+
+
 @script("aten::dim", "aten::ndimension")
 def dim(machine: Interpreter, node: Any, item: Any) -> int:
     """The number of dimensions."""
+    if isinstance(item, Nested):
+        return 3
     return _known(machine, node, item).dim()
 
 
@@ -94,6 +102,12 @@ def device(machine: Interpreter, node: Any, item: Any) -> torch.device:
     return torch.device("cpu")
 
 
+@script("prim::type")
+def device_type(machine: Interpreter, node: Any, item: Any) -> str:
+    """`device.type`."""
+    return str(torch.device(item).type)
+
+
 @script("prim::layout")
 def layout(machine: Interpreter, node: Any, item: Any) -> int:
     """The layout, strided."""
@@ -121,7 +135,7 @@ def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
     *(
         f"prim::is_{name}"
         for name in "cuda xpu mps mtia xla ipu hpu quantized sparse sparse_csr mkldnn meta "
-        "nested vulkan maia".split()
+        "vulkan maia".split()
     ),
     "prim::requires_grad",
     "aten::requires_grad",
@@ -138,10 +152,23 @@ def never(machine: Interpreter, node: Any, *operands: Any) -> bool:
     return False
 
 
-@script("prim::is_cpu", "aten::is_contiguous")
+@script("prim::is_nested")
+def is_nested(machine: Interpreter, node: Any, item: Any) -> bool:
+    """Whether a tensor holds sequences of several lengths."""
+    return isinstance(item, Nested)
+
+
+@script("prim::is_cpu")
 def always(machine: Interpreter, node: Any, *operands: Any) -> bool:
     """What is always so."""
     return True
+
+
+@script("aten::is_contiguous")
+def is_contiguous(machine: Interpreter, node: Any, item: Any, *memory_format: Any) -> bool:
+    """Whether eager's tensor would be; where nothing is known, it is taken to be."""
+    fake = machine.fake(item)
+    return fake.any.is_contiguous() if isinstance(fake, Tensor) else True
 
 
 @script("aten::get_device")
@@ -290,6 +317,8 @@ _PARTS = {
 def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
     """Tensors along a dimension; where its size varies, a list of unknown length unless it is unpacked."""
     kind = node.kind()
+    if isinstance(tensor, str):
+        return machine.list(tensor.split(*rest), "str")
     along = rest[-1] if rest else 0
     known = machine.fake(tensor)
     by_sizes = len(rest) == 2 and isinstance(rest[0], List)

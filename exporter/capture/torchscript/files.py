@@ -1,0 +1,107 @@
+"""Files that `torch.jit.save` wrote, and what a file is that it did not write."""
+
+from __future__ import annotations
+
+import os
+import pickletools
+import zipfile
+from collections.abc import Iterator
+from typing import IO
+
+import torch
+
+from ....registration import CaptureError
+
+_TENSOR_PARTS = ("collections.OrderedDict", "torch._utils.", "torch.storage.")
+
+
+def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
+    """Load a file that `torch.jit.save` wrote, onto the CPU.
+
+    Raises:
+        CaptureError: it is no such file; the message says what it is instead, where that can be told.
+    """
+    name = os.fspath(path)
+    if not os.path.exists(name):
+        raise CaptureError(f"there is no file '{name}'")
+    if os.path.isdir(name):
+        raise CaptureError(f"'{name}' is a folder, not a file that torch.jit.save wrote")
+    other = _other_kind(name)
+    if other is not None:
+        raise CaptureError(f"'{name}' {other}")
+    try:
+        return torch.jit.load(name, map_location="cpu")
+    except (RuntimeError, ValueError, EOFError) as error:
+        first = " ".join(str(error).strip().splitlines()[:1])
+        raise CaptureError(f"'{name}' is not a file that torch.jit.save wrote: {first}") from error
+
+
+def _other_kind(name: str) -> str | None:
+    """What a file is that holds no TorchScript, and what to do with it; None for what may be TorchScript."""
+    try:
+        with open(name, "rb") as file:
+            return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except (zipfile.BadZipFile, ValueError):
+        return None
+
+
+def _kind_of_archive(file: IO[bytes]) -> str | None:
+    with zipfile.ZipFile(file) as archive:
+        names = {entry.partition("/")[2] or entry: entry for entry in archive.namelist()}
+        if "constants.pkl" in names:
+            return None
+        if "archive_format" in names or any(
+            "exported_program" in n or n.endswith("model.json") for n in names
+        ):
+            return (
+                "is a program of torch.export.save, not TorchScript: pass what torch.export.load gives of it "
+                "to opsetta.export"
+            )
+        if "data.pkl" not in names:
+            return "is an archive, but none that torch.jit.save wrote"
+        with archive.open(names["data.pkl"]) as pickled:
+            return _kind_of_pickle(pickled)
+
+
+def _kind_of_stream(file: IO[bytes]) -> str | None:
+    file.seek(0)
+    first = file.read(2)
+    if first[:1] != b"\x80" or len(first) < 2 or first[1] > 5:
+        return "is not a file that torch.jit.save wrote"
+    file.seek(0)
+    # Files of torch.save before its archives: a number, a version, and the machine come first.
+    for _ in range(3):
+        list(pickletools.genops(file))
+    return _kind_of_pickle(file)
+
+
+def _kind_of_pickle(file: IO[bytes]) -> str:
+    foreign = [name for name in _classes(file) if not _is_of_tensors(name)]
+    if foreign:
+        return (
+            f"holds a pickled object ({foreign[0]}), not TorchScript: load it where its class can be "
+            "imported, and export it, or torch.jit.save what torch.jit.script or torch.jit.trace makes of it"
+        )
+    return (
+        "holds tensors and no program, as a state_dict does: load them into their module (load_state_dict) "
+        "and export that"
+    )
+
+
+def _classes(file: IO[bytes]) -> Iterator[str]:
+    """The functions and classes that a pickle names; nothing is imported."""
+    texts: list[str] = []
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name == "GLOBAL":
+            yield str(argument).replace(" ", ".")
+        elif opcode.name == "STACK_GLOBAL":
+            yield ".".join(texts[-2:])
+        elif isinstance(argument, str):
+            texts.append(argument)
+
+
+def _is_of_tensors(name: str) -> bool:
+    module, _, own = name.rpartition(".")
+    return name.startswith(_TENSOR_PARTS) or (module == "torch" and own != "nn") or module == "builtins"

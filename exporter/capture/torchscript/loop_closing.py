@@ -1,0 +1,146 @@
+"""The node of a loop whose body has been read: what it carries, and what it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import Value
+
+from .builder import DTYPES
+from .control_flow import Block, placeholder, within
+from .fakes import UNKNOWN
+from .objects import UNINITIALIZED, Dict, List, Mutable, Optional, is_number, number_kind
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+    from .loops import Kept, Path
+
+
+def members_of(
+    machine: Interpreter, item: Mutable, first: Any, was: Any, now: Any
+) -> dict[Any, tuple[Any, Any, Any]]:
+    """What an object holds before the loop, at the start and at the end of an iteration, by key."""
+    if isinstance(item, List):
+        states = [List(state[0], state[1], item.kind) for state in (first, was, now)]
+        return {None: (states[0], states[1], states[2])}
+    if isinstance(item, Dict):
+        entries, names = [first, was, now], dict.fromkeys((*first, *was, *now))
+    else:
+        names = dict.fromkeys(sorted(now[1] | was[1]))
+        entries = [
+            {name: machine.held(item, state[0], name) for name in names} for state in (first, was, now)
+        ]
+    return {key: tuple(each.get(key, UNINITIALIZED) for each in entries) for key in names}
+
+
+class Closing:
+    """Appends the node of a loop whose body has been read."""
+
+    def __init__(self, kept: Kept, block: Block, iteration: Value):
+        self.kept = kept
+        self.machine = kept.machine
+        self.block = block
+        self.iteration = iteration
+        self.carried: list[Any] = []
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+
+    def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
+        """Close the body, append the loop, and give what the program's loop gives."""
+        machine, kept = self.machine, self.kept
+        with machine.build.appending(self.block.nodes):
+            going = machine.build.as_value(self.block.results[0])
+        self.block.give(machine, going)
+        triples = zip(kept.initial, formal, self.block.results[1:], strict=True)
+        results = [self.item(first, was, now, (i,)) for i, (first, was, now) in enumerate(triples)]
+        states = []
+        for index, item in enumerate(kept.objects):
+            now = self.block.changed.get(item, entered[item])
+            members = members_of(machine, item, before[item], entered[item], now)
+            states.append({key: self.item(*m, ("object", index, key)) for key, m in members.items()})
+        body = self.block.close(machine, [self.iteration, *self.inputs], "body")
+        arguments = {
+            "max_trip_count": kept.trips,
+            "condition": kept.condition,
+            "carried": self.carried,
+        }
+        machine.build.append("prim::Loop", arguments, self.outputs, attributes=[ir.AttrGraph("body", body)])
+        for item, state in zip(kept.objects, states, strict=True):
+            machine.touch(item)
+            if isinstance(item, List):
+                item.items, item.value = state[None].items, state[None].value
+            elif isinstance(item, Dict):
+                item.restore(state)
+            else:
+                changed = self.block.changed.get(item, entered[item])[1]
+                item.restore(({**item.attributes, **state}, item.changed | changed))
+        return results
+
+    def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
+        """Carry an item, and give what it is after the loop."""
+        value = self.kept.formals.get(path)
+        if isinstance(was, Optional):
+            present = self.value(_present(first), was.present, _present(now), self.kept.formals[path])
+            return Optional(present, self.item(within(first), was.value, within(now), (*path, "value")))
+        if isinstance(was, tuple):
+            firsts = first if isinstance(first, tuple) else (UNINITIALIZED,) * len(was)
+            nows = now if isinstance(now, tuple) else (UNINITIALIZED,) * len(was)
+            members = [
+                self.item(a, b, c, (*path, i))
+                for i, (a, b, c) in enumerate(zip(firsts, was, nows, strict=True))
+            ]
+            return type(was)(*members) if hasattr(was, "_fields") else tuple(members)
+        if isinstance(was, List) and was is now:
+            return now
+        if isinstance(was, List):
+            made = self.list(first, was, now, path)
+            made.may_be(first, now)
+            return made
+        return now if value is None else self.value(first, value, now, value)
+
+    def list(self, first: Any, was: List, now: Any, path: Path) -> List:
+        """Carry a list: its elements, where its length is known."""
+        if was.items is not None:
+            old = first.items if isinstance(first, List) and first.items is not None else was.items
+            new = now.items if isinstance(now, List) and now.items is not None else was.items
+            triples = enumerate(zip(old, was.items, new, strict=True))
+            return self.machine.list([self.item(a, b, c, (*path, i)) for i, (a, b, c) in triples], was.kind)
+        value = self.kept.formals[path]
+        return self.machine.list(None, was.kind, self.value(first, value, now, value))
+
+    def value(self, first: Any, was: Value, now: Any, formal: Value) -> Value:
+        """Carry one value: what it is first, at the start of an iteration, and at its end."""
+        build = self.machine.build
+        with build.appending(self.block.nodes):
+            last = self._source(was if now is UNINITIALIZED else now, was)
+        if is_number(formal):
+            result = build.number(number_kind(formal), stem="loop")
+        elif formal in build.elements or (formal.dtype in DTYPES.values() and self._is_list(was, now)):
+            result = build.list_value(build.elements.get(formal, UNKNOWN), self._kind(first, now), "loop")
+        else:
+            result = build.value("loop", self.machine.fakes.renewed(self.machine.fake(formal)))
+        if first is UNINITIALIZED:
+            first = placeholder(self.machine, now if not isinstance(now, (Value, torch.Tensor)) else formal)
+        self.carried.append(first if is_number(first) else self._source(first, formal))
+        self.inputs.append(formal)
+        self.block.give(self.machine, last)
+        self.outputs.append(result)
+        return result
+
+    def _source(self, item: Any, like: Value) -> Value:
+        if isinstance(item, List):
+            return self.machine.dynamic(item)
+        return self.machine.build.as_value(item)
+
+    def _is_list(self, was: Any, now: Any) -> bool:
+        return isinstance(now, List)
+
+    def _kind(self, first: Any, now: Any) -> str:
+        found = now if isinstance(now, List) else first
+        return found.kind
+
+
+def _present(item: Any) -> Any:
+    return item.present if isinstance(item, Optional) else item is not None and item is not UNINITIALIZED

@@ -1,0 +1,233 @@
+"""The fused kernels of torch's transformer layers, as the operators that they are made of.
+
+`nn.TransformerEncoderLayer` and `nn.MultiheadAttention` call them in evaluation. The semantics are those of
+ATen's native/transformers (attention.cpp, transformer.cpp) on the CPU. Padding that an encoder takes out of
+its sequences, as a nested tensor, stays in them under a mask, and is 0 where the encoder puts it back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onnx_ir import DataType, Value
+
+from ....registration import CaptureError
+from .library import script
+from .objects import Nested
+
+if TYPE_CHECKING:
+    from .interpreter import Interpreter
+
+_MERGED, _PADDING = 2, 1
+
+
+class _Kernel:
+    """Emits the operators of one kernel."""
+
+    def __init__(self, machine: Interpreter, node: Any):
+        self._build = machine.build
+        self._stem = machine.stem(node)
+
+    def __call__(self, name: str, overload: str = "default", /, **arguments: Any) -> Any:
+        return self._build.operator(f"aten::{name}", overload, arguments, ["Tensor"], self._stem)[0]
+
+    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self("linear", input=x, weight=weight, bias=bias)
+
+    def normalized(self, x: Any, embed_dim: int, weight: Any, bias: Any, eps: float) -> Any:
+        return self("layer_norm", input=x, normalized_shape=[embed_dim], weight=weight, bias=bias, eps=eps)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return self("add", "Tensor", self=x, other=y)
+
+    def is_masked(self, mask: Any, mask_type: int | None) -> Any:
+        """Where there is no attention, of the rank of the scores; what is not 0 counts as true."""
+        mask = self("to", "dtype", self=mask, dtype=DataType.BOOL)
+        if mask_type == _PADDING:
+            mask = self("unsqueeze", self=self("unsqueeze", self=mask, dim=1), dim=2)
+        return mask
+
+    def attention(
+        self, inputs: list[Any], sizes: tuple[int, int], weights: list[Any], mask: Any, mask_type: int | None
+    ) -> tuple[Any, Any]:
+        """The result and the weights of the heads, for query, key and value.
+
+        Args:
+            sizes: of the embedding, and the number of heads.
+            weights: weight and bias of the projection to query, key and value, and of the one of the result.
+        """
+        embed_dim, heads = sizes
+        weight, bias, result_weight, result_bias = weights
+        parts = []
+        for index, x in enumerate(inputs):
+            bounds = {"start": index * embed_dim, "end": (index + 1) * embed_dim, "dim": 0, "step": 1}
+            rows = self("slice", "Tensor", self=weight, **bounds)
+            projected = self.linear(x, rows, self("slice", "Tensor", self=bias, **bounds))
+            split = self("unflatten", "int", self=projected, dim=-1, sizes=[heads, embed_dim // heads])
+            parts.append(self("transpose", "int", self=split, dim0=1, dim1=2))
+        query, key, value = parts
+        scale = (embed_dim // heads) ** -0.5
+        transposed = self("transpose", "int", self=key, dim0=-2, dim1=-1)
+        scores = self("matmul", self=self("mul", "Tensor", self=query, other=scale), other=transposed)
+        if mask is not None:
+            scores = self(
+                "masked_fill",
+                "Scalar",
+                self=scores,
+                mask=self.is_masked(mask, mask_type),
+                value=-float("inf"),
+            )
+        chosen = self("softmax", "int", self=scores, dim=-1)
+        found = self("transpose", "int", self=self("matmul", self=chosen, other=value), dim0=1, dim1=2)
+        joined = self("flatten", "using_ints", self=found, start_dim=2, end_dim=3)
+        return self.linear(joined, result_weight, result_bias), chosen
+
+
+def _dense(machine: Interpreter, node: Any, item: Any, mask: Any, mask_type: Any) -> tuple[Any, Any, Any]:
+    """A tensor and its mask; what a nested tensor leaves out is masked."""
+    if not isinstance(item, Nested):
+        return item, mask, mask_type
+    if mask is not None:
+        raise CaptureError(f"{machine.place(node)}: a nested tensor and a mask")
+    return item.padded, item.padding, _PADDING
+
+
+@script("aten::_native_multi_head_attention")
+def native_multi_head_attention(
+    machine: Interpreter,
+    node: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    proj_weight: Any,
+    proj_bias: Any,
+    mask: Any = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> list[Any]:
+    """Attention over a batch of sequences; its weights averaged over the heads where they are needed."""
+    kernel = _Kernel(machine, node)
+    weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
+    sizes = (embed_dim, num_head)
+    if isinstance(query, Nested):
+        if need_weights or not query is key is value:
+            raise CaptureError(f"{machine.place(node)}: the attention weights of a nested tensor")
+        x, inner, kind = _dense(machine, node, query, mask, mask_type)
+        found, chosen = kernel.attention([x, x, x], sizes, weights, inner, kind)
+        return [query.like(found), chosen]
+    found, chosen = kernel.attention([query, key, value], sizes, weights, mask, mask_type)
+    if need_weights and average_attn_weights:
+        chosen = kernel("mean", "dim", self=chosen, dim=[1])
+    return [found, chosen]
+
+
+@script("aten::_transformer_encoder_layer_fwd")
+def transformer_encoder_layer(
+    machine: Interpreter,
+    node: Any,
+    src: Any,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    proj_weight: Any,
+    proj_bias: Any,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Any,
+    norm_bias_1: Any,
+    norm_weight_2: Any,
+    norm_bias_2: Any,
+    ffn_weight_1: Any,
+    ffn_bias_1: Any,
+    ffn_weight_2: Any,
+    ffn_bias_2: Any,
+    mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:
+    """Attention and a feed-forward network, each with a way around it and a normalization."""
+    kernel = _Kernel(machine, node)
+    dense, mask, mask_type = _dense(machine, node, src, mask, mask_type)
+    weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
+
+    def first(x: Any) -> Any:
+        return kernel.normalized(x, embed_dim, norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Any) -> Any:
+        return kernel.normalized(x, embed_dim, norm_weight_2, norm_bias_2, eps)
+
+    def attended(x: Any) -> Any:
+        return kernel.attention([x, x, x], (embed_dim, num_heads), weights, mask, mask_type)[0]
+
+    def fed(x: Any) -> Any:
+        hidden = kernel.linear(x, ffn_weight_1, ffn_bias_1)
+        hidden = kernel("gelu" if use_gelu else "relu", self=hidden)
+        return kernel.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        x = kernel.add(dense, attended(first(dense)))
+        x = kernel.add(x, fed(second(x)))
+    else:
+        x = first(kernel.add(dense, attended(dense)))
+        x = second(kernel.add(x, fed(x)))
+    return src.like(x) if isinstance(src, Nested) else x
+
+
+def _front(kernel: _Kernel, mask: Value) -> Any:
+    """As many positions from the front of each sequence as the mask counts."""
+    counts = kernel("sum", "dim_IntList", self=mask, dim=[1], keepdim=True)
+    places = kernel("cumsum", self=kernel("ones_like", self=mask, dtype=DataType.INT64), dim=1)
+    return kernel("le", "Tensor", self=places, other=counts)
+
+
+def _origin(mask: Value) -> Value:
+    """What a mask is the negation of; the encoder negates its mask twice."""
+    node = mask.producer()
+    return node.inputs[0] if node is not None and node.op_type == "logical_not" else mask  # type: ignore[return-value]
+
+
+@script("aten::_nested_tensor_from_mask_left_aligned")
+def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> bool:
+    """Whether all padding is at the end, which decides what `nn.TransformerEncoder` does with it.
+
+    Either way attention is masked alike; what differs is what the padding holds afterwards, and that is
+    decided where it is put back.
+    """
+    if "torch/nn/modules/transformer.py" not in machine.build.line.replace("\\", "/"):
+        raise CaptureError(f"{machine.place(node)}: beside nn.TransformerEncoder, it cannot be captured")
+    kernel = _Kernel(machine, node)
+    equal = kernel("eq", "Tensor", self=_front(kernel, mask), other=mask)
+    machine.alignments[_origin(mask)] = kernel("all", self=equal)
+    return True
+
+
+@script("aten::_nested_tensor_from_mask")
+def nested_tensor_from_mask(
+    machine: Interpreter, node: Any, t: Value, mask: Value, mask_check: bool = True
+) -> Nested:
+    """The sequences without what a mask leaves out at their ends."""
+    kernel = _Kernel(machine, node)
+    aligned = machine.alignments.get(_origin(mask))
+    if aligned is None:
+        padding = kernel("logical_not", self=_front(kernel, mask))
+        return Nested(t, padding, padding)
+    padding = kernel("logical_not", self=mask)
+    return Nested(t, padding, kernel("logical_and", self=padding, other=aligned))
+
+
+@script("aten::to_padded_tensor", "aten::nested_to_padded_tensor")
+def to_padded_tensor(
+    machine: Interpreter, node: Any, nested: Any, padding: float, output_size: Any = None
+) -> Any:
+    """The sequences at their full length once more, with the padding in the place of what was left out."""
+    if not isinstance(nested, Nested) or output_size is None:
+        raise CaptureError(f"{machine.place(node)}: of a tensor that is not nested, or to no given size")
+    kernel = _Kernel(machine, node)
+    left_out = kernel("unsqueeze", self=nested.left_out, dim=-1)
+    return kernel("masked_fill", "Scalar", self=nested.padded, mask=left_out, value=padding)

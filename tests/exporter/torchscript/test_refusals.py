@@ -1,0 +1,162 @@
+"""What a TorchScript program may do and a graph cannot say is refused, and the message names it."""
+
+# TorchScript's forms of a thing are the matter here.
+# ruff: noqa: RUF005, SIM108
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opsetta
+
+X = torch.ones(3)
+
+
+def one_of_two_lists(x: Tensor):
+    first = [x]
+    second = [x * 2]
+    if bool(x.sum() > 0):
+        chosen = first
+    else:
+        chosen = second
+    chosen.append(x * 3)
+    return len(first), torch.stack(second)
+
+
+def list_replaced_and_changed(x: Tensor, n: int):
+    """The first iteration changes the list that has two names, the others do not."""
+    items = [x]
+    alias = items
+    for i in range(n):
+        items.append(x * i)
+        items = items + [x]
+    return torch.stack(alias), torch.stack(items)
+
+
+def two_element_types(x: Tensor):
+    if bool(x.sum() > 0):
+        y = x.to(torch.int64)
+    else:
+        y = x
+    return y
+
+
+def two_sets_of_keys(x: Tensor):
+    entries = {"a": x}
+    if bool(x.sum() > 0):
+        entries["b"] = x
+    return entries["a"]
+
+
+def element_type_changes(x: Tensor):
+    y = x.to(torch.int64)
+    while bool(y.sum() > 0):
+        y = y * 0.5
+    return y
+
+
+def lists_in_lists_of_unknown_length(x: Tensor, n: int):
+    rows = [[x]]
+    for i in range(n):
+        rows.append([x, x * i])
+    return x + len(rows)
+
+
+def always_raises(x: Tensor):
+    if bool(x.sum() > 0):
+        raise ValueError("positive")
+    raise ValueError("negative")
+
+
+def matrix_wanted(x: Tensor):
+    assert x.dim() == 2, "a matrix is wanted"
+    return x
+
+
+@torch.jit.ignore
+def python_alone(x: Tensor) -> Tensor:
+    return x
+
+
+def calls_python(x: Tensor):
+    return python_alone(x) + 1
+
+
+class BufferOfAnotherShape(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("memory", torch.zeros(2))
+
+    def forward(self, x: Tensor):
+        self.memory = torch.cat([self.memory, x])
+        return self.memory.sum()
+
+
+@pytest.mark.parametrize(
+    ("program", "args", "message"),
+    [
+        (
+            one_of_two_lists,
+            (X,),
+            r"aten::len in '<root>' at .*refusals\.py:\d+: the list .* another name",
+        ),
+        (two_element_types, (X,), r"prim::If .*test_refusals\.py:\d+.*torch\.int64.*torch\.float32"),
+        (two_sets_of_keys, (X,), r"prim::If .*keys \{'b'\} after one of them only"),
+        (element_type_changes, (X,), r"prim::Loop .*of torch\.int64 first and of torch\.float32 later"),
+        (always_raises, (X,), r"raises for arguments like these: (positive|negative)"),
+        (matrix_wanted, (X,), r"raises for arguments like these: .*a matrix is wanted"),
+        (calls_python, (X,), r"the Python function 'python_alone'"),
+        (BufferOfAnotherShape().eval(), (X,), r"sets buffer 'memory' to a tensor of another shape"),
+    ],
+    ids=lambda item: getattr(item, "__name__", None),
+)
+def test_what_no_graph_can_say_is_refused_by_name(program, args, message):
+    with pytest.raises(opsetta.CaptureError, match=message):
+        opsetta.export(torch.jit.script(program), args, opset=18, mutations="outputs")
+
+
+@pytest.mark.parametrize("program", [list_replaced_and_changed, lists_in_lists_of_unknown_length])
+def test_a_number_that_the_program_must_know_is_a_constant_and_said_so(program):
+    with pytest.warns(UserWarning, match="the numbers among the arguments are constants of this export"):
+        exported = opsetta.export(torch.jit.script(program), (X, 2), opset=18)
+    exported.verify()
+    with pytest.raises(opsetta.OpsettaError, match="captured with the constant 2 where the call gives 3"):
+        exported(X, 3)
+
+
+def test_a_scripted_module_without_forward_is_refused_with_the_remedy():
+    with pytest.raises(opsetta.CaptureError, match="has no forward .*forward__0.*a module that calls it"):
+        opsetta.export(torch.jit.script(nn.LSTM(3, 3)), (torch.ones(2, 1, 3),), opset=18)
+
+
+def test_what_is_optimized_for_this_machine_is_refused_with_the_remedy():
+    model = torch.jit.script(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval())
+    optimized = torch.jit.optimize_for_inference(model)
+    with pytest.raises(opsetta.CaptureError, match="optimize_for_inference makes for this machine"):
+        opsetta.export(optimized, (torch.ones(1, 3, 4, 4),), opset=18)
+
+
+def squeezed(x: Tensor):
+    return x.squeeze() * 2
+
+
+def test_a_squeeze_that_depends_on_a_dynamic_size_warns():
+    with pytest.warns(UserWarning, match=r"aten::squeeze .* drops a dimension whose size varies"):
+        exported = opsetta.export(
+            torch.jit.script(squeezed), (torch.randn(2, 1, 3),), opset=18, dynamic_shapes={"x": {0: "n"}}
+        )
+    exported.verify((torch.randn(5, 1, 3),))
+
+
+def test_a_buffer_that_is_written_to_is_refused_by_default():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Tensor):
+            self.count = self.count + 1
+            return x + self.count
+
+    with pytest.raises(opsetta.MutationError, match="count"):
+        opsetta.export(torch.jit.script(Counter().eval()), (X,), opset=18)
