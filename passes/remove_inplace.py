@@ -1,8 +1,9 @@
 """Source pass: in-place operators and `out=` overloads become functional, through any chain of views.
 
-Every storage has one current value. A view knows its parent and the `ViewStep` between them. A write to a
-view becomes a new value of the view, which is written back step by step into the value of the storage;
-any other view of that storage is made again of the new value when it is next read.
+Every storage has one current value at every place of the program (`storages`). A view knows its parent and
+the `ViewStep` between them. A write to a view becomes a new value of the view, which is written back step by
+step into the value of the storage; any other view of that storage is made again of the new value when it is
+next read.
 
 Rules, over the nodes in execution order:
 
@@ -10,210 +11,62 @@ Rules, over the nodes in execution order:
 2. A node reads the current value of each tensor it takes.
 3. What an in-place operator returns is the tensor that it wrote.
 4. `unsqueeze_` and its like change the tensor object, and so every name of it, but no other view.
-5. Inputs and initializers that are written outlive the call, unless they are lifted constants: the
+5. What a branch or a loop body writes outside itself becomes an output of the branch, a carried value of the
+   loop (`inplace_branches`, `inplace_loops`). The blocks of other nodes write to nothing outside.
+6. What is put into a list of unknown length is not written afterwards, what is taken out of one neither.
+7. Inputs and initializers that are written outlive the call, unless they are lifted constants: the
    caller says what becomes of their new values.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ..registration import INPLACE, KIND, MUTATES, GraphError, MutationError, OpsettaError
+from ..registration import INPLACE, KIND, MUTATES, NUMBER, GraphError, MutationError, OpsettaError
 from ..registration.arguments import arguments, replace_arguments
 from . import inplace_table as table
-from .promotion import output_dtype
+from .aliases import Aliases, blocks, changed, is_branch, is_list, is_loop, shares_with_list, writes_anything
+from .inplace_branches import return_current, rewrite_branch
+from .inplace_loops import rewrite_loop
+from .locations import Undecided, View, Whole
+from .promotion import output_dtype, rule_of
+from .prune_blocks import prune
 from .running_statistics import updated_statistics
-from .source_builder import SourceBuilder, remove_unused, same_shape, where
+from .source_builder import differ, take_out, where
+from .storages import Memory, Scope, Tensor
 from .views import ViewRule, ViewStep, aliased, may_be_view, view_rule
 
 MUTATIONS = ("error", "outputs", "drop")
 
 
-class _Storage:
-    """Memory that tensors share: the value of all of it, and how often it was written."""
-
-    __slots__ = ("value", "version")
-
-    def __init__(self, value: Value):
-        self.value = value
-        self.version = 0
-
-
-class _View:
-    """One way to see a storage: all of it, or a step from another view. Keeps its value of one version."""
-
-    __slots__ = ("_parent", "_step", "_value", "_version", "storage")
-
-    def __init__(
-        self, storage: _Storage, value: Value, parent: _View | None = None, step: ViewStep | None = None
-    ):
-        self.storage = storage
-        self._parent = parent
-        self._step = step
-        self._value = value
-        self._version = storage.version
-
-    @property
-    def is_whole(self) -> bool:
-        return self._parent is None
-
-    def read(self, build: SourceBuilder) -> Value:
-        """The current value, made again of the parent's where the storage was written since."""
-        if self._version != self.storage.version:
-            if self._parent is None or self._step is None:
-                self._value = self.storage.value
-            else:
-                self._value = self._step.make(build, self._parent.read(build))
-            self._version = self.storage.version
-        return self._value
-
-    def write(self, build: SourceBuilder, new: Value) -> None:
-        """Make `new` the current value, of this view and of what it is a view of."""
-        if self._parent is None or self._step is None:
-            self.storage.value = new
-            self.storage.version += 1
-        else:
-            self._parent.write(build, self._step.write(build, self._parent.read(build), new))
-        self._value = new
-        self._version = self.storage.version
-
-
-class _Tensor:
-    """A tensor object, which several values may be: `y = x.relu_()` is `x`."""
-
-    __slots__ = ("view",)
-
-    def __init__(self, view: _View):
-        self.view = view
-
-
-class _Aliases:
-    """Which values share memory, and which of that memory is written.
-
-    Attributes:
-        written: the first value of every storage that some node writes to, or whose metadata it changes.
-        outliving: inputs and initializers that change, with the node that first changes each.
-    """
-
-    def __init__(self, graph: ir.Graph, keep_statistics: bool):
-        self.written: set[Value] = set()
-        self.outliving: dict[Value, ir.Node] = {}
-        self._roots: dict[Value, Value] = {}
-        self._objects: dict[Value, Value] = {}
-        for node in graph:
-            if may_be_view(node):
-                self._view(node)
-                continue
-            changed = _changed(node)
-            for value in changed:
-                root = self.root(value)
-                if node.op_type not in table.IDLE:
-                    is_state = root.is_graph_input() or root.is_initializer()
-                    whole = self._objects.get(value, value) is root or node.op_type not in table.METADATA
-                    if is_state and whole and root.metadata_props.get(KIND) != "constant":
-                        self.outliving.setdefault(root, node)
-                    if not (keep_statistics and is_state and node.op_type in table.BATCH_NORMS):
-                        self.written.add(root)
-            if node.op_type not in table.BATCH_NORMS:
-                for output, value in zip(node.outputs, changed, strict=False):
-                    self._roots[output] = self.root(value)
-                    self._objects[output] = self._objects.get(value, value)
-
-    def root(self, value: Value) -> Value:
-        """The first value of the storage that a value lives in."""
-        return self._roots.get(value, value)
-
-    def is_tracked(self, value: Value) -> bool:
-        """Whether the value may change after it was made."""
-        return self._roots.get(value, value) in self.written
-
-    def _view(self, node: ir.Node) -> None:
-        given = arguments(node)
-        rule = view_rule(node, given)
-        if rule is None:
-            return
-        for output, source in zip(node.outputs, aliased(node, rule, given), strict=False):
-            if source is not None:
-                self._roots[output] = self.root(source)
-                if rule.same_object:
-                    self._objects[output] = self._objects.get(source, source)
-
-
-def _changed(node: ir.Node) -> list[Value]:
-    """The values that a node writes to, or changes the metadata of."""
-    name = node.op_type
-    if table.is_inplace_name(name):
-        destination = next(iter(arguments(node).values()), None)
-        if not isinstance(destination, Value):
-            table.twin(node, {})
-            raise GraphError(f"{where(node)}: what this in-place operator writes to is not one tensor")
-        return [destination]
-    if table.is_out_overload(node):
-        given = arguments(node)
-        return [given[key] for key in table.out_twin(node, given)[1]]
-    if name in table.BATCH_NORMS and node.domain == "aten" and INPLACE not in node.metadata_props:
-        given = arguments(node)
-        flag = table.BATCH_NORMS[name]
-        if flag is None or given.get(flag):
-            return [given[key] for key in ("running_mean", "running_var") if given.get(key) is not None]
-    return []
-
-
-def _blocks(node: ir.Node) -> Iterator[ir.Graph]:
-    if len(node.attributes) > 1:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield attribute.as_graph()
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                yield from attribute.as_graphs()
-
-
-def _writes_anything(graph: ir.Graph) -> bool:
-    """Whether any node writes; this is all that a graph without in-place operators costs."""
-    norms, irregular = table.BATCH_NORMS, table.OUT_OVERLOADS
-    found = False
-    for node in graph:
-        name, overload = node.op_type, node.overload
-        if name[-1] == "_" or overload[-3:] == "out" or name in norms or (name, overload) in irregular:
-            found = found or bool(_changed(node))
-        if len(node.attributes) > 1 and any(_writes_anything(block) for block in _blocks(node)):
-            raise GraphError(
-                f"{where(node)}: its sub-blocks hold in-place operators, only straight-line graphs may"
-            )
-    return found
-
-
 class _Functionalizer:
     """Rewrites one graph, node after node."""
 
-    def __init__(self, graph: ir.Graph, aliases: _Aliases):
+    def __init__(self, graph: ir.Graph, aliases: Aliases):
         self._graph = graph
         self._aliases = aliases
-        self._build = SourceBuilder(graph)
-        self._tensors: dict[Value, _Tensor] = {}
+        self._memory = Memory(graph, aliases)
+        self._build = self._memory.build
         self._gone: list[ir.Node] = []
         self._idle: list[ir.Node] = []
         """View nodes, which leave at the end when nothing reads them."""
 
     def run(self) -> None:
         """Rewrite every node, then the graph's outputs."""
-        for node in list(self._graph):
-            self._visit(node)
+        self._visit_all(self._graph)
         self._build.after(self._graph[-1])
         outputs = self._graph.outputs
         for index, value in enumerate(outputs):
-            if value in self._tensors:
-                outputs[index] = self._tensors[value].view.read(self._build)
+            outputs[index] = self._memory.read(value)
 
     def append_outputs(self) -> None:
         """Append the new value of every input and initializer that outlives the call."""
         for value in self._aliases.outliving:
-            new = self._tensor(value).view.read(self._build)
+            new = self._memory.tensor(value).location.read(self._memory)
             if new.is_graph_output() or new.is_graph_input() or new.is_initializer():
                 new = self._build.emit("aten::alias", {"self": new}, like=new)
             new.metadata_props[MUTATES] = value.name or ""
@@ -222,64 +75,101 @@ class _Functionalizer:
     def clean(self) -> None:
         """Remove in-place nodes that became nothing, and views that nothing reads any longer."""
         for node in reversed(self._gone):
-            self._graph.remove(node, safe=True)
-        order = {node: index for index, node in enumerate(self._graph)}
-        candidates = [node for node in (*self._build.made, *self._idle) if node in order]
-        remove_unused(self._graph, sorted(candidates, key=order.__getitem__))
+            take_out(node)
+        prune(self._graph, {*self._build.made, *self._idle})
 
-    def _tensor(self, value: Value) -> _Tensor:
-        tensor = self._tensors.get(value)
-        if tensor is None:
-            tensor = self._tensors[value] = _Tensor(_View(_Storage(value), value))
-        return tensor
+    def _visit_all(self, graph: ir.Graph) -> None:
+        for node in list(graph):
+            self._visit(node)
 
     def _visit(self, node: ir.Node) -> None:
+        memory = self._memory
         self._build.before(node)
-        changed = _changed(node)
-        given = arguments(node) if changed or may_be_view(node) else {}
-        self._refresh(node)
-        if given and may_be_view(node):
+        memory.node = node
+        if is_loop(node):
+            rewrite_loop(memory, node, self._visit_all)
+            return
+        if is_branch(node):
+            self._refresh(node)
+            rewrite_branch(memory, node, self._visit_all)
+            return
+        written = changed(node)
+        is_view = may_be_view(node)
+        given = arguments(node) if written or is_view else {}
+        inputs = self._refresh(node)
+        if shares_with_list(node):
+            self._share(node, inputs)
+        elif given and is_view:
             rule = view_rule(node, given)
             if rule is not None:
                 self._view(node, rule, given)
-        elif changed:
-            self._change(node, given, changed)
+        elif written:
+            self._change(node, given, written)
+        for block in blocks(node):
+            self._visit_block(node, block)
 
-    def _refresh(self, node: ir.Node) -> None:
-        """Have a node, and the nodes of its sub-blocks, read the current values."""
+    def _refresh(self, node: ir.Node) -> list[Value]:
+        """Have a node read the current values; what it read before."""
+        inputs = [value for value in node.inputs if value is not None]
         for index, value in enumerate(node.inputs):
-            tensor = self._tensors.get(value) if value is not None else None
-            if tensor is not None:
-                current = tensor.view.read(self._build)
+            if value is not None:
+                current = self._memory.read(value)
                 if current is not value:
                     node.replace_input_with(index, current)
-        for block in _blocks(node):
-            for inner in block:
-                self._refresh(inner)
-            for index, value in enumerate(block.outputs):
-                if value in self._tensors:
-                    block.outputs[index] = self._tensors[value].view.read(self._build)
+        return inputs
+
+    def _visit_block(self, node: ir.Node, block: ir.Graph) -> None:
+        """A block that is given what it works on."""
+        scope = Scope(block, self._memory.scope, sealed=node)
+        with self._memory.inside(scope):
+            values = list(block.outputs)
+            self._visit_all(block)
+            with self._build.at_end(block):
+                return_current(self._memory, block, values)
+
+    def _share(self, node: ir.Node, inputs: list[Value]) -> None:
+        """Tensors that a list holds too, from here on: nothing writes to them any longer."""
+        memory = self._memory
+        for value in inputs:
+            if self._aliases.is_tracked(value) and not is_list(value):
+                for storage in memory.tensor(value).location.storages:
+                    storage.kept_by = node
+        for output in node.outputs:
+            if self._aliases.is_tracked(output) and not is_list(output):
+                memory.tensors[output] = Tensor(
+                    Whole(memory.storage(output, node)), memory.scope, crossed=True
+                )
 
     def _view(self, node: ir.Node, rule: ViewRule, given: dict[str, Any]) -> None:
-        current = arguments(node)
+        memory, current = self._memory, arguments(node)
         for index, (output, source) in enumerate(zip(node.outputs, aliased(node, rule, given), strict=False)):
-            if source is None or not self._aliases.is_tracked(source):
+            if source is None or not (self._aliases.is_tracked(source) or self._aliases.is_tracked(output)):
                 continue
-            tensor = self._tensor(source)
+            tensor = memory.tensor(source)
             if rule.same_object:
-                self._tensors[output] = tensor
+                memory.tensors[output] = tensor
+            elif rule.undecided:
+                location = Undecided(memory, tensor.location, memory.storage(output), where(node))
+                memory.tensors[output] = Tensor(location, memory.scope)
+            elif rule.is_identity:
+                memory.tensors[output] = Tensor(tensor.location, memory.scope)
             else:
-                step = ViewStep.of(node, rule, current, index)
-                self._tensors[output] = _Tensor(_View(tensor.view.storage, output, tensor.view, step))
+                view = View(tensor.location, ViewStep.of(node, rule, current, index))
+                memory.tensors[output] = Tensor(view, memory.scope)
+                memory.keep(view, output)
             self._idle.append(node)
 
     def _change(self, node: ir.Node, given: dict[str, Any], changed: list[Value]) -> None:
         name = node.op_type
+        if name not in table.IDLE and name not in table.METADATA and name not in table.BATCH_NORMS:
+            for value in changed:
+                for storage in self._memory.tensor(value).location.storages:
+                    self._memory.check_writable(storage)
         if name in table.BATCH_NORMS:
             self._statistics(node, changed)
         elif name in table.IDLE:
             for output in node.outputs:
-                self._tensors[output] = self._tensor(changed[0])
+                self._memory.tensors[output] = self._memory.tensor(changed[0])
             self._gone.append(node)
         elif name in table.METADATA:
             self._reinterpret(node, changed[0])
@@ -296,61 +186,79 @@ class _Functionalizer:
         node.op_type, node.overload = name, overload
         rule = view_rule(node, current)
         assert rule is not None, name
-        tensor = self._tensor(value)
-        step = ViewStep.of(node, rule, current)
-        tensor.view = _View(tensor.view.storage, node.outputs[0], tensor.view, step)
-        self._tensors[node.outputs[0]] = tensor
+        tensor = self._memory.tensor(value)
+        if tensor.crossed or tensor.home is not self._memory.scope:
+            raise GraphError(
+                f"{where(node)}: it changes the shape of a tensor that branches, loops or the code around "
+                f"them know by other names; write x = x.{name}(...) without the underscore"
+            )
+        tensor.location = View(tensor.location, ViewStep.of(node, rule, current))
+        self._memory.keep(tensor.location, node.outputs[0])
+        self._memory.tensors[node.outputs[0]] = tensor
         self._idle.append(node)
 
     def _copy(self, node: ir.Node, value: Value) -> None:
         """`copy_`: the source itself, cast and broadcast, is the new value."""
         current = arguments(node)
         source = current[table.COPIES[node.op_type, node.overload]]
-        tensor = self._tensor(value)
+        tensor = self._memory.tensor(value)
         self._build.after(node)
         made = len(self._build.made)
-        tensor.view.write(self._build, self._build.conform(source, tensor.view.read(self._build)))
+        tensor.location.write(self._memory, self._build.conform(source, tensor.location.read(self._memory)))
         for new in self._build.made[made:][-1:]:
             new.metadata_props[INPLACE] = "true"
         for output in node.outputs:
-            self._tensors[output] = tensor
+            self._memory.tensors[output] = tensor
         self._gone.append(node)
 
     def _write(self, node: ir.Node, value: Value) -> None:
         name, overload, current = table.twin(node, arguments(node))
-        tensor = self._tensor(value)
-        old = tensor.view.read(self._build)
+        tensor = self._memory.tensor(value)
+        old = tensor.location.read(self._memory)
         node.op_type, node.overload = name, overload
         replace_arguments(node, current)
         node.metadata_props[INPLACE] = "true"
         self._build.after(node)
-        tensor.view.write(self._build, self._result(node, 0, old))
-        self._tensors[node.outputs[0]] = tensor
+        tensor.location.write(self._memory, self._result(node, 0, old))
+        self._memory.tensors[node.outputs[0]] = tensor
 
     def _write_out(self, node: ir.Node, changed: list[Value]) -> None:
         overload, _, current = table.out_twin(node, arguments(node))
-        tensors = [self._tensor(value) for value in changed]
-        old = [tensor.view.read(self._build) for tensor in tensors]
+        tensors = [self._memory.tensor(value) for value in changed]
+        old = [tensor.location.read(self._memory) for tensor in tensors]
         node.overload = overload
         replace_arguments(node, current)
         node.metadata_props[INPLACE] = "true"
         self._build.after(node)
         for index, tensor in enumerate(tensors):
             output = node.outputs[index]
-            if not tensor.view.is_whole and output.shape is not None and not same_shape(output, old[index]):
-                raise GraphError(f"{where(node)}: it resizes a view of another tensor")
-            tensor.view.write(self._build, self._result(node, index, old[index]))
-            self._tensors[output] = tensor
+            is_own = isinstance(tensor.location, Whole) and tensor.location.storage.home is self._memory.scope
+            if not is_own and differ(output, old[index]):
+                raise GraphError(
+                    f"{where(node)}: it resizes a view of another tensor, or a tensor of outside"
+                )
+            tensor.location.write(self._memory, self._result(node, index, old[index]))
+            self._memory.tensors[output] = tensor
 
     def _result(self, node: ir.Node, index: int, old: Value) -> Value:
         """What a functional node computed, cast to the element type of what it is written to."""
         output = node.outputs[index]
-        natural = (
-            output_dtype(node.op_type, arguments(node)) if index == 0 and node.domain == "aten" else None
-        )
-        if natural is None or old.dtype is None or natural == old.dtype:
+        if index or node.domain != "aten" or rule_of(node.op_type, given := arguments(node)) is None:
             return output
-        output.type = ir.TensorType(natural)
+        natural = output_dtype(node.op_type, given)
+        if natural is None:
+            others = (
+                sum(value is not None and NUMBER not in value.metadata_props for value in node.inputs) > 1
+            )
+            if not others:
+                return output
+            output.type = None
+        elif natural == old.dtype:
+            return output
+        else:
+            output.type = ir.TensorType(natural)
+        if old.dtype is None:
+            return self._build.emit("aten::type_as", {"self": output, "other": old}, shape=output.shape)
         return self._build.cast(output, old.dtype)
 
     def _statistics(self, node: ir.Node, changed: list[Value]) -> None:
@@ -361,10 +269,10 @@ class _Functionalizer:
         self._build.after(node)
         for key, new in updated_statistics(self._build, node, current):
             value = changed[0] if key == "running_mean" else changed[-1]
-            self._tensor(value).view.write(self._build, new)
+            self._memory.tensor(value).location.write(self._memory, new)
 
 
-def _check_mutations(aliases: _Aliases, mutations: str) -> None:
+def _check_mutations(aliases: Aliases, mutations: str) -> None:
     """Refuse, or warn of, changes to inputs and initializers, as the caller asked for."""
     if not aliases.outliving or mutations == "outputs":
         return
@@ -407,9 +315,9 @@ class RemoveInplace(ir.passes.InPlacePass):
             GraphError: an operator or a view that cannot be made functional.
         """
         graph = model.graph
-        if not _writes_anything(graph):
+        if not writes_anything(graph):
             return ir.passes.PassResult(model, False)
-        aliases = _Aliases(graph, keep_statistics=self.mutations == "drop")
+        aliases = Aliases(graph, keep_statistics=self.mutations == "drop")
         _check_mutations(aliases, self.mutations)
         rewriter = _Functionalizer(graph, aliases)
         rewriter.run()

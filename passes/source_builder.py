@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -36,8 +38,17 @@ def same_shape(a: Value, b: Value) -> bool:
     )
 
 
+def differ(a: Value, b: Value) -> bool:
+    """Whether two values certainly have different shapes."""
+    if a.shape is None or b.shape is None:
+        return False
+    return len(a.shape) != len(b.shape) or any(
+        isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a.shape, b.shape, strict=True)
+    )
+
+
 class SourceBuilder:
-    """Inserts source nodes before or after a node, under its module path.
+    """Inserts source nodes before or after a node or at the end of a graph, under a node's module path.
 
     Attributes:
         made: every node inserted so far, in order.
@@ -52,8 +63,20 @@ class SourceBuilder:
         self._metadata: dict[str, str] = {}
         self.made: list[ir.Node] = []
 
+    @contextlib.contextmanager
+    def at_end(self, graph: ir.Graph) -> Iterator[None]:
+        """Insert at the end of a graph, a sub-block perhaps, and afterwards where it was before."""
+        place = self._graph, self._anchor, self._after, self._metadata
+        self._graph, self._anchor = graph, None
+        try:
+            yield
+        finally:
+            self._graph, self._anchor, self._after, self._metadata = place
+
     def before(self, node: ir.Node) -> None:
         """Insert from here on before the node, one after the other."""
+        assert node.graph is not None
+        self._graph = node.graph
         self._anchor, self._after = node, False
         self._metadata = {
             key: node.metadata_props[key] for key in (MODULE, LINE) if key in node.metadata_props
@@ -86,6 +109,11 @@ class SourceBuilder:
         node = source_node(
             name, arguments, overload=overload, outputs=[value], metadata_props=dict(self._metadata)
         )
+        self.insert(node)
+        return value
+
+    def insert(self, node: ir.Node) -> None:
+        """Insert a node that was made elsewhere."""
         if self._anchor is None:
             self._graph.append(node)
         elif self._after:
@@ -94,7 +122,38 @@ class SourceBuilder:
         else:
             self._graph.insert_before(self._anchor, node)
         self.made.append(node)
+
+    def branch(self, condition: Value) -> tuple[ir.Node, ir.Graph, ir.Graph]:
+        """Insert a `prim::If` without outputs, whose branches are empty."""
+        blocks = [ir.Graph([], [], nodes=[], name=name) for name in ("then_branch", "else_branch")]
+        node = source_node(
+            "prim::If",
+            {"condition": condition},
+            attributes=[ir.AttrGraph(block.name or "", block) for block in blocks],
+            outputs=[],
+            metadata_props=dict(self._metadata),
+        )
+        self.insert(node)
+        return node, *blocks  # type: ignore[return-value]
+
+    def constant(self, number: bool | int) -> Value:
+        """A Python number as a value."""
+        dtype = DataType.BOOL if isinstance(number, bool) else DataType.INT64
+        value = self.emit("prim::Constant", {"value": number}, dtype=dtype, shape=ir.Shape(()))
+        value.metadata_props[NUMBER] = type(number).__name__
         return value
+
+    def positions(self, value: Value) -> Value:
+        """The place of every element of a value in it, in row-major order, in its shape."""
+        sizes = static_sizes(value)
+        end: Size = (
+            math.prod(sizes) if sizes is not None else self._number("aten::numel", {"self": value}, "default")
+        )
+        shape = ir.Shape([end if isinstance(end, int) else None])
+        flat = self.emit(
+            "aten::arange", {"end": end, "dtype": DataType.INT64}, dtype=DataType.INT64, shape=shape
+        )
+        return self.reshape(flat, value)
 
     def cast(self, value: Value, dtype: DataType) -> Value:
         """The value as a tensor of another element type."""
@@ -143,6 +202,14 @@ class SourceBuilder:
         value = self.emit(name, arguments, overload, dtype=DataType.INT64, shape=ir.Shape(()))
         value.metadata_props[NUMBER] = "int"
         return value
+
+
+def take_out(node: ir.Node) -> None:
+    """Remove a node that nothing in its graph reads. Nodes that were never part of a graph may."""
+    assert node.graph is not None
+    for index in range(len(node.inputs)):
+        node.replace_input_with(index, None)
+    node.graph.remove(node)
 
 
 def is_unused(node: ir.Node) -> bool:

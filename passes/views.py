@@ -7,7 +7,7 @@ view of another base, `write` the base with the view's contents replaced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -29,12 +29,19 @@ class ViewRule(NamedTuple):
         make: the view of another base.
         source: name of the argument that is aliased.
         same_object: whether it returns its argument itself, so that `unsqueeze_` on one changes both.
+        undecided: whether it may as well return a copy.
     """
 
     write: Write
     make: Make
     source: str = "self"
     same_object: bool = False
+    undecided: bool = False
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the view is all of its argument, as it is."""
+        return self.make is _itself
 
 
 @dataclasses.dataclass(slots=True)
@@ -74,10 +81,27 @@ class ViewStep:
         """The base, with `new` in place of this view of it."""
         return self.rule.write(build, self, base, new)
 
+    def reads(self) -> Iterator[Value]:
+        """The values that it takes to make or write this view, next to its base."""
+        for key, item in self.arguments.items():
+            if key != self.rule.source:
+                for member in item if isinstance(item, list) else [item]:
+                    if isinstance(member, Value):
+                        yield member
+        if self.rule is _PART:
+            yield from (part for part in self.outputs if static_sizes(part) is None)
+
+    def emit(
+        self, build: SourceBuilder, name: str, arguments: dict[str, Any], overload: str = "default"
+    ) -> Value:
+        """A node that makes this view, of a base that may have another element type."""
+        base, output = arguments[self.rule.source if name == self.name else "self"], self.output
+        dtype = output.dtype if base.dtype is None else base.dtype
+        return build.emit(name, arguments, overload, dtype=dtype, shape=output.shape)
+
 
 def _again(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
-    arguments = {**step.arguments, step.rule.source: base}
-    return build.emit(step.name, arguments, step.overload, like=step.output)
+    return step.emit(build, step.name, {**step.arguments, step.rule.source: base}, step.overload)
 
 
 def _itself(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
@@ -170,16 +194,6 @@ def _unknown_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value
     raise GraphError(f"{step.place}: a write to this view cannot be carried back into its base")
 
 
-def _unknown_make(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
-    raise GraphError(
-        f"{step.place}: whether this shares memory with its argument is unknown, and one of them is written"
-    )
-
-
-def _undecided_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    return _unknown_make(build, step, base)
-
-
 def _not_renewed(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     raise GraphError(f"{step.place}: it is read after a write to its base, which cannot be expressed")
 
@@ -205,7 +219,7 @@ def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size,
 def _make_part(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     dim, start, end = _part(build, step, base)
     arguments = {"self": base, "dim": dim, "start": start, "end": end, "step": 1}
-    return build.emit("aten::slice", arguments, "Tensor", like=step.output)
+    return step.emit(build, "aten::slice", arguments, "Tensor")
 
 
 def _write_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
@@ -214,12 +228,34 @@ def _write_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -
 
 def _make_unbound(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     arguments = {"self": base, "dim": step.arguments.get("dim", 0), "index": step.index}
-    return build.emit("aten::select", arguments, "int", like=step.output)
+    return step.emit(build, "aten::select", arguments, "int")
 
 
 def _write_unbound(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     arguments = {"self": base, "src": new, "dim": step.arguments.get("dim", 0), "index": step.index}
     return build.emit("aten::select_scatter", arguments, like=base)
+
+
+def _other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    """The view of another base where they differ in type: real numbers of complex ones."""
+    return build.emit(step.name, {**step.arguments, step.rule.source: base}, step.overload, like=step.output)
+
+
+def _as_complex(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.emit("aten::view_as_complex", {"self": new}, like=base)
+
+
+def _as_real(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.emit("aten::view_as_real", {"self": new}, like=base)
+
+
+def _written_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    """Complex numbers with another real or imaginary part; `real` of a real tensor is that tensor."""
+    if base.dtype == step.output.dtype:
+        return new
+    part = "imag" if step.name == "aten::real" else "real"
+    kept = build.emit(f"aten::{part}", {"self": base}, like=step.output)
+    return build.emit("aten::complex", {step.name.removeprefix("aten::"): new, part: kept}, like=base)
 
 
 _IDENTITY = ViewRule(_replaced, _itself)
@@ -229,7 +265,7 @@ _SELF_INVERSE = ViewRule(_same_operator, _again)
 _EXPANDED = ViewRule(_unexpanded, _again)
 _PART = ViewRule(_write_part, _make_part)
 _OPAQUE = ViewRule(_unknown_write, _not_renewed)
-_UNDECIDED = ViewRule(_undecided_write, _unknown_make)
+_UNDECIDED = ViewRule(_unknown_write, _not_renewed, undecided=True)
 
 VIEWS: dict[str, ViewRule] = {
     "diagonal": ViewRule(_scattered("diagonal_scatter", "offset", "dim1", "dim2"), _again),
@@ -242,10 +278,15 @@ VIEWS: dict[str, ViewRule] = {
     "unbind": ViewRule(_write_unbound, _make_unbound),
     "unfold": ViewRule(_unknown_write, _again),
     "unsqueeze": ViewRule(_squeezed, _again),
+    "view_as_complex": ViewRule(_as_real, _other_type),
+    "view_as_real": ViewRule(_as_complex, _other_type),
 }
 VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_moved, _again))
 VIEWS |= dict.fromkeys(("expand", "expand_as", "broadcast_to"), _EXPANDED)
-VIEWS |= dict.fromkeys("transpose swapaxes swapdims t numpy_T mT mH matrix_H adjoint".split(), _SELF_INVERSE)
+VIEWS |= dict.fromkeys(
+    "transpose swapaxes swapdims t numpy_T mT mH matrix_H adjoint conj _conj _neg_view".split(), _SELF_INVERSE
+)
+VIEWS |= dict.fromkeys(("real", "imag"), ViewRule(_written_part, _other_type))
 VIEWS |= dict.fromkeys(
     "view view_as reshape reshape_as flatten unflatten ravel _reshape_alias atleast_1d atleast_2d "
     "atleast_3d".split(),
@@ -256,15 +297,18 @@ VIEWS |= dict.fromkeys(
     _PART,
 )
 VIEWS |= dict.fromkeys("alias detach lift_fresh data _fw_primal".split(), _IDENTITY)
-VIEWS |= dict.fromkeys("contiguous positive resolve_conj resolve_neg cpu cuda pin_memory".split(), _SELF)
 VIEWS |= dict.fromkeys(
-    "as_strided real imag conj _conj _neg_view view_as_real view_as_complex slice_inverse sum_to_size "
-    "_values _indices values indices".split(),
+    "contiguous positive resolve_conj resolve_neg cpu cuda pin_memory to_dense".split(), _SELF
+)
+VIEWS |= dict.fromkeys(
+    "as_strided conj_physical slice_inverse sum_to_size _values _indices values indices".split(),
     _OPAQUE,
 )
 VIEWS |= dict.fromkeys(("broadcast_tensors", "meshgrid"), _OPAQUE._replace(source="tensors"))
 
 _CASTS = frozenset(("to", "type_as"))
+_MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
+"""Views where the strides of their argument allow that, else copies."""
 _DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
 
 
@@ -294,7 +338,8 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
     Args:
         arguments: the node's own.
     """
-    if node.domain != "aten" or node.metadata_props.get(ALIAS) == "false":
+    known = node.metadata_props.get(ALIAS)
+    if node.domain != "aten" or known == "false":
         return None
     name = node.op_type
     if name in _CASTS:
@@ -306,6 +351,10 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
         return _SELF
     if name == "view" and node.overload == "dtype":
         return _SELF if arguments["self"].dtype == arguments["dtype"] else _OPAQUE
+    if name == "einsum":
+        return _UNDECIDED._replace(source="tensors") if len(arguments["tensors"]) == 1 else None
+    if name in _MAY_COPY and known is None and node.outputs[0].shape is None:
+        return _UNDECIDED
     return VIEWS.get(name)
 
 
@@ -318,7 +367,9 @@ def aliased(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Va
 def may_be_view(node: ir.Node) -> bool:
     """Whether `view_rule` is worth asking."""
     name = node.op_type
-    return node.domain == "aten" and (name in VIEWS or name in _CASTS or name in _DROPOUTS)
+    return node.domain == "aten" and (
+        name in VIEWS or name in _CASTS or name in _DROPOUTS or name == "einsum"
+    )
 
 
 __all__ = ["VIEWS", "ViewRule", "ViewStep", "aliased", "may_be_view", "view_rule"]

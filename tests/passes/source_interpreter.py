@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 from typing import Any
 
@@ -15,7 +16,10 @@ from opsetta.registration.arguments import arguments, source_node
 _NUMBERS = {bool: "bool", int: "int", float: "float"}
 
 
-def _convert(item: Any, environment: dict[ir.Value, Any]) -> Any:
+Environment = dict[ir.Value, Any]
+
+
+def _convert(item: Any, environment: Environment) -> Any:
     if isinstance(item, ir.Value):
         return environment[item]
     if isinstance(item, list):
@@ -30,30 +34,82 @@ def overload_of(name: str, overload: str) -> Any:
 
 def run(model: ir.Model, inputs: dict[str, Any]) -> list[Any]:
     """The outputs of a source graph. A `view` may need a copy once its base was computed anew."""
-    environment: dict[ir.Value, Any] = {}
-    for value in (*model.graph.inputs, *model.graph.initializers.values()):
-        item = inputs[value.name]
-        environment[value] = item.clone() if isinstance(item, torch.Tensor) else item
-    for node in model.graph:
-        given = {key: _convert(item, environment) for key, item in arguments(node).items()}
-        if node.metadata_props.get(INPLACE) == "true":
-            # A normalization in training writes its statistics here too; the graph has them as further nodes.
-            given = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in given.items()}
-        if node.domain == "sym":
-            result = getattr(operator, node.op_type)(*given.values())
-        elif node.op_type == "view" and "size" in given:
-            result = given["self"].reshape(given["size"])
+    return run_sharing(model, {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()})
+
+
+def run_sharing(model: ir.Model, inputs: dict[str, Any]) -> list[Any]:
+    """The outputs of a source graph that writes to the inputs themselves, where it writes to them."""
+    environment: Environment = {
+        value: inputs[value.name] for value in (*model.graph.inputs, *model.graph.initializers.values())
+    }
+    return _run_block(model.graph, environment)
+
+
+def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
+    for node in graph:
+        if node.domain == "prim" and node.op_type in _BLOCKS:
+            results = _BLOCKS[node.op_type](node, environment)
         else:
-            result = overload_of(f"{node.domain}::{node.op_type}", node.overload)(**given)
-        results = result if isinstance(result, (list, tuple)) else [result]
+            results = _call(node, environment)
         environment.update(zip(node.outputs, results, strict=True))
         for value, made in zip(node.outputs, results, strict=True):
             if isinstance(made, torch.Tensor):
-                assert value.dtype is None or value.dtype == tensor_adapters.from_torch_dtype(made.dtype), (
-                    node
-                )
-                assert value.shape is None or list(value.shape) == list(made.shape), node
-    return [environment[value] for value in model.graph.outputs]
+                dtype = tensor_adapters.from_torch_dtype(made.dtype)
+                assert value.dtype is None or value.dtype == dtype, node
+                assert value.shape is None or _fits(value.shape, made), node
+    return [environment[value] for value in graph.outputs]
+
+
+def _fits(shape: ir.Shape, made: torch.Tensor) -> bool:
+    return len(shape) == made.dim() and all(
+        not isinstance(size, int) or size == real for size, real in zip(shape, made.shape, strict=True)
+    )
+
+
+def _run_if(node: ir.Node, environment: Environment) -> list[Any]:
+    given = arguments(node)
+    then_branch, else_branch = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+    return _run_block(then_branch if _convert(given["condition"], environment) else else_branch, environment)
+
+
+def _run_loop(node: ir.Node, environment: Environment) -> list[Any]:
+    given = {key: _convert(item, environment) for key, item in arguments(node).items()}
+    body, carried = node.attributes["body"].as_graph(), given["carried"]
+    going, iteration = bool(given["condition"]), 0
+    while going and iteration < given["max_trip_count"]:
+        environment.update(zip(body.inputs, [iteration, *carried], strict=True))
+        going, *carried = _run_block(body, environment)
+        iteration += 1
+    return carried
+
+
+_BLOCKS = {"If": _run_if, "Loop": _run_loop}
+
+
+def _call(node: ir.Node, environment: Environment) -> list[Any]:
+    given = {key: _convert(item, environment) for key, item in arguments(node).items()}
+    if node.metadata_props.get(INPLACE) == "true":
+        # A normalization in training writes its statistics here too; the graph has them as further nodes.
+        given = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+    if node.domain == "sym":
+        result = getattr(operator, node.op_type)(*given.values())
+    elif node.domain == "prim" and node.op_type == "Constant":
+        result = given["value"]
+    elif node.domain == "prim" and node.op_type in ("dtype", "device"):
+        result = getattr(given["a"], node.op_type)
+    elif node.domain == "prim":
+        result = getattr(builtins, node.op_type)(*given.values())
+    elif node.op_type == "view" and "size" in given:
+        result = given["self"].reshape(given["size"])
+    elif node.op_type == "alias" and not isinstance(given["self"], torch.Tensor):
+        result = given["self"]
+    else:
+        op = overload_of(f"{node.domain}::{node.op_type}", node.overload)
+        for argument in op._schema.arguments:
+            if str(argument.type) == "Tensor" and isinstance(given.get(argument.name), (bool, int, float)):
+                given[argument.name] = torch.tensor(given[argument.name])
+        result = op(**given)
+    return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
 class Recorder:
