@@ -31,9 +31,20 @@ app = typer.Typer(
 Factory = Annotated[
     str,
     typer.Argument(
-        metavar="PATH.py:FUNCTION",
+        metavar="PATH.py:FUNCTION | MODEL.pt",
         help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
-        "these keys and options of opsetta.export, such as dynamic_shapes.",
+        "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save "
+        "wrote, with an --input for each of its inputs.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="SPEC",
+        help="An input of a TorchScript file, in order: float32[batch,3,224,224], int64[batch,seq=7]<100, "
+        "a number, true, false or none. A name is a dimension that varies, 2 in the example unless NAME=SIZE "
+        "says otherwise. Values are random; whole numbers are 0 or 1, or below the bound after <.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -49,6 +60,7 @@ Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element
 def export(
     factory: Factory,
     output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The file to write.")],
+    inputs: Inputs = None,
     opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
     verify: Annotated[
         bool,
@@ -85,8 +97,9 @@ def export(
     begin = time.perf_counter()
     with _quiet_stdout(), stages() as stage:
         stage("loading the model")
-        example = _example(factory, symbolics)
+        example = _example(factory, symbolics, inputs)
         from .entry import export as export_model
+        from .factory import explained
 
         options = example.options | _given(
             dynamic_axes=_dynamic_axes(dynamic),
@@ -95,14 +108,16 @@ def export(
             mutations=mutations,
         )
         if dynamic and options.pop("dynamic_shapes", None) is not None:
-            raise OpsettaError(f"--dynamic: the factory '{factory}' gives dynamic_shapes already")
+            given = "--input names" if inputs else f"the factory '{factory}' gives"
+            raise OpsettaError(f"--dynamic: {given} dynamic dimensions already")
         program = export_model(
             example.model, example.args, example.kwargs, opset=opset, progress=stage, **options
         )
         report = None
         if verify:
             stage("verifying")
-            report = program.verify(rtol=rtol, atol=atol)
+            with explained("the model, run with the example inputs,"):
+                report = program.verify(rtol=rtol, atol=atol)
         stage("writing")
         program.save(output, external_data=external_data)
     found = {
@@ -127,6 +142,7 @@ def export(
 def verify(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
     factory: Factory,
+    inputs: Inputs = None,
     rtol: Rtol = None,
     atol: Atol = None,
     as_json: Json = False,
@@ -138,11 +154,13 @@ def verify(
     _need_torch("verifying")
     with _quiet_stdout(), stages() as stage:
         stage("loading the model")
-        example = _example(factory, None)
+        example = _example(factory, None, inputs)
+        from .factory import explained
         from .file_verification import verify_file
 
         stage("verifying")
-        report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
+        with explained("the model, run with the example inputs,"):
+            report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
     if as_json:
         _print_json({"file": str(model), **_report(report)})
         return
@@ -229,7 +247,7 @@ def info(
     _show(table)
 
 
-def _example(factory: str, symbolics: list[pathlib.Path] | None) -> Any:
+def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Any:
     import torch
 
     from .factory import load_example, load_file
@@ -238,7 +256,7 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None) -> Any:
     torch.manual_seed(0)
     for path in symbolics or []:
         load_file(str(path))
-    return load_example(factory)
+    return load_example(factory, inputs or ())
 
 
 def _need_torch(doing: str) -> None:

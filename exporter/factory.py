@@ -1,14 +1,15 @@
-"""Factories: functions in a user's file that make a model and its example arguments, `PATH.py:function`."""
+"""Models on the command line: a factory in a user's file, `PATH.py:function`, or a TorchScript file."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import importlib.util
+import os
 import pathlib
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..registration import OpsettaError
@@ -26,25 +27,48 @@ class Example:
     options: dict[str, Any]
 
 
-def load_example(reference: str) -> Example:
-    """Call the factory that `reference` names.
+def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
+    """Call the factory, or load the TorchScript file, that `reference` names.
 
     Args:
-        reference: `PATH.py:function`. The function takes no arguments and returns `(model, args)`,
-            `(model, args, kwargs)`, or a dict with these keys and options of `export`.
+        reference: `PATH.py:function`, or the path of a file that `torch.jit.save` wrote. The function takes
+            no arguments and returns `(model, args)`, `(model, args, kwargs)`, or a dict with these keys and
+            options of `export`. The model may be such a path.
+        inputs: what the inputs of a TorchScript file are like, as `example_inputs` reads it.
 
     Raises:
-        OpsettaError: the file, the function, or what it returns is not as it should be.
+        OpsettaError: the file, the function, what it returns, or an input is not as it should be.
     """
     path, separator, name = reference.rpartition(":")
+    if not reference.endswith(".py") and not path.endswith(".py"):
+        return _example_of_file(reference, inputs)
     if not separator or not path or not name:
         raise OpsettaError(f"'{reference}' does not name a factory: write PATH.py:function")
+    if inputs:
+        raise OpsettaError(f"--input is for TorchScript files; the factory '{reference}' makes its arguments")
     factory = getattr(load_file(path), name, None)
     if not callable(factory):
         raise OpsettaError(f"'{path}' has no function '{name}'")
-    with _explained(f"the factory '{reference}'"):
+    with explained(f"the factory '{reference}'"):
         result = factory()
     return _example(reference, result)
+
+
+def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
+    from .capture import torchscript
+    from .example_inputs import example_inputs
+
+    model = torchscript.load(path)
+    formal = model.forward.schema.arguments[1:]  # type: ignore[attr-defined]
+    needed = sum(not argument.has_default_value() for argument in formal)
+    if not needed <= len(inputs) <= len(formal):
+        listed = ", ".join(f"{argument.name}: {argument.type}" for argument in formal)
+        raise OpsettaError(
+            f"'{path}' takes {len(formal)} inputs ({listed}), and there are {len(inputs)} --input: "
+            "give each in order, such as --input 'float32[batch,3,224,224]'"
+        )
+    args, shapes = example_inputs(inputs)
+    return Example(model, args, {}, {"dynamic_shapes": shapes} if any(shapes) else {})
 
 
 def load_file(path: str) -> types.ModuleType:
@@ -65,14 +89,18 @@ def load_file(path: str) -> types.ModuleType:
         sys.path.insert(0, folder)
     # Dataclasses look their module up.
     sys.modules.setdefault(file.stem, module)
-    with _explained(f"'{path}'"):
+    with explained(f"'{path}'"):
         specification.loader.exec_module(module)
     return module
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises into one line."""
+def explained(what: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into one line.
+
+    Raises:
+        OpsettaError: `what` raised anything.
+    """
     try:
         yield
     except OpsettaError:
@@ -107,6 +135,10 @@ def _from_mapping(reference: str, result: dict[str, Any]) -> Example:
 
 
 def _checked(reference: str, model: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Example:
+    if isinstance(model, (str, os.PathLike)):
+        from .capture import torchscript
+
+        model = torchscript.load(model)
     if not callable(model) and not hasattr(model, "graph_signature"):
         raise OpsettaError(f"the factory '{reference}' gave a {type(model).__name__} where a model is due")
     if not isinstance(kwargs, Mapping):

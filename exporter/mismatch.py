@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 import torch
 import torch.fx
 
-from ..registration import MODULE, NUMBER, OpsettaError
+from ..registration import MODULE, NUMBER
 from ..registration.arguments import overloaded_name
-from . import calls, lowering, tensors
+from . import calls, lowering, source_execution, tensors
 from .runtime import Session
 from .verification import OutputReport, compare
 
@@ -48,13 +48,11 @@ def locate(
 ) -> Mismatch | None:
     """The first mismatch of a program in the order of its source nodes, or None."""
     capture = program._capture
-    if capture.exported is None:
-        raise OpsettaError("this program has no captured PyTorch graph to compare with")
     kept = [
         value
         for node in capture.source.graph
         for value in node.outputs
-        if NUMBER not in value.metadata_props and value.dtype is not None
+        if NUMBER not in value.metadata_props and isinstance(value.type, ir.TensorType)
     ]
     lowered = lowering.lower(
         capture.source,
@@ -68,15 +66,35 @@ def locate(
     feed = calls.feed(capture.interface, [value.name or "" for value in inputs], leaves)
     results = Session(lowered.model).run(feed)
     actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
-    eager = dict(_eager_results(capture, leaves))
-    for node in capture.source.graph:
-        for value in node.outputs:
-            if value in actual and value in eager:
-                report = compare(value.name or "", tensors.to_torch(actual[value]), eager[value], rtol, atol)
-                if not report.within_tolerance:
-                    module = node.metadata_props.get(MODULE, "")
-                    return Mismatch(node.name or "", overloaded_name(node), module, report)
+    for node, pairs in _eager_results(capture, leaves):
+        for value, result in pairs:
+            if value not in actual or not isinstance(result, torch.Tensor):
+                continue
+            # Intermediate complex numbers are compared as the real pairs that they are here.
+            result = tensors.as_real(result)
+            report = compare(value.name or "", tensors.to_torch(actual[value]), result, rtol, atol)
+            if not report.within_tolerance:
+                module = node.metadata_props.get(MODULE, "")
+                return Mismatch(node.name or "", overloaded_name(node), module, report)
     return None
+
+
+def _eager_results(
+    capture: Any, leaves: list[Any]
+) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, Any]]]]:
+    """The results in PyTorch of the nodes of a captured graph, in their order."""
+    if capture.exported is None:
+        # What is not an ExportedProgram is run from the source graph itself.
+        given = [
+            leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
+        ]
+        inputs = dict(zip(capture.source.graph.inputs, map(tensors.as_real, given), strict=False))
+        for node, results in source_execution.run(capture.source.graph, inputs):
+            yield node, zip(node.outputs, results, strict=True)
+        return
+    eager = dict(_recorded_results(capture, leaves))
+    for node in capture.source.graph:
+        yield node, [(value, eager[value]) for value in node.outputs if value in eager]
 
 
 class _Recorder(torch.fx.Interpreter):
@@ -95,7 +113,7 @@ class _Recorder(torch.fx.Interpreter):
         return result
 
 
-def _eager_results(capture: Any, leaves: list[Any]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
+def _recorded_results(capture: Any, leaves: list[Any]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
     exported = capture.exported
     state = {**exported.state_dict, **exported.constants}
     users = iter(leaves)

@@ -112,6 +112,14 @@ def _pad_shapes(
     return data.new_empty(*sizes, *data.shape[1:]), batch_sizes.new_empty(batch)
 
 
+def shapes_of(name: str, overload: str) -> Callable[..., Any] | None:
+    """What gives a recurrent operator's results by their shapes alone, None for any other operator."""
+    if name.removeprefix("aten::") not in _RECURRENT:
+        return None
+    shapes: dict[str, Callable[..., Any]] = {"input": _padded_shapes, "data": _packed_shapes}
+    return shapes.get(overload)
+
+
 _batches: Any = WeakTensorKeyDictionary()
 """The batch size of each `batch_sizes` tensor of a capture, and of each of their first elements."""
 

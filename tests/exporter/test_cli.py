@@ -41,7 +41,7 @@ def unknown_key():
     return {"model": torch.relu, "opset": 9}
 
 def not_a_model():
-    return "model", ()
+    return 3, ()
 
 def unexportable():
     class Model(torch.nn.Module):
@@ -248,7 +248,7 @@ def test_supported_operators_of_a_registry():
         (["export", "factories.py:number"], "must return (model, args)"),
         (["export", "factories.py:no_model"], "returned a dict without 'model'"),
         (["export", "factories.py:unknown_key"], "unknown keys: opset"),
-        (["export", "factories.py:not_a_model"], "gave a str where a model is due"),
+        (["export", "factories.py:not_a_model"], "gave a int where a model is due"),
         (["export", "broken.py:make"], "'broken.py' raised SyntaxError"),
         (["export", "factories.py:fine", "--opset", "6"], "opset 6 cannot be written"),
         (["export", "factories.py:fine", "--opset", "27"], "opset 27 cannot be written"),

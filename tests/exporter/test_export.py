@@ -311,17 +311,9 @@ def test_function_may_return_a_dataclass() -> None:
     assert isinstance(result, Result)
 
 
-def test_torchscript_is_refused_with_the_remedy() -> None:
-    with pytest.raises(opsetta.CaptureError, match="TorchScript"):
-        opsetta.export(torch.jit.trace(nn.ReLU(), torch.ones(2)), torch.ones(2))
-
-
-def test_higher_order_operators_are_refused_by_name() -> None:
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match="higher_order::cond"):
-        opsetta.export(forward, torch.ones(3))
+def test_torchscript_is_taken() -> None:
+    opsetta.export(torch.jit.trace(nn.ReLU().eval(), torch.ones(2)), torch.ones(2)).verify()
+    opsetta.export(torch.jit.script(nn.ReLU().eval()), torch.ones(2)).verify()
 
 
 def test_nested_results_of_an_operator_are_refused_by_name() -> None:

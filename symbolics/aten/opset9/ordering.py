@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from ....registration import DataType, GraphContext, Number, Value
-from ...sizes import axis, known_rank, product, sizes_of
+from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ...sizes import axis, known, known_rank, product, sizes_of
 from ._common import aten, counted, is_integral
 
 
@@ -22,22 +22,71 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> list[Value]:
-    """Always sorted, which an unsorted result may be; the smallest are the largest of the negated floats."""
+    """Always sorted, which an unsorted result may be."""
     if g.rank(self) == 0:
         return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
-    at = axis(g, self, dim)
+    return g.call("composed::top", self, known(g, k), axis(g, self, dim), largest)
+
+
+@onnx_symbolic("composed::top")
+def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """TopK has a constant `k` below 10: a computed one takes the ranks of all elements."""
+    by = "composed::top_by_rank" if isinstance(k, Value) else "composed::top_of_floats"
+    return g.call(by, self, k, dim, largest)
+
+
+@onnx_symbolic("composed::top_of_floats")
+def top_of_floats(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """TopK takes floats below 11; the smallest are the largest of the negated ones."""
     if g.dtype(self) in (DataType.INT64, DataType.UINT64):
-        raise g.refuse("TopK takes no 64-bit integers", first_opset=11)
+        return g.call("composed::top_by_rank", self, k, dim, largest)
     floats = self
     if is_integral(g, self):
         wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
         floats = g.cast(self, DataType.DOUBLE if wide else DataType.FLOAT)
     if largest:
-        values, indices = g.op("TopK", floats, k=[k], axis=at, outputs=2)
+        values, indices = g.op("TopK", floats, k=[k], axis=dim, outputs=2)
     else:
-        values, indices = g.op("TopK", g.op("Neg", floats), k=[k], axis=at, outputs=2)
+        values, indices = g.op("TopK", g.op("Neg", floats), k=[k], axis=dim, outputs=2)
         values = g.op("Neg", values)
     return [g.cast(values, g.dtype(self) or DataType.FLOAT) if is_integral(g, self) else values, indices]
+
+
+@onnx_symbolic("composed::top_by_rank")
+def top_by_rank(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """The elements by how many come before each, in space quadratic in the dim; NaN is above all numbers."""
+    rank, size = known_rank(g, self), g.size(self, dim)
+    last = [i for i in range(rank) if i != dim] + [dim]
+    keys = g.op("Transpose", _comparable(g, self), perm=last)
+    ours, others = g.op("Unsqueeze", keys, axes=[rank]), g.op("Unsqueeze", keys, axes=[rank - 1])
+    above, below = _exceeds(g, others, ours), _exceeds(g, ours, others)
+    first, behind = (above, below) if largest else (below, above)
+    places = g.call("aten::arange", end=size)
+    earlier = g.op("Less", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    before = g.op("Or", first, g.op("And", g.op("Not", behind), earlier))
+    ranks = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[rank], keepdims=0)
+    wanted = g.op("Unsqueeze", g.call("aten::arange", end=k), axes=[1])
+    chosen = g.op("Equal", g.op("Unsqueeze", ranks, axes=[rank - 1]), wanted)
+    found = g.op("ReduceSum", g.op("Mul", g.cast(chosen, DataType.INT64), places), axes=[rank], keepdims=0)
+    indices = g.op("Transpose", found, perm=[last.index(i) for i in range(rank)])
+    return [g.call("composed::gather_elements", self, dim, indices), indices]
+
+
+def _comparable(g: GraphContext, self: Value) -> Value:
+    """The elements in a type that runtimes compare."""
+    if g.dtype(self) == DataType.UINT64:
+        raise g.refuse("unsigned 64-bit integers cannot be compared", first_opset=11)
+    if g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.INT64, None):
+        return self
+    return g.cast(self, DataType.INT64 if is_integral(g, self) else DataType.FLOAT)
+
+
+def _exceeds(g: GraphContext, a: Value, b: Value) -> Value:
+    """Whether an element comes after another one; NaN comes after every number, and not after NaN."""
+    above = g.op("Greater", a, b)
+    if g.dtype(a) == DataType.INT64:
+        return above
+    return g.op("Or", above, g.op("And", g.op("IsNaN", a), g.op("Not", g.op("IsNaN", b))))
 
 
 @aten("sort")
