@@ -36,8 +36,9 @@ def export(
     The model, its training flag and the arguments are left as they were.
 
     Args:
-        model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module or
-            function (`torch.jit.script`, `torch.jit.trace`), or the path of a file that `torch.jit.save` wrote.
+        model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module
+            or function (`torch.jit.script`, `torch.jit.trace`), or the path of a file that `torch.jit.save`
+            wrote.
         args: example positional arguments, a tuple; a lone tensor stands for a tuple of one.
         kwargs: example keyword arguments.
         opset: the ONNX opset to write, 7 to 26.
@@ -66,8 +67,8 @@ def export(
     report("loading")
     # Torch, and the symbolic functions, are needed from here on.
     from .. import symbolics  # noqa: F401
-    from .capture.decomposition import Decomposer
     from .capture import torch_export, torchscript
+    from .capture.decomposition import Decomposer
     from .source_passes import prepare
 
     load_entry_points()

@@ -7,6 +7,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
 
@@ -150,6 +151,10 @@ class _Lowering:
     ) -> Sequence[Value | None]:
         if any(values.get(value) in self.refused_lists for value in node.inputs if value is not None):
             return self._placeholders(node)
+        if _makes_nothing(node):
+            self.context.enter(node, module)
+            empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
+            return [self.context.constant(array) for array in empty]
         symbolic = self.registry.lookup(qualified_name(node), node.overload, self.context.opset)
         try:
             if symbolic is None:
@@ -277,6 +282,17 @@ class _Lowering:
                 self.graph.outputs[index] = value = copy.outputs[0]
             seen.add(value)
             value.name = name
+
+
+def _makes_nothing(node: ir.Node) -> bool:
+    """Whether an operator is known to give tensors without elements only, which need no computation."""
+    return node.domain == "aten" and bool(node.outputs) and all(map(_is_empty, node.outputs))
+
+
+def _is_empty(value: Value) -> bool:
+    shape = value.shape
+    plain = isinstance(value.type, ir.TensorType) and value.dtype is not None
+    return plain and shape is not None and shape.is_static() and 0 in shape.dims
 
 
 def _check_element_types(graph: ir.Graph) -> None:

@@ -131,7 +131,10 @@ class Program:
         feed = calls.feed(self.interface, self.input_names, leaves)
         if self._session is None:
             self._session = Session(self.model)
-        return [tensors.to_torch(value) for value in self._session.run(feed)]
+        results = [tensors.to_torch(value) for value in self._session.run(feed)]
+        for position in self.interface.complex_outputs:
+            results[position] = tensors.as_complex(results[position])
+        return results
 
     def verify(
         self,

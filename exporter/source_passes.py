@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from onnx_ir.passes import common
 
-from ..passes import promote_types, remove_inplace
+from ..passes import promote_types, real_pairs, remove_inplace
 from ..passes.packed_sequences import fuse_packed_sequences
-from ..registration import MUTATES
+from ..registration import COMPLEX, MUTATES
 from .capture.exported_program import output_names
 from .capture.source import Capture
 
 
 def prepare(capture: Capture, mutations: str) -> None:
-    """Make a captured graph functional and its promotion explicit, and name its outputs; in place.
+    """Make a captured graph functional, real and explicit in its promotion, and name its outputs; in place.
 
     Raises:
         MutationError: inputs or buffers are written to, and `mutations` is `"error"`.
@@ -22,10 +22,14 @@ def prepare(capture: Capture, mutations: str) -> None:
     names = output_names(capture)
     remove_inplace(capture.source, mutations=mutations)
     fuse_packed_sequences(capture.source)
+    real_pairs(capture.source)
     promote_types(capture.source)
     common.RemoveUnusedNodesPass()(capture.source)
     for value in list(graph.outputs)[len(names) :]:
         mutated = value.metadata_props.get(MUTATES, value.name or "")
         capture.interface.mutated.append(mutated)
         names.append(f"{mutated}_mutated")
+    capture.interface.complex_outputs = [
+        index for index, value in enumerate(graph.outputs) if COMPLEX in value.metadata_props
+    ]
     capture.output_names = names

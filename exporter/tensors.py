@@ -9,12 +9,16 @@ import torch
 
 
 def to_ortvalue(leaf: Any) -> Any:
-    """A tensor or Python number as an onnxruntime value; element types that numpy lacks go over DLPack."""
+    """A tensor or Python number as an onnxruntime value; element types that numpy lacks go over DLPack.
+
+    Complex numbers go as real pairs, in a last dimension of two.
+    """
     import onnxruntime
 
     tensor = leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
     if isinstance(leaf, float):
         tensor = tensor.double()
+    tensor = as_real(tensor)
     if tensor.dtype == torch.bfloat16:
         return onnxruntime.OrtValue.from_dlpack(tensor.contiguous())
     return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.resolve_conj().contiguous().numpy())
@@ -25,3 +29,15 @@ def to_torch(value: Any) -> torch.Tensor:
     if value.data_type() == "tensor(bfloat16)":
         return torch.from_dlpack(value).clone()
     return torch.from_numpy(np.array(value.numpy()))
+
+
+def as_complex(pairs: torch.Tensor) -> torch.Tensor:
+    """Real pairs, [..., 2], as complex numbers."""
+    return torch.complex(pairs[..., 0], pairs[..., 1])
+
+
+def as_real(item: Any) -> Any:
+    """Complex numbers as real pairs, [..., 2]; anything else as it is."""
+    if isinstance(item, torch.Tensor) and item.is_complex():
+        return torch.view_as_real(item.resolve_conj())
+    return item

@@ -15,6 +15,8 @@ TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.bfloat16: (5e-2, 5e-2),
     torch.float32: (1e-3, 1e-4),
     torch.float64: (1e-5, 1e-7),
+    torch.complex64: (1e-3, 1e-4),
+    torch.complex128: (1e-5, 1e-7),
 }
 """Relative and absolute tolerance by element type; everything else must be equal."""
 
@@ -71,7 +73,8 @@ def compare(
     default_rtol, default_atol = TOLERANCES.get(expected.dtype, (0.0, 0.0))
     rtol = default_rtol if rtol is None else rtol
     atol = default_atol if atol is None else atol
-    a, b = actual.double(), expected.double()
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    a, b = actual.to(wide), expected.to(wide)
     same = (a == b) | (a.isnan() & b.isnan())
     error = torch.where(same, 0.0, (a - b).abs())
     error = torch.where(error.isnan(), float("inf"), error)

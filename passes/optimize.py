@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from .fuse_rms_normalization import FuseRMSNormalization
+from .quantized_products import SplitQuantizedProducts
 
 
 class _IdentityElimination(common.IdentityEliminationPass):
@@ -25,6 +26,7 @@ _PASSES = ir.passes.Sequential(
     common.CommonSubexpressionEliminationPass(),
     _IdentityElimination(),
     FuseRMSNormalization(),
+    SplitQuantizedProducts(),
     common.RemoveUnusedNodesPass(),
 )
 

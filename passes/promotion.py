@@ -57,49 +57,49 @@ _PAIR = ("self", "other")
 _SELF = ("self",)
 
 
-def _table() -> dict[str, Rule]:
-    table: dict[str, Rule] = {}
+class _Entry(NamedTuple):
+    """A rule, and the operators that it is of."""
 
-    def enter(
-        names: str,
-        kind: Kind,
-        operands: tuple[str, ...],
-        followers: tuple[str, ...] = (),
-        uniform: bool = False,
-    ) -> None:
-        table.update(dict.fromkeys(names.split(), Rule(kind, operands, followers, uniform)))
+    names: str
+    kind: Kind
+    operands: tuple[str, ...]
+    followers: tuple[str, ...] = ()
+    uniform: bool = False
 
-    enter(
+
+_ENTRIES = (
+    _Entry(
         "mul multiply maximum minimum max min fmax fmin fmod remainder floor_divide hypot logaddexp "
         "logaddexp2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ "
-        "__or__ __xor__ __lshift__ __rshift__ gcd lcm kron where",
+        "__or__ __xor__ __lshift__ __rshift__ gcd lcm kron where nextafter igamma igammac special_gammainc "
+        "special_gammaincc",
         Kind.TOGETHER,
         _PAIR,
-    )
-    enter("add sub subtract rsub", Kind.TOGETHER, _PAIR, ("alpha",))
-    enter("pow", Kind.TOGETHER, ("self", "exponent"))
-    enter("float_power", Kind.DOUBLE, ("self", "exponent"))
-    enter("clamp clip clamp_min clamp_max", Kind.TOGETHER, ("self", "min", "max"))
-    enter("lerp", Kind.TOGETHER, ("self", "end", "weight"))
-    enter("addcmul", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))
-    enter("addcdiv", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))
-    enter("cat concat concatenate stack", Kind.TOGETHER, ("tensors",))
-    enter("hstack vstack dstack row_stack column_stack", Kind.TOGETHER, ("tensors",), uniform=True)
-    enter("mse_loss l1_loss smooth_l1_loss huber_loss", Kind.TOGETHER, ("self", "target"))
-    enter("outer ger", Kind.TOGETHER, ("self", "vec2"))
-    enter("addr", Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"))
-    enter("dist inner", Kind.TOGETHER, _PAIR)
-    enter("diff", Kind.TOGETHER, ("self", "prepend", "append"))
-    enter("cosine_similarity", Kind.TOGETHER, ("x1", "x2"), uniform=True)
-    enter("bucketize", Kind.SEARCH, ("self", "boundaries"))
-    enter("searchsorted", Kind.SEARCH, ("sorted_sequence", "self"))
-    enter(
+    ),
+    _Entry("add sub subtract rsub", Kind.TOGETHER, _PAIR, ("alpha",)),
+    _Entry("pow", Kind.TOGETHER, ("self", "exponent")),
+    _Entry("float_power", Kind.DOUBLE, ("self", "exponent")),
+    _Entry("clamp clip clamp_min clamp_max", Kind.TOGETHER, ("self", "min", "max")),
+    _Entry("lerp", Kind.TOGETHER, ("self", "end", "weight")),
+    _Entry("addcmul", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",)),
+    _Entry("addcdiv", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",)),
+    _Entry("cat concat concatenate stack", Kind.TOGETHER, ("tensors",)),
+    _Entry("hstack vstack dstack row_stack column_stack", Kind.TOGETHER, ("tensors",), uniform=True),
+    _Entry("mse_loss l1_loss smooth_l1_loss huber_loss", Kind.TOGETHER, ("self", "target")),
+    _Entry("outer ger", Kind.TOGETHER, ("self", "vec2")),
+    _Entry("addr", Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha")),
+    _Entry("dist inner", Kind.TOGETHER, _PAIR),
+    _Entry("diff", Kind.TOGETHER, ("self", "prepend", "append")),
+    _Entry("cosine_similarity", Kind.TOGETHER, ("x1", "x2"), uniform=True),
+    _Entry("bucketize", Kind.SEARCH, ("self", "boundaries")),
+    _Entry("searchsorted", Kind.SEARCH, ("sorted_sequence", "self")),
+    _Entry(
         "div divide true_divide atan2 arctan2 copysign xlogy ldexp special_xlogy special_xlog1py "
         "special_zeta",
         Kind.FLOAT,
         _PAIR,
-    )
-    enter(
+    ),
+    _Entry(
         "acos acosh arccos arccosh asin asinh arcsin arcsinh atan atanh arctan arctanh cos cosh sin "
         "sinh tan tanh sinc exp exp2 expm1 log log10 log1p log2 sqrt rsqrt reciprocal sigmoid logit "
         "erf erfc erfinv lgamma digamma polygamma mvlgamma i0 deg2rad rad2deg angle logsumexp "
@@ -107,36 +107,52 @@ def _table() -> dict[str, Rule]:
         "special_entr special_erf special_erfc special_erfcx special_erfinv special_exp2 "
         "special_expit special_expm1 special_gammaln special_i0 special_i0e special_i1 special_i1e "
         "special_log1p special_log_ndtr special_logit special_logsumexp special_ndtr special_ndtri "
-        "special_polygamma special_psi special_sinc",
+        "special_polygamma special_psi special_sinc special_multigammaln special_modified_bessel_i0 "
+        "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1",
         Kind.FLOAT,
         _SELF,
-    )
-    enter("eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose", Kind.COMPARISON, _PAIR)
-    enter("isin", Kind.COMPARISON, ("elements", "test_elements", "element", "test_element"))
-    enter("logical_and logical_or logical_xor logical_not", Kind.LOGICAL, _PAIR)
-    enter(
-        "copy scatter_add scatter_reduce select_scatter slice_scatter diagonal_scatter",
+    ),
+    _Entry(
+        "special_airy_ai special_spherical_bessel_j0 special_scaled_modified_bessel_k0 "
+        "special_scaled_modified_bessel_k1",
+        Kind.FLOAT,
+        ("x",),
+    ),
+    _Entry(
+        "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+        "special_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_t "
+        "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
+        "special_shifted_chebyshev_polynomial_w special_hermite_polynomial_h "
+        "special_hermite_polynomial_he special_laguerre_polynomial_l special_legendre_polynomial_p",
+        Kind.FLOAT,
+        ("x", "n"),
+    ),
+    _Entry(
+        "eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose", Kind.COMPARISON, _PAIR
+    ),
+    _Entry("isin", Kind.COMPARISON, ("elements", "test_elements", "element", "test_element")),
+    _Entry("logical_and logical_or logical_xor logical_not", Kind.LOGICAL, _PAIR),
+    _Entry(
+        "copy scatter_add scatter_reduce select_scatter slice_scatter diagonal_scatter as_strided_scatter",
         Kind.SELF,
         _SELF,
         ("src",),
-    )
-    enter("scatter", Kind.SELF, _SELF, ("src", "value"))
-    enter("masked_fill index_fill fill", Kind.SELF, _SELF, ("value",))
-    enter("threshold", Kind.SELF, _SELF, ("threshold", "value"))
-    enter("index_put _unsafe_index_put", Kind.SELF, _SELF, ("values",))
-    enter("index_copy put masked_scatter", Kind.SELF, _SELF, ("source",))
-    enter("index_add", Kind.SELF, _SELF, ("source", "alpha"))
-    enter("sum nansum prod cumsum cumprod trace", Kind.SUM, _SELF)
-    enter(
+    ),
+    _Entry("scatter", Kind.SELF, _SELF, ("src", "value")),
+    _Entry("masked_fill index_fill fill", Kind.SELF, _SELF, ("value",)),
+    _Entry("threshold", Kind.SELF, _SELF, ("threshold", "value")),
+    _Entry("index_put _unsafe_index_put", Kind.SELF, _SELF, ("values",)),
+    _Entry("index_copy put masked_scatter", Kind.SELF, _SELF, ("source",)),
+    _Entry("index_add", Kind.SELF, _SELF, ("source", "alpha")),
+    _Entry("sum nansum prod cumsum cumprod trace", Kind.SUM, _SELF),
+    _Entry(
         "mean nanmean softmax log_softmax special_softmax special_log_softmax logcumsumexp norm "
         "linalg_norm linalg_matrix_norm linalg_vector_norm",
         Kind.CAST,
         _SELF,
-    )
-    return table
-
-
-RULES = _table()
+    ),
+)
+RULES = {name: Rule(*entry[1:]) for entry in _ENTRIES for name in entry.names.split()}
 
 
 def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:

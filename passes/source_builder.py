@@ -173,6 +173,12 @@ class SourceBuilder:
             return b if isinstance(a, int) else a
         return self._number("sym::add", {"a": a, "b": b}, "")
 
+    def wrapped(self, position: Value, size: Size) -> Size:
+        """A position that may count from the end, counted from the front."""
+        if position.dtype is not None and position.dtype != DataType.INT64:
+            position = self.cast(position, DataType.INT64)
+        return self._number("sym::mod", {"a": position, "b": size}, "")
+
     def reshape(self, value: Value, like: Value) -> Value:
         """The value in the shape of another one that has as many elements."""
         if same_shape(value, like):

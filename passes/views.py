@@ -134,10 +134,9 @@ def _linalg_diagonal(build: SourceBuilder, step: ViewStep, base: Value, new: Val
 
 def _narrow(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     dim, start, length = (step.arguments[key] for key in ("dim", "start", "length"))
-    if step.overload == "Tensor":
-        raise GraphError(f"{step.place}: a write to a part that a tensor decides cannot be expressed")
-    producer = start.producer() if isinstance(start, Value) else None
-    if (isinstance(start, int) and start < 0) or (producer is not None and producer.op_type == "neg"):
+    if isinstance(start, Value):
+        start = build.wrapped(start, build.size(base, dim))
+    elif start < 0:
         start = build.add(build.size(base, dim), start)
     return _slice_scatter(build, base, new, dim, start, build.add(start, length))
 
@@ -307,6 +306,12 @@ VIEWS |= dict.fromkeys(
 VIEWS |= dict.fromkeys(("broadcast_tensors", "meshgrid"), _OPAQUE._replace(source="tensors"))
 
 _CASTS = frozenset(("to", "type_as"))
+_NEVER_COPY = frozenset(
+    "diagonal linalg_diagonal narrow permute select slice squeeze unbind unsqueeze movedim moveaxis expand "
+    "expand_as broadcast_to transpose swapaxes swapdims t numpy_T mT view view_as unflatten split "
+    "split_with_sizes chunk tensor_split hsplit vsplit dsplit alias detach".split()
+)
+"""Whatever capture saw: a fake `narrow` at a place that a tensor decides gives memory of its own."""
 _MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
 """Views where the strides of their argument allow that, else copies."""
 _DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
@@ -338,10 +343,9 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
     Args:
         arguments: the node's own.
     """
-    known = node.metadata_props.get(ALIAS)
-    if node.domain != "aten" or known == "false":
+    known, name = node.metadata_props.get(ALIAS), node.op_type
+    if node.domain != "aten" or (known == "false" and name not in _NEVER_COPY):
         return None
-    name = node.op_type
     if name in _CASTS:
         return _cast_rule(node, arguments)
     if name in _DROPOUTS:

@@ -25,12 +25,13 @@ from .errors import (
     UnsupportedOperatorsError,
     VerificationError,
 )
-from .metadata import ALIAS, INPLACE, KIND, LINE, MAY_OVERWRITE, MODULE, MUTATES, NUMBER, SOURCE
+from .metadata import ALIAS, COMPLEX, INPLACE, KIND, LINE, MAY_OVERWRITE, MODULE, MUTATES, NUMBER, SOURCE
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
 
 __all__ = [
     "ALIAS",
+    "COMPLEX",
     "DEFAULT_OPSET",
     "INPLACE",
     "KIND",

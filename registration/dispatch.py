@@ -11,6 +11,7 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import keyword
 import re
 import types
 import typing
@@ -50,6 +51,11 @@ class Parameter:
     """A list of floats alone (it takes ints as floats)."""
     elements: tuple[type, ...]
     """What the elements of a list may be; empty where the annotation does not say it in plain types."""
+
+
+def _argument(parameter: str) -> str:
+    plain = parameter.removesuffix("_")
+    return plain if keyword.iskeyword(plain) else parameter
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -97,7 +103,9 @@ class SymbolicFunction:
 
     @functools.cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Its parameters after `g`, in order.
+        """Its parameters after `g` by the names of the arguments they take, in order.
+
+        A name that Python keeps for itself, as `from`, is a parameter with an underscore behind it.
 
         Raises:
             RegistrationError: an annotation cannot be evaluated.
@@ -109,7 +117,9 @@ class SymbolicFunction:
         signature = inspect.signature(self.function)
         names = list(signature.parameters.values())[1:]
         return {
-            p.name: _parameter(p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty)
+            _argument(p.name): _parameter(
+                p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty
+            )
             for p in names
         }
 
@@ -127,7 +137,7 @@ class SymbolicFunction:
                 if argument is None:
                     continue
                 raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
-            given[name] = _coerce(g, self, parameter, argument)
+            given[parameter.name] = _coerce(g, self, parameter, argument)
         for parameter in parameters.values():
             if parameter.required and parameter.name not in given:
                 raise ArgumentError(f"{self.name} needs argument '{parameter.name}'")

@@ -2,7 +2,8 @@
 
 Where the schema has an attribute, the argument becomes one; where it has an input, it becomes a constant
 input. What the target cannot say is refused when the node is made. Element types outside the target's
-list are cast to one that holds every value, and the results cast back.
+list are cast to one that holds every value, and the results cast back. An operator that the target lacks,
+or lacks for an element type, is composed by the symbolic function of `onnx::<operator>`, where there is one.
 """
 
 from __future__ import annotations
@@ -59,17 +60,23 @@ def emit(
     named: Mapping[str, Any],
     outputs: int,
 ) -> list[Value]:
-    """Append one operator to the graph of `g`, or fold it, and return its outputs.
+    """Append one operator to the graph of `g`, or fold it, or compose it, and return its outputs.
 
     Raises:
         EmissionError: the operator, an argument or an element type has no place at the target opset.
     """
     version = g.opset if domain == "" else g.opset_import(domain)
     schema = schemas.operator_schema(op_type, version, domain)
-    if schema is None:
-        return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
-    arguments, attributes = _bind(g, schema, positional, named)
-    inputs, variables, restored = _typed_inputs(g, schema, arguments)
+    try:
+        if schema is None:
+            return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
+        arguments, attributes = _bind(g, schema, positional, named)
+        inputs, variables, restored = _typed_inputs(g, schema, arguments)
+    except EmissionError:
+        if domain or g.registry.lookup(f"onnx::{op_type}", "", g.opset) is None:
+            raise
+        composed = g.call(f"onnx::{op_type}", *positional, **named)
+        return [composed] if outputs == 1 else composed
     found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])

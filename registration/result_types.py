@@ -105,6 +105,9 @@ def _attribute_decides(
     if schema.name in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "CastLike") and inputs:
         like = inputs[-1]
         return like.dtype if like is not None else None
+    if schema.name == "DequantizeLinear":
+        scale = inputs[1]
+        return scale.dtype if scale is not None else None
     formal: AttributeParameter | None = schema.attributes.get("dtype")
     if formal is not None and formal.default:
         return DataType(formal.default)

@@ -156,6 +156,7 @@ def _same_rank(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes
 _Rule = Callable[[list[Dims], Sequence[ir.Value | None], Attributes], Dims | None]
 _RULES: dict[str, _Rule] = {
     "Concat": _concat,
+    "DFT": lambda shapes, inputs, attributes: (*(_UNKNOWN,) * (len(shapes[0]) - 1), 2),
     "Expand": _expand,
     "Gather": _gather,
     "GatherElements": lambda shapes, inputs, attributes: shapes[1],

@@ -7,7 +7,7 @@ operators that ONNX has.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -21,8 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from ...passes import promote_types, remove_inplace
-from ...registration import NUMBER, Device, GraphError, Layout, MemoryFormat, Names
+from ...passes import promote_types, real_pairs, remove_inplace
+from ...passes.real_pairs import serves_pairs
+from ...registration import COMPLEX, NUMBER, Device, GraphError, Layout, MemoryFormat, Names
 from ...registration.arguments import ATTRIBUTE, arguments, overloaded_name, source_node
 from .fx_graph import Dimensions, GraphImporter, describe
 
@@ -36,7 +37,7 @@ class Decomposer:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], ir.Graph | None] = {}
-        self._table: tuple[IsKnown | None, dict[Any, Any]] = (None, {})
+        self._tables: dict[str, tuple[IsKnown | None, dict[Any, Any]]] = {}
 
     def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
         """A source graph that computes what the node does, all of whose operators satisfy `is_known`.
@@ -51,26 +52,35 @@ class Decomposer:
         key = (overloaded_name(node), node.attributes[ATTRIBUTE].value, *map(_type_key, node.inputs))
         graph = self._known.get(key)
         if graph is None or not all(is_known(inner) for inner in graph):
-            graph = self._known[key] = _decompose(node, operator, self._rules(is_known), is_known)
+            rules = self._rules(is_known, node.domain)
+            graph = self._known[key] = _decompose(node, operator, rules, is_known)
         return graph
 
-    def _rules(self, is_known: IsKnown) -> dict[Any, Any]:
-        """Torch's decompositions of what is not known; the same for all nodes of a lowering."""
-        if self._table[0] != is_known:
+    def _rules(self, is_known: IsKnown, domain: str) -> dict[Any, Any]:
+        """Torch's decompositions of what is not known; the same for all nodes of a lowering.
+
+        Args:
+            domain: that of the node; what is known of real numbers need not be of complex ones.
+        """
+        dialect = domain if domain == "complex" else "aten"
+        known, rules = self._tables.get(dialect, (None, {}))
+        if known != is_known:
             everything = torch._decomp.decomposition_table.items()
-            rules = {op: rule for op, rule in everything if not _known_overload(op, is_known)}
-            self._table = (is_known, rules)
-        return self._table[1]
+            rules = {op: rule for op, rule in everything if not _known_overload(op, is_known, dialect)}
+            self._tables[dialect] = (is_known, rules)
+        return rules
 
 
 def _type_key(value: ir.Value | None) -> tuple[Any, ...]:
     if value is None:
         return ()
-    return value.dtype, str(value.shape), value.metadata_props.get(NUMBER)
+    kind = value.metadata_props.get(NUMBER), COMPLEX in value.metadata_props
+    return value.dtype, str(value.shape), *kind
 
 
 def _operator(node: ir.Node) -> torch._ops.OpOverload | None:
-    packet = getattr(getattr(torch.ops, node.domain, None), node.op_type, None)
+    domain = "aten" if node.domain == "complex" else node.domain
+    packet = getattr(getattr(torch.ops, domain, None), node.op_type, None)
     return getattr(packet, node.overload or "default", None)
 
 
@@ -109,7 +119,7 @@ class _Fakes:
         named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
         return self.number(written.xreplace(named))
 
-    def of(self, value: ir.Value) -> Any:
+    def of(self, value: ir.Value, as_complex: bool) -> Any:
         if value.dtype is None or value.shape is None:
             raise GraphError(f"the element type or shape of '{value.name}' is unknown")
         if NUMBER in value.metadata_props:
@@ -120,8 +130,11 @@ class _Fakes:
             self.names.pop(symbol, None)
             return self.number(symbol)
         shape = [self.size(dim) for dim in value.shape]
+        dtype = tensor_adapters.to_torch_dtype(value.dtype)
         with self.mode:
-            return torch.empty(shape, dtype=tensor_adapters.to_torch_dtype(value.dtype))
+            if as_complex and COMPLEX in value.metadata_props:
+                return torch.empty(shape[:-1], dtype=dtype.to_complex())
+            return torch.empty(shape, dtype=dtype)
 
 
 def _constant(item: Any) -> Any:
@@ -143,9 +156,11 @@ def _decompose(
     node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any], is_known: IsKnown
 ) -> ir.Graph | None:
     fakes = _Fakes()
+    # An operator of ATen takes what was complex for the real pairs that it is.
+    as_complex = node.domain != "aten"
     try:
         named = pytree.tree_map(
-            lambda item: fakes.of(item) if isinstance(item, ir.Value) else _constant(item),
+            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else _constant(item),
             arguments(node),
         )
     except GraphError:
@@ -185,12 +200,17 @@ def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
     return operator(*positional, **call)
 
 
-def _known_overload(operator: Any, is_known: IsKnown) -> bool:
+def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
     if not isinstance(operator, torch._ops.OpOverload):
         return False
     # What works in place is made functional afterwards; taken apart, it would end in torch's primitives.
+    name = operator._schema.name
+    if dialect == "complex" and name.startswith("aten::"):
+        if serves_pairs(name):
+            return True
+        name = name.replace("aten::", "complex::", 1)
     return operator._schema.is_mutable or is_known(
-        source_node(operator._schema.name, {}, overload=operator._overloadname, num_outputs=0)
+        source_node(name, {}, overload=operator._overloadname, num_outputs=0)
     )
 
 
@@ -214,5 +234,12 @@ def _imported(
     )
     model = ir.Model(graph, ir_version=10)
     remove_inplace(model, mutations="error")
+    real_pairs(model)
     promote_types(model)
+    if node.domain == "complex" and _complex(graph.outputs) != _complex(node.outputs):
+        return None
     return graph if all(is_known(inner) for inner in graph) else None
+
+
+def _complex(values: Sequence[ir.Value]) -> list[bool]:
+    return [COMPLEX in value.metadata_props for value in values]

@@ -98,10 +98,14 @@ def tensor_type(value: torch.Tensor) -> ir.TensorType:
     Raises:
         CaptureError: ONNX has no such element type.
     """
+    return ir.TensorType(_element_type(value.dtype))
+
+
+def _element_type(dtype: torch.dtype) -> DataType:
     try:
-        return ir.TensorType(tensor_adapters.from_torch_dtype(value.dtype))
+        return tensor_adapters.from_torch_dtype(dtype)
     except TypeError as error:
-        raise CaptureError(f"{value.dtype} has no ONNX element type") from error
+        raise CaptureError(f"{dtype} has no ONNX element type") from error
 
 
 def describe(value: ir.Value, example: Any, dimensions: Dimensions) -> ir.Value:
@@ -121,7 +125,7 @@ def _constant(item: Any) -> Any:
     if item is None or isinstance(item, (bool, int, float, str, complex)):
         return item
     if isinstance(item, torch.dtype):
-        return tensor_adapters.from_torch_dtype(item)
+        return _element_type(item)
     if isinstance(item, torch.device):
         return Device(item)
     if isinstance(item, torch.layout):
@@ -129,6 +133,19 @@ def _constant(item: Any) -> Any:
     if isinstance(item, torch.memory_format):
         return MemoryFormat(str(item).removeprefix("torch."))
     raise CaptureError(f"an argument of type {type(item).__name__} cannot be captured: {item!r}")
+
+
+_BY_STRIDES = frozenset({"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"})
+
+
+def _fills_its_storage(node: Any) -> bool:
+    """Whether the elements of a tensor in their order are all that its storage holds."""
+    tensor = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    if not isinstance(tensor, torch.Tensor):
+        return True
+    held = tensor.untyped_storage().nbytes()
+    whole = not isinstance(held, int) or not isinstance(tensor.numel(), int) or held == tensor.nbytes
+    return tensor.is_contiguous() and tensor.storage_offset() == 0 and whole
 
 
 class GraphImporter:
@@ -234,6 +251,11 @@ class GraphImporter:
         name = target._schema.name
         if name in _ASSERTIONS:
             return None
+        if name in _BY_STRIDES and not _fills_its_storage(node.args[0]):
+            raise CaptureError(
+                f"{name} reads the storage of a tensor that is a view of it: an ONNX graph has no storages. "
+                "Call .clone(memory_format=torch.contiguous_format) on the tensor first"
+            )
         formal = target._schema.arguments
         arguments = {p.name: self.argument(a) for p, a in zip(formal, node.args, strict=False)}
         for key, item in node.kwargs.items():

@@ -20,6 +20,7 @@ class Interface:
         outputs: per leaf of the result, the position of its graph output, or a one-element list that
             holds a constant.
         numbers: positions of the graph outputs that are Python numbers in the model's result.
+        complex_outputs: positions of the graph outputs that are real pairs, [..., 2], for complex tensors.
         mutated: names of the buffers and inputs whose new values follow the results, in order.
         parameter_names: names of the forward's parameters, to bind positional and keyword arguments.
     """
@@ -30,6 +31,7 @@ class Interface:
     constants: list[Any]
     outputs: list[int | list[Any]]
     numbers: list[int] = dataclasses.field(default_factory=list)
+    complex_outputs: list[int] = dataclasses.field(default_factory=list)
     mutated: list[str] = dataclasses.field(default_factory=list)
     parameter_names: list[str] = dataclasses.field(default_factory=list)
 

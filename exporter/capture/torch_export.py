@@ -14,7 +14,7 @@ import torch._dynamo
 import torch.utils._pytree as pytree
 
 from ...registration import CaptureError
-from . import associative_scan, recurrent
+from . import associative_scan, linear_algebra, recurrent
 from . import dynamic_shapes as shapes
 from .exported_program import import_exported_program
 from .source import Capture
@@ -90,6 +90,7 @@ def _export(
                 _quiet(),
                 _unmarked(values),
                 recurrent.by_shapes(strict),
+                linear_algebra.by_shapes(),
                 associative_scan.as_operator(strict=strict),
                 # What is dynamic is what the caller says, whatever torch has traced before.
                 torch._dynamo.config.patch(automatic_dynamic_shapes=False),

@@ -4,6 +4,7 @@ import dataclasses
 import string
 
 from ...registration import GraphContext, Value
+from . import matrices as mx
 
 Labels = tuple[str, ...]
 
@@ -67,6 +68,18 @@ class Operand:
         axes = [self.labels.index(label) for label in gone]
         value = g.op("ReduceSum", self.value, axes=axes, keepdims=0)
         return Operand(value, tuple(label for label in self.labels if label not in gone))
+
+    def with_diagonals(self, g: GraphContext) -> "Operand":
+        """With every label once: of dimensions that share one, the diagonal."""
+        twice = next((label for label in self.labels if self.labels.count(label) > 1), None)
+        if twice is None:
+            return self
+        first = self.labels.index(twice)
+        second = self.labels.index(twice, first + 1)
+        rest = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
+        matrices = g.op("Transpose", self.value, perm=[*rest, first, second])
+        labels = (*(self.labels[axis] for axis in rest), twice)
+        return Operand(mx.diagonal(g, matrices), labels).with_diagonals(g)
 
     def ordered(self, g: GraphContext, order: Labels) -> "Operand":
         """With its dimensions in another order."""
@@ -148,12 +161,10 @@ def _contracted(g: GraphContext, a: Operand, b: Operand, kept: Labels) -> Operan
     return Operand(value, (*batch, *rows, *columns))
 
 
-def contract(g: GraphContext, equation: Equation, tensors: list[Value], first_opset: int) -> Value:
+def contract(g: GraphContext, equation: Equation, tensors: list[Value]) -> Value:
     """The equation by transpositions, sums and matrix products, from left to right."""
-    for labels in equation.operands:
-        if len(set(labels)) != len(labels):
-            raise g.refuse("a label that occurs twice in one operand (a diagonal)", first_opset=first_opset)
-    operands = [Operand(*pair) for pair in zip(tensors, equation.operands, strict=True)]
+    pairs = zip(tensors, equation.operands, strict=True)
+    operands = [Operand(*pair).with_diagonals(g) for pair in pairs]
     result = operands[0]
     for position, operand in enumerate(operands[1:], start=2):
         later = {label for labels in equation.operands[position:] for label in labels}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import onnx_ir as ir
+
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from .resampling import agrees, axes, by_constants, float_scale
 
@@ -153,3 +155,18 @@ def pad(
 def depth_to_space(g: GraphContext, self: Value, channels: int, blocksize: int) -> Value:
     """From 11: DepthToSpace takes channels outermost."""
     return g.op("DepthToSpace", self, blocksize=blocksize, mode="CRD")
+
+
+@onnx_symbolic("composed::determinant", opset=11)
+def determinant(g: GraphContext, A: Value) -> Value:
+    """From 11: Det, which onnxruntime lacks for DOUBLE."""
+    return g.call("aten::_linalg_det", A)[0] if g.dtype(A) == DataType.DOUBLE else g.op("Det", A)
+
+
+@onnx_symbolic("composed::unique", opset=11)
+def unique(g: GraphContext, self: Value) -> list[Value]:
+    """From 11: Unique."""
+    values, _, inverse, counts = g.op("Unique", self, sorted=1, outputs=4)
+    for result in (values, inverse, counts):
+        result.shape = ir.Shape([None]) if result is not inverse else self.shape
+    return [values, inverse, counts]

@@ -1,5 +1,7 @@
 """What changes meaning or reach at opset 12."""
 
+from typing import Any
+
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .einsum import read, written
 
@@ -50,13 +52,21 @@ def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
     return g.op("Celu", self, alpha=float(alpha))
 
 
+def _dropped(g: GraphContext, input: Value, p: float, outputs: int) -> Any:
+    return g.op("Dropout", input, ratio=p, training_mode=True, outputs=outputs)
+
+
 @onnx_symbolic("aten::dropout", opset=12)
 def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
     """From 12: in training too."""
-    return g.op("Dropout", input, ratio=p, training_mode=True) if train and p > 0 else input
+    if not train or p == 0:
+        return input
+    return g.call("composed::native_dropout", input, p, train)[0] if p == 1 else _dropped(g, input, p, 1)
 
 
 @onnx_symbolic("aten::native_dropout", opset=12)
 def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) -> list[Value]:
     """From 12: in training too."""
-    return g.op("Dropout", input, ratio=p, training_mode=train is not False, outputs=2)
+    if train is False or p in (0, 1):
+        return g.call("composed::native_dropout", input, p, train)
+    return _dropped(g, input, p, 2)

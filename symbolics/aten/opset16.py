@@ -17,7 +17,7 @@ def grid_sampler(
 ) -> Value:
     """From 16: GridSample, of images."""
     if g.rank(input) != 4:
-        raise g.refuse("grid sampling of anything but [N, C, H, W]", first_opset=20)
+        return g.call("composed::grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
     mode = ("bilinear", "nearest", "bicubic")[interpolation_mode]
     padding = ("zeros", "border", "reflection")[padding_mode]
     return g.op("GridSample", input, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
@@ -37,7 +37,7 @@ def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -
 def scatter_reduce(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
     """From 16: ScatterElements adds and multiplies."""
     if reduction in ("max", "min"):
-        raise g.refuse(f"ScatterElements has no reduction '{reduction}'", first_opset=18)
+        return g.call("composed::scatter_slices", self, dim, index, src, reduction)
     return g.call("composed::scatter_elements", self, dim, index, src, reduction)
 
 
@@ -47,6 +47,10 @@ def scatter_elements(
 ) -> Value:
     """ScatterElements with a reduction, of FLOAT and wider, for onnxruntime has no other floats there."""
     dtype = g.dtype(self)
+    if dtype == DataType.BOOL:
+        whole = [g.cast(item, DataType.INT32) for item in (self, src)]
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+        return g.cast(g.call("composed::scatter_reduce", whole[0], dim, index, whole[1], reduction), dtype)
     if dtype in HALVES:
         self, src = g.cast(self, DataType.FLOAT), g.cast(src, DataType.FLOAT)
     result = g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)

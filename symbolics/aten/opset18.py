@@ -1,8 +1,9 @@
 """What changes meaning or reach at opset 18."""
 
+import math
 from typing import Any
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 
 
 @onnx_symbolic("aten::mish", opset=18)
@@ -34,5 +35,11 @@ def resize(
 
 @onnx_symbolic("composed::scatter_reduce", opset=18)
 def scatter_reduce(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """From 18: maximum and minimum too."""
-    return g.call("composed::scatter_elements", self, dim, index, src, reduction)
+    """From 18: maximum and minimum too. onnxruntime loses NaN there, which goes by itself."""
+    found = g.call("composed::scatter_elements", self, dim, index, src, reduction)
+    dtype = g.dtype(self)
+    if reduction not in ("max", "min") or dtype not in dtypes.FLOATS:
+        return found
+    missing = [g.cast(g.call("aten::isnan", item), DataType.INT32) for item in (self, src)]
+    lost = g.call("composed::scatter_elements", missing[0], dim, index, missing[1], "max")
+    return g.op("Where", g.cast(lost, DataType.BOOL), math.nan, found)

@@ -96,6 +96,26 @@ def _cubic_weights(t: np.ndarray) -> list[np.ndarray]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
+def cubic_weights(g: GraphContext, t: Value) -> list[Value]:
+    """The same coefficients for fractions that are computed."""
+    a = _CUBIC_A
+    rest = g.op("Sub", 1.0, t)
+
+    def polynomial(x: Value, *coefficients: float) -> Value:
+        result = g.op("Add", g.op("Mul", x, coefficients[0]), coefficients[1])
+        for coefficient in coefficients[2:]:
+            result = g.op("Add", g.op("Mul", result, x), coefficient)
+        return result
+
+    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    return [
+        polynomial(g.op("Add", t, 1.0), *far),
+        polynomial(t, *near),
+        polynomial(rest, *near),
+        polynomial(g.op("Add", rest, 1.0), *far),
+    ]
+
+
 def _plain_matrix(axis: Axis, cubic: bool, align_corners: bool, dtype: Any) -> np.ndarray:
     size, output = axis.known
     step = axis.step(align_corners, dtype)

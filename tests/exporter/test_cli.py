@@ -277,7 +277,7 @@ def test_an_unwritable_output_is_refused_before_the_model_is_made(run, target):
 def test_operators_that_cannot_be_said_are_all_named_and_no_file_is_written(run, tmp_path):
     code, out, err = run("export", "factories.py:unexportable", "-o", "out.onnx", "--opset", 9)
     assert (code, out) == (1, "")
-    assert "aten::linalg_eig" in err
+    assert "linalg_eigvals" in err
     assert "Traceback" not in err
     assert not list(tmp_path.glob("*.onnx*"))
 

@@ -19,9 +19,11 @@ _CREATION = "it makes a tensor of the element type that its `dtype` argument nam
 _SHAPE = "it takes nothing but the shape of its second tensor"
 _BIAS = "eager adds a bias of another type than the weight has; the lowering refuses it by name"
 _NORMALIZATION = "in mixed precision its symbolic function computes in the wider type and casts back"
+_WITHIN = "its symbolic function converts whole numbers, and eager refuses mixed types in what calls it"
 _ABSENT = {
-    _CREATION: "arange empty_like full full_like linspace new_empty new_full new_ones new_zeros ones "
-    "ones_like zeros zeros_like",
+    _CREATION: "arange empty_like full full_like linspace new_empty new_empty_strided new_full new_ones "
+    "new_zeros normal ones ones_like rand_like randn_like zeros zeros_like",
+    _WITHIN: "corrcoef cov linalg_pinv linalg_solve_triangular",
     _SHAPE: "expand_as reshape_as view_as",
     _BIAS: "conv3d conv_transpose2d",
     _NORMALIZATION: "_native_batch_norm_legit layer_norm native_batch_norm native_group_norm "

@@ -261,3 +261,10 @@ def test_an_argument_given_twice_is_refused() -> None:
 
 def _takes_list(g: GraphContext, items: list[int]) -> Value:
     return g.constant(items)
+
+
+def test_an_argument_named_by_a_keyword_goes_to_the_parameter_with_an_underscore(call):
+    def uniform(g, self: Value, from_: float = 0.0):
+        return from_
+
+    assert call(uniform, self=tensor(), **{"from": 2}) == 2.0

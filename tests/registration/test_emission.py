@@ -445,3 +445,31 @@ def test_an_attribute_of_whole_numbers_refuses_a_fraction():
 def test_an_unknown_operator_of_the_ml_domain_is_refused():
     with pytest.raises(EmissionError, match="Nothing"):
         context().op("ai.onnx.ml::Nothing", tensor())
+
+
+def test_what_the_target_lacks_is_composed_where_a_function_is_registered():
+    g = context(opset=8)
+    with pytest.raises(EmissionError, match="begins at 9"):
+        g.op("Where", tensor(DataType.BOOL), tensor(), tensor(name="y"))
+
+    def where(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+        return g.op("Add", X, Y)
+
+    g.registry.register("onnx::Where", 8, where)
+    composed = g.op("Where", tensor(DataType.BOOL), tensor(), Y=tensor(name="y"))
+    assert composed.producer().op_type == "Add"
+    later = context(opset=9)
+    later.registry.register("onnx::Where", 8, where)
+    assert later.op("Where", tensor(DataType.BOOL), tensor(), tensor(name="y")).producer().op_type == "Where"
+
+
+def test_an_element_type_that_the_target_lacks_is_composed_where_a_function_is_registered():
+    g = context(opset=8)
+
+    def less(g: GraphContext, A: Value, B: Value) -> Value:
+        return g.op("Equal", A, B)
+
+    g.registry.register("onnx::Less", 8, less)
+    numbers = tensor(DataType.INT64)
+    assert g.op("Less", numbers, numbers).producer().op_type == "Equal"
+    assert g.op("Less", tensor(), tensor()).producer().op_type == "Less"

@@ -1,4 +1,4 @@
-"""Every symbolic function of ATen against torch's own schemas: names, kinds, defaults."""
+"""Every symbolic function of ATen and of quantization against torch's own schemas: names, kinds, defaults."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # Registers quantized_decomposed.
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.registration import SymbolicFunction, default_registry
@@ -42,7 +43,8 @@ def _takes_tensors(op: Any) -> bool:
     )
 
 
-ATEN = [function for function in default_registry if function.name.startswith("aten::")]
+DIALECTS = ("aten::", "quantized_decomposed::")
+ATEN = [function for function in default_registry if function.name.startswith(DIALECTS)]
 
 
 @pytest.mark.parametrize("symbolic", ATEN, ids=lambda s: f"{s.name}-{s.opset}")

@@ -3,7 +3,7 @@
 import math
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ...sizes import axis, known_rank
+from ...sizes import axis, known_rank, sizes_of
 from ._common import aten, is_integral
 
 _SQRT_2 = math.sqrt(2.0)
@@ -62,9 +62,12 @@ def rrelu(
     training: bool = False,
     generator: str | None = None,
 ) -> Value:
-    if training:
-        raise g.refuse("random slopes in training have no ONNX form")
-    return g.call("aten::leaky_relu", self, (lower + upper) / 2.0)
+    """In training with a random slope for each element that is not positive."""
+    if not training:
+        return g.call("aten::leaky_relu", self, (lower + upper) / 2.0)
+    dtype = g.dtype(self) or DataType.FLOAT
+    slopes = g.call("composed::uniform", sizes_of(g, self), dtype, float(lower), float(upper))
+    return g.op("Where", g.call("aten::le", self, 0), g.op("Mul", self, slopes), self)
 
 
 @aten("prelu")
@@ -231,26 +234,42 @@ def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None
 
 @aten("dropout")
 def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
-    """Nothing in inference; in training ONNX drops from opset 12 on."""
-    if train and p > 0:
-        raise g.refuse("dropout in training needs Dropout's training mode", first_opset=12)
-    return input
+    """Nothing in inference; in training each element is dropped, and the rest made larger."""
+    return g.call("aten::native_dropout", input, p, train)[0] if train and p > 0 else input
 
 
 @aten("native_dropout")
+@onnx_symbolic("composed::native_dropout")
 def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) -> list[Value]:
-    if train is not False and p > 0:
-        raise g.refuse("dropout in training needs Dropout's training mode", first_opset=12)
-    return [input, g.call("aten::isfinite", g.cast(input, DataType.BOOL))]
+    if train is False or p == 0:
+        return [input, g.call("aten::ones_like", input, DataType.BOOL)]
+    kept = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
+    scaled = g.op("Mul", input, 1.0 / (1.0 - p)) if p < 1 else input
+    return [g.op("Where", kept, scaled, 0.0), kept]
 
 
-def _register_inference_dropout(name: str) -> None:
+def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
     @aten(name)
-    def identity(g: GraphContext, input: Value, p: float, train: bool) -> Value:
-        if train and p > 0:
-            raise g.refuse("this dropout in training has no ONNX form")
-        return input
+    def dropped(g: GraphContext, input: Value, p: float, train: bool) -> Value:
+        """In training, elements or whole channels are dropped: made 0, or alpha's negative limit of SELU."""
+        if not train or p == 0:
+            return input
+        if p == 1:
+            return g.op("Mul", input, 0.0)
+        sizes = sizes_of(g, input)
+        if feature:
+            sizes = [*sizes[:2], *[1] * (len(sizes) - 2)]
+        dtype = g.dtype(input) or DataType.FLOAT
+        kept = g.call("composed::kept", sizes, dtype, p)
+        if not alpha:
+            return g.op("Mul", input, g.op("Div", kept, 1.0 - p))
+        limit = 1.7580993408473766
+        scale = 1.0 / math.sqrt((limit * limit * p + 1.0) * (1.0 - p))
+        shift = g.op("Mul", g.op("Sub", kept, 1.0), limit * scale)
+        shift = g.op("Add", shift, limit * scale * p)
+        return g.op("Add", g.op("Mul", input, g.op("Mul", kept, scale)), shift)
 
 
-for _name in ("alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
-    _register_inference_dropout(_name)
+_register_dropout("feature_dropout", feature=True, alpha=False)
+_register_dropout("alpha_dropout", feature=False, alpha=True)
+_register_dropout("feature_alpha_dropout", feature=True, alpha=True)

@@ -1,9 +1,9 @@
-"""Comparisons, bounds, logic and bits, element by element."""
+"""Comparisons, bounds and logic, element by element."""
 
 import math
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes
-from ._common import aten, both, is_integral, value_like
+from ._common import aten, is_integral
 
 
 def _register_comparison(names: str, op_type: str) -> None:
@@ -201,58 +201,11 @@ def _register_logical(name: str, op_type: str) -> None:
         return g.op(op_type, g.cast(self, DataType.BOOL), g.cast(other, DataType.BOOL))
 
 
-def _register_bitwise(names: str, logical: str, op_type: str) -> None:
-    @aten(*names.split())
-    def bitwise(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
-        self, other = both(g, self, other)
-        return g.op(logical if g.dtype(self) == DataType.BOOL else op_type, self, other)
-
-
 for _stem in ("And", "Or", "Xor"):
     _name = _stem.lower()
     _register_logical(f"logical_{_name}", _stem)
-    _register_bitwise(f"bitwise_{_name} __{_name}__", _stem, f"Bitwise{_stem}")
 
 
 @aten("logical_not")
 def logical_not(g: GraphContext, self: Value) -> Value:
     return g.op("Not", g.cast(self, DataType.BOOL))
-
-
-@aten("bitwise_not")
-def bitwise_not(g: GraphContext, self: Value) -> Value:
-    """Below 18 as arithmetic: in two's complement `~x` is the distance from x to all bits set."""
-    if g.dtype(self) == DataType.BOOL:
-        return g.op("Not", self)
-    everything = dtypes.limits(self.dtype)[1] if self.dtype in dtypes.UNSIGNED else -1
-    return g.op("Sub", value_like(g, everything, self), self)
-
-
-def _power_of_two(g: GraphContext, like: Value, exponent: Value | Number) -> Value | int:
-    if isinstance(exponent, Value):
-        return g.op("Pow", value_like(g, 2, like), exponent)
-    limit = dtypes.limits(g.dtype(like) or DataType.INT64)[1]
-    if exponent < 0 or 2**exponent > limit:
-        raise g.refuse(f"a shift by {exponent} leaves the element type {g.dtype(like)}")
-    return int(2**exponent)
-
-
-def _is_bit_shift(g: GraphContext, self: Value, other: Value | Number) -> bool:
-    return isinstance(other, Value) and g.dtype(self) in dtypes.UNSIGNED
-
-
-@aten("bitwise_left_shift", "__lshift__")
-def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
-    self, other = both(g, self, other)
-    if _is_bit_shift(g, self, other):
-        return g.op("BitShift", self, other, direction="LEFT")
-    return g.op("Mul", self, _power_of_two(g, self, other))
-
-
-@aten("bitwise_right_shift", "__rshift__")
-def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
-    """Of signed numbers the arithmetic shift: division that rounds down."""
-    self, other = both(g, self, other)
-    if _is_bit_shift(g, self, other):
-        return g.op("BitShift", self, other, direction="RIGHT")
-    return g.call("aten::floor_divide", self, _power_of_two(g, self, other))

@@ -1,7 +1,7 @@
 """Matrix products: linear, matmul and its kin, einsum."""
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....registration.dtypes import FLOATS
+from ....registration.dtypes import FLOATS, INTEGERS
 from ..einsum import contract, read
 
 
@@ -15,7 +15,12 @@ def _scaled(g: GraphContext, value: Value, factor: Number) -> Value:
 
 
 def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, alpha: Number) -> Value:
-    """`beta * self + alpha * product`; at beta 0 ATen ignores `self`, NaN and infinity included."""
+    """`beta * self + alpha * product`; at beta 0 ATen ignores `self`, NaN and infinity included.
+
+    Integers take the whole part of the factors.
+    """
+    if g.dtype(product) in INTEGERS:
+        beta, alpha = int(beta), int(alpha)
     product = _scaled(g, product, alpha)
     if beta == 0:
         return product
@@ -178,7 +183,7 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int]
     known = [rank for rank in ranks if rank is not None]
     if len(known) != len(ranks):
         raise g.refuse("the rank of every tensor must be known", first_opset=12)
-    return contract(g, read(g, equation, known), tensors, first_opset=12)
+    return contract(g, read(g, equation, known), tensors)
 
 
 @onnx_symbolic("aten::bilinear")

@@ -126,11 +126,17 @@ def native_batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> tuple[Value, Value, Value]:
+    # Statistics of halves are halves or FLOAT, as the parameters are.
+    saved = g.expected[1].dtype if len(g.expected) == 3 else None
     if training or running_mean is None or running_var is None:
         # The new running statistics are nodes of their own by now, or nobody wants them.
-        return _by_batch_statistics(g, input, weight, bias, eps)
+        output, mean, deviation = _by_batch_statistics(g, input, weight, bias, eps)
+        if saved is not None:
+            mean, deviation = g.cast(mean, saved), g.cast(deviation, saved)
+        return output, mean, deviation
     # ATen's CPU kernel saves no statistics in inference.
-    empty = g.constant(np.empty(0), DataType.DOUBLE if g.dtype(input) == DataType.DOUBLE else DataType.FLOAT)
+    double = g.dtype(input) == DataType.DOUBLE
+    empty = g.constant(np.empty(0), saved or (DataType.DOUBLE if double else DataType.FLOAT))
     return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), empty, empty
 
 

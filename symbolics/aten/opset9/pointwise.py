@@ -10,23 +10,13 @@ from ._common import aten, both, floating, is_integral, value_like
 
 # ATen operator (and its aliases) to the ONNX operator of the same meaning; integers are computed as FLOAT.
 _UNARY = {
-    "acos arccos": "Acos",
-    "acosh arccosh": "Acosh",
-    "asin arcsin": "Asin",
-    "asinh arcsinh": "Asinh",
-    "atan arctan": "Atan",
-    "atanh arctanh": "Atanh",
     "cos": "Cos",
-    "cosh": "Cosh",
-    "erf special_erf": "Erf",
     "exp": "Exp",
     "log": "Log",
     "reciprocal": "Reciprocal",
     "sigmoid special_expit": "Sigmoid",
     "sin": "Sin",
-    "sinh": "Sinh",
     "sqrt": "Sqrt",
-    "tan": "Tan",
     "tanh": "Tanh",
 }
 
@@ -128,9 +118,14 @@ def log10(g: GraphContext, self: Value) -> Value:
     return g.op("Div", g.op("Log", floating(g, self)), math.log(10.0))
 
 
-@aten("erfc", "special_erfc")
-def erfc(g: GraphContext, self: Value) -> Value:
-    return g.op("Sub", value_like(g, 1.0, floating(g, self)), g.call("aten::erf", self))
+@aten("erf")
+def erf(g: GraphContext, self: Value) -> Value:
+    if g.dtype(self) == DataType.DOUBLE:
+        return g.call("composed::erf_of_double", self)
+    return g.op("Erf", floating(g, self))
+
+
+_register_aliases("erf", ["special_erf"])
 
 
 @aten("logit", "special_logit")
@@ -345,7 +340,7 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
     origin = g.call("aten::eq", g.op("Add", x, y), 0.0)
     diagonal = g.call("aten::eq", x, y)
     ratio = g.op("Where", diagonal, 1.0, g.op("Div", y, x))
-    angle = g.op("Atan", g.op("Where", origin, 0.0, ratio))
+    angle = g.call("aten::atan", g.op("Where", origin, 0.0, ratio))
     mirrored = g.op("Sub", value_like(g, math.pi, angle), angle)
     angle = g.op("Where", g.call("aten::signbit", other), mirrored, angle)
     return g.op("Where", g.call("aten::signbit", self), g.op("Neg", angle), angle)

@@ -81,12 +81,6 @@ def write_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Val
     return g.call("composed::scatter", self=self, dim=0, index=index, src=values)
 
 
-@onnx_symbolic("composed::accumulate_rows")
-def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Rows added to those of `self`, once for every time that they are named."""
-    raise g.refuse("nothing in ONNX sums over duplicate positions", first_opset=16)
-
-
 @onnx_symbolic("aten::scatter")
 def scatter(
     g: GraphContext,
@@ -122,13 +116,6 @@ def scatter(
     )
 
 
-@onnx_symbolic("composed::scatter_reduce")
-def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """A scatter that combines with what is there: `add`, `mul`, `max` or `min`."""
-    first = 18 if reduction in ("max", "min") else 16
-    raise g.refuse(f"ONNX has no scatter with the reduction '{reduction}'", first_opset=first)
-
-
 def _fitted(g: GraphContext, src: Value, index: Value) -> Value:
     for at, (size, count) in enumerate(zip(g.shape(src) or (), g.shape(index) or (), strict=True)):
         if not (size == count and (isinstance(size, int) or size.value is not None)):
@@ -146,20 +133,7 @@ def scatter_9(g: GraphContext, self: Value, dim: int, index: Value, src: Value) 
 
 @onnx_symbolic("aten::scatter_add")
 def scatter_add(g: GraphContext, self: Value, dim: int, index: Value, src: Value) -> Value:
-    """From 16: below, nothing in ONNX sums over duplicate positions."""
     return g.call("aten::scatter", self=self, dim=dim, index=index, src=src, reduce="add")
-
-
-@onnx_symbolic("aten::scatter_reduce")
-def scatter_reduce(
-    g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
-) -> Value:
-    if not include_self:
-        neutral = {"sum": 0.0, "prod": 1.0, "amax": -np.inf, "amin": np.inf}.get(reduce)
-        if neutral is None or g.dtype(self) not in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16):
-            raise g.refuse(f"scatter_reduce '{reduce}' without the tensor's own values")
-        self = g.call("aten::scatter", self=self, dim=dim, index=index, value=neutral)
-    return g.call("aten::scatter", self=self, dim=dim, index=index, src=src, reduce=reduce)
 
 
 @onnx_symbolic("aten::index_add")
@@ -240,7 +214,9 @@ def slice_scatter(
         )
         parts.append(src)
         if end is not size:
-            parts.append(g.call("aten::slice", self=self, dim=at, start=end))
+            # Not what begins at `end`: an empty slice may end before it starts.
+            past = compute(g, "add", g.size(parts[0], at), g.size(src, at) if len(parts) > 1 else 0)
+            parts.append(g.call("aten::slice", self=self, dim=at, start=past))
         return g.op("Concat", *parts, axis=at) if len(parts) > 1 else src
     positions = g.call(
         "aten::slice", self=g.call("sym::range", start=0, end=size), start=start, end=end, step=step

@@ -55,6 +55,36 @@ def nonzero(g: GraphContext, self: Value) -> Value:
     return g.op("Transpose", g.op("NonZero", self), perm=[1, 0])
 
 
+@onnx_symbolic("aten::nonzero_static")
+def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: int = -1) -> Value:
+    """As many rows as `size` says: the first ones, and below them the fill value."""
+    rank = known_rank(g, self)
+    if rank == 0:
+        return g.call("composed::full", size=[size, 0], fill_value=fill_value, dtype=DataType.INT64)
+    fill = g.call("composed::full", size=[size, rank], fill_value=fill_value, dtype=DataType.INT64)
+    rows = g.op("Concat", g.call("aten::nonzero", self=self), fill, axis=0)
+    return g.call("aten::slice", self=rows, dim=0, start=0, end=size)
+
+
+@onnx_symbolic("aten::masked_scatter")
+def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
+    """Where the mask is true, the elements of the source, one after the other."""
+    data, chosen = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    flat = g.op("Reshape", g.cast(chosen, DataType.BOOL), [-1])
+    number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
+    # One more element, so that there is one to read where none is chosen.
+    spare = g.call("composed::full", size=[1], fill_value=0, dtype=g.dtype(source) or DataType.FLOAT)
+    given = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
+    number = g.op("Where", flat, number, 0)
+    found = g.call(
+        "composed::where",
+        condition=flat,
+        self=g.op("Gather", given, number),
+        other=g.op("Reshape", data, [-1]),
+    )
+    return g.call("aten::view_as", self=found, other=data)
+
+
 @onnx_symbolic("aten::nonzero_numpy")
 def nonzero_numpy(g: GraphContext, self: Value) -> list[Value]:
     rank = known_rank(g, self)
@@ -103,6 +133,8 @@ def diff(
     append: Value | None = None,
 ) -> Value:
     """Differences of neighbours, n times; of booleans, whether they differ."""
+    if n == 0:
+        return self
     at = axis(g, self, dim)
     parts = [part for part in (prepend, self, append) if part is not None]
     self = g.call("aten::cat", tensors=parts, dim=at)
@@ -118,7 +150,10 @@ def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Valu
     if isinstance(num_classes, int) and num_classes < 0:
         raise g.refuse("the number of classes depends on the data: give num_classes")
     depth = g.constant(num_classes, DataType.INT64)
-    return g.op("OneHot", self, g.op("Reshape", depth, [1]) if g.rank(depth) != 1 else depth, [0, 1])
+    depth = g.op("Reshape", depth, [1]) if g.rank(depth) != 1 else depth
+    if g.rank(self) == 0:
+        return g.op("Squeeze", g.op("OneHot", g.op("Reshape", self, [1]), depth, [0, 1]), axes=[0])
+    return g.op("OneHot", self, depth, [0, 1])
 
 
 @onnx_symbolic("aten::bucketize")

@@ -297,17 +297,24 @@ def broadcast_tensors(g: GraphContext, tensors: list[Value]) -> list[Value]:
 
 
 def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
-    """The sizes that tensors broadcast to; a symbolic size counts as larger than 1, as in torch.export."""
+    """The sizes that tensors broadcast to; of two symbolic ones either may turn out to be 1."""
     rank = max(known_rank(g, tensor) for tensor in tensors)
     result: list[Size] = [1] * rank
+    dims: list[Dim] = [1] * rank
     for tensor in tensors:
         shape = g.shape(tensor) or ()
         for place, dim in enumerate(shape):
             position = rank - len(shape) + place
-            if dim != 1 and not isinstance(result[position], int):
-                result[position] = dim if isinstance(dim, int) else result[position]
-            elif dim != 1 and result[position] == 1:
-                result[position] = g.size(tensor, place)
+            current = dims[position]
+            if dim == 1 or (isinstance(current, int) and current != 1) or same(current, dim):
+                continue
+            size = dim if isinstance(dim, int) else g.size(tensor, place)
+            if isinstance(dim, int) or current == 1:
+                result[position], dims[position] = size, dim
+            else:
+                is_one = g.call("sym::eq", a=result[position], b=1)
+                result[position] = g.call("sym::ite", cond=is_one, a=size, b=result[position])
+                dims[position] = UNKNOWN
     return result
 
 
@@ -352,6 +359,38 @@ def repeat_interleave(
         self=spread,
         shape=[*sizes[:at], compute(g, "mul", sizes[at], repeats), *sizes[at + 1 :]],
     )
+
+
+@onnx_symbolic("aten::repeat_interleave.Tensor")
+def repeated_positions(g: GraphContext, repeats: Value, output_size: int | Value | None = None) -> Value:
+    """Each position as often as its number says: how many of the running totals are at or below a place."""
+    counts = g.cast(repeats, DataType.INT64)
+    ends = g.call("aten::cumsum", self=counts, dim=0)
+    total = g.op("ReduceSum", counts, axes=[0], keepdims=0)
+    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=total), axes=[1])
+    passed = g.call("aten::le", self=g.op("Unsqueeze", ends, axes=[0]), other=places)
+    found = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
+    return g.cast(found, g.dtype(repeats) or DataType.INT64)
+
+
+@onnx_symbolic("aten::repeat_interleave.self_Tensor")
+def repeat_interleave_by(
+    g: GraphContext,
+    self: Value,
+    repeats: Value,
+    dim: int | None = None,
+    output_size: int | Value | None = None,
+) -> Value:
+    """Each slice as often as its own number says, or all of them as often as the only one."""
+    if dim is None:
+        self, dim = g.call("aten::flatten", self=self), 0
+    if g.rank(self) == 0:
+        self = g.op("Unsqueeze", self, axes=[0])
+    at = axis(g, self, dim)
+    counts = g.op("Reshape", repeats, [-1]) if g.rank(repeats) != 1 else repeats
+    counts = g.call("aten::expand", self=counts, size=[g.size(self, at)])
+    positions = g.call("aten::repeat_interleave.Tensor", repeats=counts)
+    return g.op("Gather", self, positions, axis=at)
 
 
 def _at_least(rank: int, axes: dict[int, list[int]]) -> None:

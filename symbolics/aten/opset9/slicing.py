@@ -186,6 +186,16 @@ def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value
     return _parts(g, self, at, [computed] * (count - 1) + [size])
 
 
+def _sections_or_indices(g: GraphContext, given: Value) -> tuple[int | None, list[int | Value] | None]:
+    """A number of parts, or the positions between them; a number that is computed gives no known number."""
+    array, shape = g.constant_value(given), g.shape(given)
+    if array is not None:
+        return (int(array), None) if array.ndim == 0 else (None, [int(item) for item in array])
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+        raise g.refuse("the number of parts of tensor_split must be known")
+    return None, [g.op("Gather", given, i, axis=0) for i in range(shape[0])]
+
+
 @onnx_symbolic("aten::tensor_split")
 def tensor_split(
     g: GraphContext,
@@ -193,15 +203,13 @@ def tensor_split(
     sections: int | None = None,
     indices: list[int | Value] | None = None,
     dim: int = 0,
-    tensor_indices_or_sections: list[int] | int | None = None,
+    tensor_indices_or_sections: Value | None = None,
 ) -> list[Value]:
     """Parts at positions, or parts whose sizes differ by one at most, the larger ones first."""
     at = axis(g, self, dim)
     size = g.size(self, at)
-    if isinstance(tensor_indices_or_sections, list):
-        indices = list(tensor_indices_or_sections)
-    elif tensor_indices_or_sections is not None:
-        sections = tensor_indices_or_sections
+    if tensor_indices_or_sections is not None:
+        sections, indices = _sections_or_indices(g, tensor_indices_or_sections)
     if indices is None:
         count = sections or 1
         if isinstance(size, int):

@@ -1,0 +1,203 @@
+"""Fourier subjects over real tensors: sample frequencies, and the short-time transform as real pairs."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ....registration import DataType, Device, GraphContext, Layout, Value, onnx_symbolic
+from ...complex.fourier import Transform, apply, resized
+from ...complex.parts import Parts, rank_of, split
+
+
+def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
+    def frequencies(
+        g: GraphContext,
+        n: int,
+        d: float = 1.0,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: Device | None = None,
+        pin_memory: bool | None = None,
+    ) -> Value:
+        kind = dtype if dtype is not None else DataType.FLOAT
+        return g.op("Mul", g.constant(numbers(n), kind), 1.0 / (n * d))
+
+    frequencies.__name__ = name
+    onnx_symbolic(f"aten::{name}")(frequencies)
+
+
+_frequencies("fft_fftfreq", lambda n: (np.arange(n) + n // 2) % n - n // 2)
+_frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
+
+
+def _registered(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -> None:
+    """Register stft for a signal and a window that are real, or that are pairs."""
+
+    def stft(
+        g: GraphContext,
+        self: Value,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Value | None = None,
+        normalized: bool = False,
+        onesided: bool | None = None,
+        return_complex: bool | None = None,
+        align_to_window: bool | None = None,
+    ) -> Value:
+        """The transform of the frames of a signal, [batch?, frequency, frame, 2]."""
+        if align_to_window:
+            raise g.refuse("stft with align_to_window")
+        taps = None if window is None else parts_of(g, window)
+        return _stft(g, parts_of(g, self), n_fft, hop_length, win_length, taps, normalized, onesided)
+
+    def center(
+        g: GraphContext,
+        self: Value,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Value | None = None,
+        center: bool = True,
+        pad_mode: str = "reflect",
+        normalized: bool = False,
+        onesided: bool | None = None,
+        return_complex: bool | None = None,
+        align_to_window: bool | None = None,
+    ) -> Value:
+        """Of the signal padded by half a frame at both ends."""
+        if align_to_window:
+            raise g.refuse("stft with align_to_window")
+        signal = parts_of(g, self)
+        if center:
+            signal = signal.map(lambda part: _centered(g, part, n_fft // 2, pad_mode))
+        taps = None if window is None else parts_of(g, window)
+        return _stft(g, signal, n_fft, hop_length, win_length, taps, normalized, onesided)
+
+    onnx_symbolic(f"{domain}::stft")(stft)
+    onnx_symbolic(f"{domain}::stft.center")(center)
+
+
+_registered("aten", lambda g, value: Parts(g, value))
+_registered("complex", split)
+
+
+def _centered(g: GraphContext, signal: Value, amount: int, mode: str) -> Value:
+    added = list(range(3 - rank_of(g, signal)))
+    batched = g.op("Unsqueeze", signal, axes=added)
+    return g.op("Squeeze", g.call("aten::pad", batched, pad=[amount, amount], mode=mode), axes=added)
+
+
+def _stft(
+    g: GraphContext,
+    signal: Parts,
+    n_fft: int,
+    hop_length: int | None,
+    win_length: int | None,
+    window: Parts | None,
+    normalized: bool,
+    onesided: bool | None,
+) -> Value:
+    hop = hop_length if hop_length is not None else n_fft // 4
+    length = win_length if win_length is not None else n_fft
+    frames = signal.map(lambda part: g.call("aten::unfold", part, dimension=-1, size=n_fft, step=hop))
+    if window is not None or length != n_fft:
+        frames = frames * _window(g, window, length, n_fft, signal)
+    is_real = frames.im is None
+    half = is_real if onesided is None else onesided
+    transform = Transform("r2c" if is_real else "c2c", False, -0.5 if normalized else 0.0, half and is_real)
+    result = apply(g, frames.re if is_real else frames.pair(), transform, -1)
+    rank = rank_of(g, result)
+    return g.op("Transpose", result, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
+
+
+def _window(g: GraphContext, window: Parts | None, length: int, n_fft: int, like: Parts) -> Parts:
+    """The window in the middle of a frame, ones unless given."""
+    taps = Parts(g, g.constant(np.ones(length), g.dtype(like.re))) if window is None else window
+    left = (n_fft - length) // 2
+    pad = [left, n_fft - length - left]
+    if pad == [0, 0]:
+        return taps
+    return taps.map(lambda part: g.call("aten::constant_pad_nd", part, pad=pad, value=0))
+
+
+@onnx_symbolic("complex::istft")
+def istft(
+    g: GraphContext,
+    self: Value,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Value | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Value:
+    """The signal whose frames have the spectra of `self`, [batch?, frequency, frame, 2].
+
+    The frames of the inverse transform are weighted with the window, added where they overlap, and divided by
+    the sum of the squared windows there.
+    """
+    hop = hop_length if hop_length is not None else n_fft // 4
+    rank = rank_of(g, self)
+    if return_complex and onesided:
+        raise g.refuse("istft of half a spectrum to complex numbers")
+    spectrum = g.op("Transpose", self, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
+    power = -0.5 if normalized else -1.0
+    if return_complex:
+        frames = split(g, apply(g, spectrum, Transform("c2c", True, power), -1))
+    else:
+        frames = Parts(g, apply(g, spectrum, Transform("c2r", True, power), -1, n_fft))
+    window_length = win_length if win_length is not None else n_fft
+    taps = _window(g, None if window is None else split(g, window), window_length, n_fft, frames)
+    squares = (taps * taps).map(lambda part: _in_every_frame(g, part, frames.re))
+    whole, envelope = (
+        summands.map(lambda part: _overlapped(g, part, n_fft, hop)) for summands in (frames * taps, squares)
+    )
+    start = n_fft // 2 if center else 0
+    if length is not None:
+        end: int | Value = start + length
+    else:
+        total = _total(g, frames.re, n_fft, hop)
+        end = total - start if isinstance(total, int) else g.op("Sub", total, start)
+
+    def cut(part: Value) -> Value:
+        kept = g.call("aten::slice", part, dim=-1, start=start, end=end)
+        return kept if length is None else resized(g, kept, rank_of(g, kept) - 1, length)
+
+    signal = (whole / envelope).map(cut)
+    return signal.pair() if return_complex else signal.re
+
+
+def _in_every_frame(g: GraphContext, weights: Value, frames: Value) -> Value:
+    """The weights of a frame, once for each frame: [frame, n_fft]."""
+    rank = rank_of(g, frames)
+    first = (
+        frames
+        if rank == 2
+        else g.op("Squeeze", g.call("aten::slice", frames, dim=0, start=0, end=1), axes=[0])
+    )
+    return g.op("Add", g.call("aten::zeros_like", first), weights)
+
+
+def _total(g: GraphContext, frames: Value, n_fft: int, hop: int) -> int | Value:
+    count = g.size(frames, rank_of(g, frames) - 2)
+    if isinstance(count, int):
+        return n_fft + hop * (count - 1)
+    return g.op("Add", g.op("Mul", count, hop), n_fft - hop)
+
+
+def _overlapped(g: GraphContext, frames: Value, n_fft: int, hop: int) -> Value:
+    """Frames, [..., frame, n_fft], added where they overlap: hop by hop, each part of a frame shifted."""
+    rank = rank_of(g, frames)
+    parts = -(-n_fft // hop)
+    frames = g.call("aten::constant_pad_nd", frames, pad=[0, parts * hop - n_fft], value=0)
+    shifted = []
+    for index in range(parts):
+        part = g.call("aten::slice", frames, dim=rank - 1, start=index * hop, end=(index + 1) * hop)
+        shifted.append(g.call("aten::constant_pad_nd", part, pad=[0, 0, index, parts - 1 - index], value=0))
+    total = shifted[0] if len(shifted) == 1 else g.op("Sum", *shifted)
+    flat = g.op("Reshape", total, shape=[0] * (rank - 2) + [-1])
+    return g.call("aten::slice", flat, dim=-1, start=0, end=_total(g, frames, n_fft, hop))

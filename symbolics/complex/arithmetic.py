@@ -1,0 +1,294 @@
+"""Arithmetic and comparison of complex numbers, and what makes them and takes them apart."""
+
+from collections.abc import Callable
+
+from ...registration import GraphContext, Number, Value, onnx_symbolic
+from ..aten.opset9._common import floating
+from .parts import Operand, Parts, number, operands, rank_of, split
+
+
+@onnx_symbolic("complex::from_real")
+def from_real(g: GraphContext, self: Value) -> Value:
+    """A real tensor as complex numbers."""
+    return Parts(g, floating(g, self)).pair()
+
+
+@onnx_symbolic("complex::complex")
+def complex_(g: GraphContext, real: Value, imag: Value) -> Value:
+    return _broadcast(g, real, imag).pair()
+
+
+@onnx_symbolic("complex::polar")
+def polar(g: GraphContext, abs: Value, angle: Value) -> Value:
+    parts = _broadcast(
+        g, g.op("Mul", abs, g.call("aten::cos", angle)), g.op("Mul", abs, g.call("aten::sin", angle))
+    )
+    return parts.pair()
+
+
+def _broadcast(g: GraphContext, real: Value, imag: Value) -> Parts:
+    """Two parts, in one shape."""
+    if g.shape(real) == g.shape(imag) and all(isinstance(size, int) for size in g.shape(real) or (None,)):
+        return Parts(g, real, imag)
+    zeros = g.op("Mul", g.call("aten::zeros_like", real), g.call("aten::zeros_like", imag))
+    return Parts(g, g.op("Add", real, zeros), g.op("Add", imag, zeros))
+
+
+@onnx_symbolic("complex::real")
+def real(g: GraphContext, self: Value) -> Value:
+    return split(g, self).re
+
+
+@onnx_symbolic("complex::imag")
+def imag(g: GraphContext, self: Value) -> Value:
+    return split(g, self).imaginary
+
+
+@onnx_symbolic("complex::is_nonzero")
+def is_nonzero(g: GraphContext, self: Value) -> Value:
+    """Whether each complex number is another than zero."""
+    return ne(g, self, 0)
+
+
+@onnx_symbolic("complex::conj")
+@onnx_symbolic("complex::_conj")
+@onnx_symbolic("complex::conj_physical")
+@onnx_symbolic("complex::_conj_physical")
+def conj(g: GraphContext, self: Value) -> Value:
+    return split(g, self).conj().pair()
+
+
+@onnx_symbolic("complex::neg")
+@onnx_symbolic("complex::negative")
+@onnx_symbolic("complex::_neg_view")
+def neg(g: GraphContext, self: Value) -> Value:
+    return g.op("Neg", self)
+
+
+@onnx_symbolic("complex::add")
+def add(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
+    return _weighted(g, self, other, alpha, lambda a, b: a + b)
+
+
+@onnx_symbolic("complex::sub")
+@onnx_symbolic("complex::subtract")
+def sub(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
+    return _weighted(g, self, other, alpha, lambda a, b: a - b)
+
+
+@onnx_symbolic("complex::rsub")
+def rsub(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
+    return _weighted(g, other, self, alpha, lambda a, b: a - b)
+
+
+def _weighted(
+    g: GraphContext, self: Operand, other: Operand, alpha: Operand, combine: Callable[[Parts, Parts], Parts]
+) -> Value:
+    a, b, factor = operands(g, self, other, alpha)
+    return combine(a, b if alpha == 1 else b * factor).pair()
+
+
+@onnx_symbolic("complex::mul")
+@onnx_symbolic("complex::multiply")
+def mul(g: GraphContext, self: Operand, other: Operand) -> Value:
+    a, b = operands(g, self, other)
+    return (a * b).pair()
+
+
+@onnx_symbolic("complex::div")
+@onnx_symbolic("complex::divide")
+@onnx_symbolic("complex::true_divide")
+def div(g: GraphContext, self: Operand, other: Operand, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is not None:
+        raise g.refuse("complex numbers have no rounded quotient")
+    a, b = operands(g, self, other)
+    return (a / b).pair()
+
+
+@onnx_symbolic("complex::reciprocal")
+def reciprocal(g: GraphContext, self: Value) -> Value:
+    return div(g, 1, self)
+
+
+@onnx_symbolic("complex::square")
+def square(g: GraphContext, self: Value) -> Value:
+    return mul(g, self, self)
+
+
+@onnx_symbolic("complex::abs")
+@onnx_symbolic("complex::absolute")
+def abs_(g: GraphContext, self: Value) -> Value:
+    return split(g, self).modulus()
+
+
+@onnx_symbolic("complex::angle")
+def angle(g: GraphContext, self: Value) -> Value:
+    return split(g, self).argument()
+
+
+@onnx_symbolic("complex::sgn")
+def sgn(g: GraphContext, self: Value) -> Value:
+    """`z / |z|`, and zero for zero."""
+    parts = split(g, self)
+    modulus = parts.modulus()
+    safe = g.op("Where", g.call("aten::eq", modulus, 0), g.constant(1.0, g.dtype(self)), modulus)
+    return parts.map(lambda part: g.op("Div", part, safe)).pair()
+
+
+@onnx_symbolic("complex::eq")
+def eq(g: GraphContext, self: Operand, other: Operand) -> Value:
+    a, b = operands(g, self, other)
+    return g.op("And", g.call("aten::eq", a.re, b.re), g.call("aten::eq", a.imaginary, b.imaginary))
+
+
+@onnx_symbolic("complex::ne")
+@onnx_symbolic("complex::not_equal")
+def ne(g: GraphContext, self: Operand, other: Operand) -> Value:
+    return g.op("Not", eq(g, self, other))
+
+
+@onnx_symbolic("complex::isclose")
+def isclose(
+    g: GraphContext,
+    self: Value,
+    other: Value,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Value:
+    """`|a - b| <= atol + rtol |b|`, or equal; infinite distances are not close."""
+    a, b = operands(g, self, other)
+    distance = (a - b).modulus()
+    allowed = g.op("Add", g.op("Mul", b.modulus(), rtol), atol)
+    close = g.op("And", g.call("aten::le", distance, allowed), g.call("aten::isfinite", distance))
+    close = g.op("Or", close, eq(g, self, other))
+    if not equal_nan:
+        return close
+    both = g.op("And", g.call("complex::isnan", self), g.call("complex::isnan", other))
+    return g.op("Or", close, both)
+
+
+@onnx_symbolic("complex::lerp")
+def lerp(g: GraphContext, self: Value, end: Value, weight: Operand) -> Value:
+    start, stop, factor = operands(g, self, end, weight)
+    return (start + (stop - start) * factor).pair()
+
+
+@onnx_symbolic("complex::addbmm")
+def addbmm(
+    g: GraphContext, self: Value, batch1: Value, batch2: Value, beta: Operand = 1, alpha: Operand = 1
+) -> Value:
+    added, first, second, weight, factor = operands(g, self, batch1, batch2, beta, alpha)
+    product = first.matmul(second).sum([0]) * factor
+    return (product if beta == 0 else added * weight + product).pair()
+
+
+@onnx_symbolic("complex::isreal")
+def isreal(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::eq", split(g, self).imaginary, 0)
+
+
+def _of_parts(name: str, combine: str) -> None:
+    """A test that holds of a complex number where it holds of both parts, or of either."""
+
+    def test(g: GraphContext, self: Value) -> Value:
+        parts = split(g, self)
+        return g.op(combine, g.call(f"aten::{name}", parts.re), g.call(f"aten::{name}", parts.imaginary))
+
+    test.__name__ = name
+    onnx_symbolic(f"complex::{name}")(test)
+
+
+for _name, _combine in {"isfinite": "And", "isinf": "Or", "isnan": "Or"}.items():
+    _of_parts(_name, _combine)
+
+
+@onnx_symbolic("complex::where")
+def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> Value:
+    dtype = next((g.dtype(item) for item in (self, other) if isinstance(item, Value)), None)
+    a, b = (item if isinstance(item, Value) else number(g, item, dtype).pair() for item in (self, other))
+    return g.call("aten::where", g.op("Unsqueeze", condition, axes=[rank_of(g, condition)]), a, b)
+
+
+@onnx_symbolic("complex::prod")
+def prod(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """The product of the moduli, at the sum of the angles."""
+    parts = split(g, self)
+    where = {} if dim is None else {"dim": dim, "keepdim": keepdim}
+    modulus = g.call("aten::prod", parts.modulus(), **where)
+    return polar(g, modulus, g.call("aten::sum", parts.argument(), **_listed(where)))
+
+
+def _listed(where: dict[str, int | bool]) -> dict[str, object]:
+    return {**where, "dim": [where["dim"]]} if where else {}
+
+
+@onnx_symbolic("complex::cumprod")
+def cumprod(g: GraphContext, self: Value, dim: int) -> Value:
+    parts = split(g, self)
+    modulus = g.call("aten::cumprod", parts.modulus(), dim)
+    return polar(g, modulus, g.call("aten::cumsum", parts.argument(), dim))
+
+
+@onnx_symbolic("complex::var")
+def var(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    unbiased: bool | None = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+) -> Value:
+    """The variances of the parts, added."""
+    rest = {"dim": dim, "correction": correction, "keepdim": keepdim}
+    if unbiased is not None:
+        rest["correction"] = int(unbiased)
+    parts = split(g, self)
+    return g.op(
+        "Add", *(g.call("aten::var.correction", part, **rest) for part in (parts.re, parts.imaginary))
+    )
+
+
+@onnx_symbolic("complex::std")
+def std(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    unbiased: bool | None = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+) -> Value:
+    return g.op("Sqrt", var(g, self, dim, unbiased, correction, keepdim))
+
+
+def _with_mean(name: str) -> None:
+    def both(
+        g: GraphContext,
+        self: Value,
+        dim: list[int] | None = None,
+        unbiased: bool | None = None,
+        correction: Number | None = None,
+        keepdim: bool = False,
+    ) -> tuple[Value, Value]:
+        spread = g.call(f"complex::{name}", self, dim, unbiased, correction, keepdim)
+        parts = split(g, self)
+        dims = dim or list(range(rank_of(g, parts.re)))
+        mean = parts.map(lambda part: g.call("aten::mean.dim", part, dim=dims, keepdim=keepdim))
+        return spread, mean.pair()
+
+    both.__name__ = f"{name}_mean"
+    onnx_symbolic(f"complex::{name}_mean")(both)
+
+
+_with_mean("var")
+_with_mean("std")
+
+
+@onnx_symbolic("complex::logsumexp")
+def logsumexp(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
+    """`log sum e^z`, the largest real part taken off all of them meanwhile."""
+    z = split(g, self)
+    largest = Parts(g, g.call("aten::amax", z.re, dim=dim, keepdim=True))
+    powers = split(g, g.call("complex::exp", (z - largest).pair())).sum(dim, True)
+    result = split(g, g.call("complex::log", powers.pair())) + largest
+    return result.pair() if keepdim else result.sum(dim).pair()

@@ -1,0 +1,363 @@
+"""The discrete Fourier transforms: `fft_*` and what they are made of.
+
+The semantics are those of ATen's SpectralOps. A transform is a product with the matrix of the roots of unity:
+exact to the last digits at any length, and the same at every opset. Lengths that are not prime go in two
+steps (Cooley and Tukey), so that the matrices stay small.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..aten.opset9._common import floating
+from .parts import Parts, rank_of, split
+
+Size = int | Value
+
+_DIRECT = 128
+"""Up to this length a transform is one product, whose matrix is a constant."""
+
+
+class Transform(NamedTuple):
+    """A transform along one dimension.
+
+    Attributes:
+        kind: `c2c`, from pairs to pairs; `r2c`, from real numbers to pairs; `c2r`, from the half of the
+            pairs that decides real numbers to these.
+        inverse: whether the exponent of the roots of unity is positive.
+        power: the result is multiplied with the length to this power.
+        onesided: whether `r2c` gives only the first half of the pairs.
+    """
+
+    kind: str
+    inverse: bool = False
+    power: float = 0.0
+    onesided: bool = False
+
+
+def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: Size | None = None) -> Value:
+    """Transform along a dimension.
+
+    Args:
+        dim: counted without the dimension of the parts.
+        length: of the transform; what is longer is cut, what is shorter filled with zeros. For `c2r` that
+            of the result, `2 (m - 1)` unless given.
+    """
+    rank = rank_of(g, self) - (transform.kind != "r2c")
+    dim %= max(rank, 1)
+    if transform.kind == "c2r":
+        length = _twice_less_two(g, g.size(self, dim)) if length is None else length
+        self = resized(g, self, dim, _half(g, length))
+    elif length is None:
+        length = g.size(self, dim)
+    else:
+        self = resized(g, self, dim, length)
+    moved = _exchanged(g, self, dim, rank - 1)
+    result = g.call("composed::dft", moved, length, *transform)
+    return _exchanged(g, result, dim, rank - 1)
+
+
+def _exchanged(g: GraphContext, self: Value, a: int, b: int) -> Value:
+    if a == b:
+        return self
+    order = list(range(rank_of(g, self)))
+    order[a], order[b] = order[b], order[a]
+    return g.op("Transpose", self, perm=order)
+
+
+def resized(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
+    """The value cut or filled with zeros at the end of a dimension."""
+    known = g.size(self, dim)
+    if isinstance(known, int) and isinstance(length, int):
+        if known == length:
+            return self
+        if known > length:
+            return sized(g.call("aten::slice", self, dim=dim, start=0, end=length), self, dim, length)
+    elif known is length:
+        return self
+    shape = [g.size(self, axis) for axis in range(rank_of(g, self))]
+    shape[dim] = length - known if isinstance(known, int) and isinstance(length, int) else length
+    zeros = g.call("aten::zeros", size=shape, dtype=g.dtype(self))
+    whole = isinstance(known, int) and isinstance(length, int)
+    filled = sized(g.op("Concat", self, zeros, axis=dim), self, dim, length if whole else None)
+    if whole:
+        return filled
+    return sized(g.call("aten::slice", filled, dim=dim, start=0, end=length), self, dim, length)
+
+
+def sized(result: Value, self: Value, dim: int, length: Size | None) -> Value:
+    """A value that has the shape of another one but for one dimension, with that knowledge."""
+    assert self.shape is not None
+    sizes = list(self.shape)
+    sizes[dim] = length if isinstance(length, int) else ir.SymbolicDim(None)
+    result.shape = ir.Shape(sizes)
+    return result
+
+
+def _half(g: GraphContext, length: Size) -> Size:
+    """`length // 2 + 1`."""
+    if isinstance(length, int):
+        return length // 2 + 1
+    return g.op("Add", g.op("Div", length, 2), 1)
+
+
+def _twice_less_two(g: GraphContext, length: Size) -> Size:
+    if isinstance(length, int):
+        return 2 * (length - 1)
+    return g.op("Mul", g.op("Sub", length, 1), 2)
+
+
+@onnx_symbolic("composed::dft")
+@onnx_symbolic("composed::dft_by_matrix")
+def dft(
+    g: GraphContext,
+    self: Value,
+    length: int | Value,
+    kind: str,
+    inverse: bool,
+    power: float,
+    onesided: bool,
+) -> Value:
+    """A transform of the last dimension before that of the parts, which has the length it needs."""
+    transform = Transform(kind, inverse, power, onesided)
+    if isinstance(length, Value):
+        return _dynamic(g, self, length, transform)
+    if length < 1:
+        raise g.refuse(f"a Fourier transform of length {length}")
+    factor = _factor(length)
+    if factor == 1:
+        return _product(g, self, _matrix(length, transform), 2 if kind != "c2r" else 1, kind != "r2c")
+    if kind == "c2r":
+        full = g.call("composed::dft", whole_spectrum(g, self, length), length, "c2c", inverse, power, False)
+        return split(g, full).re
+    whole = _two_steps(g, self, factor, length // factor, transform)
+    return resized(g, whole, rank_of(g, whole) - 2, length // 2 + 1) if onesided else whole
+
+
+def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
+    """All pairs of the spectrum of real numbers from its first half; what must be real there, made so."""
+    dim = rank_of(g, self) - 2
+    parts = split(g, self)
+    real = np.ones(length // 2 + 1)
+    real[0] = 0.0
+    if length % 2 == 0:
+        real[-1] = 0.0
+    self = Parts(g, parts.re, g.op("Mul", parts.imaginary, g.constant(real, g.dtype(self)))).pair()
+    backwards = list(range((length - 1) // 2, 0, -1))
+    if not backwards:
+        return self
+    rest = split(g, g.op("Gather", self, backwards, axis=dim)).conj().pair()
+    return g.op("Concat", self, rest, axis=dim)
+
+
+def _factor(length: int) -> int:
+    """The divisor nearest below the root of a length that is too long for one product; 1 for a prime."""
+    if length <= _DIRECT:
+        return 1
+    return next((d for d in range(math.isqrt(length), 1, -1) if length % d == 0), 1)
+
+
+def _angles(rows: int, columns: int, length: int) -> np.ndarray:
+    """`2 pi j k / length`, from a product that is exact."""
+    return 2.0 * np.pi / length * (np.outer(np.arange(rows), np.arange(columns)) % length)
+
+
+@functools.lru_cache(maxsize=8)
+def _matrix(length: int, transform: Transform) -> np.ndarray:
+    """The transform as a matrix, from (index, part) to (index, part)."""
+    half = length // 2 + 1
+    rows = half if transform.kind == "c2r" else length
+    columns = half if transform.onesided else length
+    angles = _angles(rows, columns, length)
+    cosines, sines = np.cos(angles), np.sin(angles) * (1.0 if transform.inverse else -1.0)
+    if transform.kind == "c2r":
+        # All but the first pair, and the middle one, stand for two that are conjugate.
+        weights = np.full(rows, 2.0)
+        weights[0] = 1.0
+        if length % 2 == 0:
+            weights[-1] = 1.0
+        cosines, sines = cosines * weights[:, None], sines * weights[:, None]
+    table = np.array([[cosines, sines], [-sines, cosines]])  # from part, to part, from index, to index
+    if transform.kind == "r2c":
+        table = table[:1]
+    elif transform.kind == "c2r":
+        table = table[:, :1]
+    matrix = table.transpose(2, 0, 3, 1).reshape(rows * table.shape[0], columns * table.shape[1])
+    return matrix * float(length) ** transform.power
+
+
+def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paired: bool) -> Value:
+    """The product over the last dimension, or the last one and that of the parts."""
+    rank = rank_of(g, self) - paired
+    if paired:
+        self = g.op("Reshape", self, shape=[0] * (rank - 1) + [matrix.shape[0]])
+    result = _matmul(g, self, g.constant(matrix, g.dtype(self)))
+    if parts == 1:
+        return result
+    return g.op("Reshape", result, shape=[0] * (rank - 1) + [matrix.shape[1] // 2, 2])
+
+
+def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform: Transform) -> Value:
+    """A transform of length `first * second`: over the columns, turned, then over the rows."""
+    paired = transform.kind != "r2c"
+    rank = rank_of(g, self) - paired
+    tail = [2] if paired else []
+    # Index j = second * a + b, as [b, a].
+    self = g.op("Reshape", self, shape=[0] * (rank - 1) + [first, second, *tail])
+    self = _exchanged(g, self, rank - 1, rank)
+    columns = g.call("composed::dft", self, first, transform.kind, transform.inverse, transform.power, False)
+    angles = _angles(second, first, first * second) * (1.0 if transform.inverse else -1.0)
+    dtype = g.dtype(columns)
+    turn = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
+    turned = _exchanged(g, (split(g, columns) * turn).pair(), rank - 1, rank)
+    rows = g.call("composed::dft", turned, second, "c2c", transform.inverse, transform.power, False)
+    # Index k = a + first * b, as [a, b].
+    rows = _exchanged(g, rows, rank - 1, rank)
+    return g.op("Reshape", rows, shape=[0] * (rank - 1) + [first * second, 2])
+
+
+def _dynamic(g: GraphContext, self: Value, length: Value, transform: Transform) -> Value:
+    """A transform whose length the graph computes, and its matrix with it."""
+    dtype = g.dtype(self) or DataType.FLOAT
+    half = _half(g, length)
+    rows, columns = (half if flag else length for flag in (transform.kind == "c2r", transform.onesided))
+    down, across = (g.call("aten::arange", end=end, dtype=DataType.INT64) for end in (rows, columns))
+    turns = g.op("Mul", g.op("Unsqueeze", down, axes=[1]), g.op("Unsqueeze", across, axes=[0]))
+    size = g.cast(length, dtype)
+    turns = g.cast(g.call("aten::remainder", turns, length), dtype)
+    angles = g.op("Mul", g.op("Div", turns, size), 2.0 * math.pi)
+    cosines, sines = g.call("aten::cos", angles), g.call("aten::sin", angles)
+    if not transform.inverse:
+        sines = g.op("Neg", sines)
+    if transform.kind == "r2c":
+        result = Parts(g, _matmul(g, self, cosines), _matmul(g, self, sines))
+        return _scaled(g, result, size, transform.power).pair()
+    parts = split(g, self)
+    if transform.kind == "c2r":
+        ends = [g.call("aten::eq", down, 0), g.call("aten::eq", g.op("Mul", down, 2), length)]
+        weights = g.op("Sub", g.constant(2.0, dtype), g.op("Add", *(g.cast(end, dtype) for end in ends)))
+        parts = parts.scaled(weights)
+    re = g.op("Sub", _matmul(g, parts.re, cosines), _matmul(g, parts.imaginary, sines))
+    if transform.kind == "c2r":
+        return _scaled(g, Parts(g, re), size, transform.power).re
+    im = g.op("Add", _matmul(g, parts.re, sines), _matmul(g, parts.imaginary, cosines))
+    return _scaled(g, Parts(g, re, im), size, transform.power).pair()
+
+
+def _matmul(g: GraphContext, self: Value, matrix: Value) -> Value:
+    """The product over the last dimension, whose rank is known for vectors too."""
+    columns = g.size(matrix, 1)
+    return sized(g.op("MatMul", self, matrix), self, -1, columns if isinstance(columns, int) else None)
+
+
+def _scaled(g: GraphContext, parts: Parts, size: Value, power: float) -> Parts:
+    return parts if power == 0 else parts.scaled(g.op("Pow", size, g.constant(power, g.dtype(size))))
+
+
+_POWERS = {
+    None: (0.0, -1.0),
+    "backward": (0.0, -1.0),
+    "ortho": (-0.5, -0.5),
+    "forward": (-1.0, 0.0),
+}
+_NORMALIZATIONS = (0.0, -0.5, -1.0)
+
+
+def _transform(
+    g: GraphContext, kind: str, inverse: bool, norm: str | None, onesided: bool = False
+) -> Transform:
+    if norm not in _POWERS:
+        raise g.refuse(f"norm='{norm}' is not one of backward, ortho and forward")
+    return Transform(kind, inverse, _POWERS[norm][inverse], onesided)
+
+
+def _register(stem: str, kind: str, inverse: bool) -> None:
+    """The transform of one dimension, of two, and of any number; the last is the one that is real."""
+    onesided = kind == "r2c"
+
+    def one(
+        g: GraphContext, self: Value, n: int | Value | None = None, dim: int = -1, norm: str | None = None
+    ) -> Value:
+        own = floating(g, self) if onesided else self
+        return apply(g, own, _transform(g, kind, inverse, norm, onesided), dim, n)
+
+    def many(
+        g: GraphContext,
+        self: Value,
+        s: list[int | Value] | None = None,
+        dim: list[int] | None = None,
+        norm: str | None = None,
+    ) -> Value:
+        own = floating(g, self) if onesided else self
+        rank = rank_of(g, own) - (not onesided)
+        dims = list(range(rank - len(s), rank) if s is not None else range(rank)) if dim is None else dim
+        dims = [d % max(rank, 1) for d in dims]
+        sizes = [None if size == -1 else size for size in (s if s is not None else [-1] * len(dims))]
+        steps = [
+            (_transform(g, "c2c", inverse, norm), d, size)
+            for d, size in zip(dims[:-1], sizes[:-1], strict=True)
+        ]
+        if dims:
+            last = (_transform(g, kind, inverse, norm, onesided), dims[-1], sizes[-1])
+            steps = [last, *steps] if onesided else [*steps, last]
+        for transform, d, size in steps:
+            own = apply(g, own, transform, d, size)
+        return own
+
+    def two(
+        g: GraphContext,
+        self: Value,
+        s: list[int | Value] | None = None,
+        dim: list[int] = [-2, -1],  # noqa: B006
+        norm: str | None = None,
+    ) -> Value:
+        return many(g, self, s, dim, norm)
+
+    functions: dict[str, Callable[..., Value]] = {"": one, "2": two, "n": many}
+    for suffix, function in functions.items():
+        name = f"{stem}{suffix}"
+        function.__name__ = name
+        onnx_symbolic(f"complex::fft_{name}")(function)
+
+
+for _stem, _kind, _inverse in (
+    ("fft", "c2c", False),
+    ("ifft", "c2c", True),
+    ("rfft", "r2c", False),
+    ("irfft", "c2r", True),
+    ("hfft", "c2r", False),
+    ("ihfft", "r2c", True),
+):
+    _register(_stem, _kind, _inverse)
+
+
+def _over(g: GraphContext, self: Value, transform: Transform, dims: list[int]) -> Value:
+    for dim in dims:
+        self = apply(g, self, transform, dim)
+    return self
+
+
+@onnx_symbolic("complex::_fft_c2c")
+def _fft_c2c(g: GraphContext, self: Value, dim: list[int], normalization: int, forward: bool) -> Value:
+    return _over(g, self, Transform("c2c", not forward, _NORMALIZATIONS[normalization]), dim)
+
+
+@onnx_symbolic("complex::_fft_r2c")
+def _fft_r2c(g: GraphContext, self: Value, dim: list[int], normalization: int, onesided: bool) -> Value:
+    power = _NORMALIZATIONS[normalization]
+    first = apply(g, self, Transform("r2c", False, power, onesided), dim[-1])
+    return _over(g, first, Transform("c2c", False, power), [d % (rank_of(g, self)) for d in dim[:-1]])
+
+
+@onnx_symbolic("complex::_fft_c2r")
+def _fft_c2r(
+    g: GraphContext, self: Value, dim: list[int], normalization: int, last_dim_size: int | Value
+) -> Value:
+    power = _NORMALIZATIONS[normalization]
+    inner = _over(g, self, Transform("c2c", True, power), dim[:-1])
+    return apply(g, inner, Transform("c2r", True, power), dim[-1], last_dim_size)

@@ -1,0 +1,231 @@
+"""Complex numbers as their two parts: arithmetic over pairs, [..., 2], taken apart and put together again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Number, Value
+
+Operand = Value | Number | complex
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """The real and the imaginary part of a complex value, with arithmetic as c10::complex has it.
+
+    Attributes:
+        g: where operators are emitted.
+        re: the real part.
+        im: the imaginary part, None where it is known to be zero.
+    """
+
+    g: GraphContext
+    re: Value
+    im: Value | None = None
+
+    @property
+    def imaginary(self) -> Value:
+        """The imaginary part, zeros where it is none."""
+        return self.im if self.im is not None else zeros_like(self.g, self.re)
+
+    def pair(self) -> Value:
+        """The value as a pair, [..., 2]."""
+        g, rank = self.g, rank_of(self.g, self.re)
+        known = g.constant_value(self.re) if self.im is None and g.is_foldable(self.re) else None
+        if known is not None:
+            return g.constant(np.stack([known, np.zeros_like(known)], axis=-1))
+        real = g.op("Unsqueeze", self.re, axes=[rank])
+        if self.im is None:
+            return g.op("Pad", real, pads=[0] * (2 * rank + 1) + [1])
+        return g.op("Concat", real, g.op("Unsqueeze", self.im, axes=[rank]), axis=rank)
+
+    def map(self, function: Callable[[Value], Value]) -> Parts:
+        """What a function that is linear makes of the value."""
+        return Parts(self.g, function(self.re), None if self.im is None else function(self.im))
+
+    def conj(self) -> Parts:
+        """The complex conjugate."""
+        return self if self.im is None else Parts(self.g, self.re, self.g.op("Neg", self.im))
+
+    def times_i(self) -> Parts:
+        """The value times the imaginary unit."""
+        return Parts(self.g, self.g.op("Neg", self.imaginary), self.re)
+
+    def over_i(self) -> Parts:
+        """The value divided by the imaginary unit."""
+        return Parts(self.g, self.imaginary, self.g.op("Neg", self.re))
+
+    def scaled(self, factor: Value | float) -> Parts:
+        """The value times a real factor."""
+        im = None if self.im is None else self.g.op("Mul", self.im, factor)
+        return Parts(self.g, self.g.op("Mul", self.re, factor), im)
+
+    def __neg__(self) -> Parts:
+        return Parts(
+            self.g, self.g.op("Neg", self.re), None if self.im is None else self.g.op("Neg", self.im)
+        )
+
+    def __add__(self, other: Parts | complex) -> Parts:
+        return self._combined("Add", self._operand(other))
+
+    def __sub__(self, other: Parts | complex) -> Parts:
+        other = self._operand(other)
+        return self + -other if self.im is None and other.im is not None else self._combined("Sub", other)
+
+    def _combined(self, op_type: str, other: Parts) -> Parts:
+        g = self.g
+        re = g.op(op_type, self.re, other.re)
+        if self.im is None and other.im is None:
+            return Parts(g, re)
+        # A part that is missing may have been broadcast to the result's shape.
+        if self.im is None:
+            return Parts(g, re, _broadcast(g, other.imaginary, self.re))
+        if other.im is None:
+            return Parts(g, re, _broadcast(g, self.im, other.re))
+        return Parts(g, re, g.op(op_type, self.im, other.im))
+
+    def __mul__(self, other: Parts | complex) -> Parts:
+        g, other = self.g, self._operand(other)
+        if other.im is None:
+            return self.scaled(other.re)
+        if self.im is None:
+            return other.scaled(self.re)
+        re = g.op("Sub", g.op("Mul", self.re, other.re), g.op("Mul", self.im, other.im))
+        return Parts(g, re, g.op("Add", g.op("Mul", self.re, other.im), g.op("Mul", self.im, other.re)))
+
+    def __truediv__(self, other: Parts | complex) -> Parts:
+        """Scaled by the larger part of the divisor, so that its square neither overflows nor vanishes."""
+        g, other = self.g, self._operand(other)
+        if other.im is None:
+            im = None if self.im is None else g.op("Div", self.im, other.re)
+            return Parts(g, g.op("Div", self.re, other.re), im)
+        scale = g.op("Max", g.op("Abs", other.re), g.op("Abs", other.im))
+        divisor = Parts(g, g.op("Div", other.re, scale), g.op("Div", other.im, scale))
+        product = self * divisor.conj()
+        assert divisor.im is not None
+        assert product.im is not None
+        squares = g.op("Mul", divisor.re, divisor.re), g.op("Mul", divisor.im, divisor.im)
+        denominator = g.op("Mul", g.op("Add", *squares), scale)
+        return Parts(g, g.op("Div", product.re, denominator), g.op("Div", product.im, denominator))
+
+    def matmul(self, other: Parts) -> Parts:
+        """The product of matrices."""
+        g = self.g
+
+        def product(a: Value, b: Value) -> Value:
+            return g.op("MatMul", a, b)
+
+        re = g.op("Sub", product(self.re, other.re), product(self.imaginary, other.imaginary))
+        return Parts(g, re, g.op("Add", product(self.re, other.imaginary), product(self.imaginary, other.re)))
+
+    def sum(self, dims: list[int], keepdim: bool = False) -> Parts:
+        """The sum over dimensions."""
+        return self.map(lambda part: self.g.call("aten::sum", part, dim=dims, keepdim=keepdim))
+
+    def _operand(self, item: Parts | complex) -> Parts:
+        return item if isinstance(item, Parts) else number(self.g, item, self.g.dtype(self.re))
+
+    def modulus(self) -> Value:
+        """The absolute value, scaled by the larger part so that its square neither overflows nor vanishes."""
+        g = self.g
+        if self.im is None:
+            return g.op("Abs", self.re)
+        limits = np.finfo((g.dtype(self.re) or DataType.FLOAT).numpy())
+        larger = g.op("Max", g.op("Abs", self.re), g.op("Abs", self.im))
+        scale = g.call("aten::clamp", larger, min=float(limits.tiny), max=float(limits.max))
+        parts = [g.op("Div", part, scale) for part in (self.re, self.im)]
+        squares = g.op("Add", *(g.op("Mul", part, part) for part in parts))
+        return g.op("Mul", scale, g.op("Sqrt", squares))
+
+    def argument(self) -> Value:
+        """The angle in the complex plane, in radians from -pi to pi."""
+        return self.g.call("aten::atan2", self.imaginary, self.re)
+
+
+def rank_of(g: GraphContext, value: Value) -> int:
+    """The rank of a value.
+
+    Raises:
+        UnsupportedError: it is unknown.
+    """
+    rank = g.rank(value)
+    if rank is None:
+        raise g.refuse("complex numbers need a known number of dimensions")
+    return rank
+
+
+def zeros_like(g: GraphContext, value: Value) -> Value:
+    """Zeros in the shape and of the element type of a value."""
+    return g.call("aten::zeros_like", value)
+
+
+def _broadcast(g: GraphContext, part: Value, like: Value) -> Value:
+    """A part in the shape that it has together with another value."""
+    sizes = g.shape(like)
+    if sizes == () or (sizes == g.shape(part) and all(isinstance(size, int) for size in sizes or (None,))):
+        return part
+    return g.op("Add", part, zeros_like(g, like))
+
+
+def number(g: GraphContext, item: complex, dtype: DataType | None) -> Parts:
+    """A Python number as parts of an element type."""
+    item = complex(item)
+    return Parts(g, g.constant(item.real, dtype), g.constant(item.imag, dtype) if item.imag else None)
+
+
+def split(g: GraphContext, pair: Value) -> Parts:
+    """The parts of a pair: what it was joined from where that can be seen."""
+    rank = rank_of(g, pair)
+    if g.is_foldable(pair):
+        array = g.constant_value(pair)
+        if array is not None:
+            im = g.constant(array[..., 1]) if array[..., 1].any() else None
+            return Parts(g, g.constant(array[..., 0]), im)
+    joined = _joined(pair, rank)
+    if joined is not None:
+        return Parts(g, *joined)
+    return Parts(g, g.op("Gather", pair, 0, axis=rank - 1), g.op("Gather", pair, 1, axis=rank - 1))
+
+
+def operands(g: GraphContext, *items: Operand) -> list[Parts]:
+    """Pairs and Python numbers as parts, the numbers in the element type of the first pair."""
+    dtype = next((g.dtype(item) for item in items if isinstance(item, Value)), None)
+    return [split(g, item) if isinstance(item, Value) else number(g, item, dtype) for item in items]
+
+
+def _joined(pair: Value, rank: int) -> tuple[Value, Value | None] | None:
+    """What `Parts.pair` made a pair of."""
+    producer = pair.producer()
+    if producer is None or producer.domain:
+        return None
+    if producer.op_type == "Concat" and len(producer.inputs) == 2:
+        parts = [_before_unsqueeze(value, rank) for value in producer.inputs]
+        axis = producer.attributes["axis"].as_int()
+        if axis == rank - 1 and parts[0] is not None and parts[1] is not None:
+            return parts[0], parts[1]
+    if producer.op_type == "Pad" and _numbers(producer, "pads") == [0] * (2 * rank - 1) + [1]:
+        mode = producer.attributes.get("mode")
+        part = _before_unsqueeze(producer.inputs[0], rank)
+        if part is not None and (mode is None or mode.as_string() == "constant"):
+            return part, None
+    return None
+
+
+def _before_unsqueeze(value: Value | None, rank: int) -> Value | None:
+    producer = value.producer() if value is not None else None
+    if producer is None or producer.op_type != "Unsqueeze" or _numbers(producer, "axes") != [rank - 1]:
+        return None
+    return producer.inputs[0]
+
+
+def _numbers(node: ir.Node, name: str) -> list[int] | None:
+    """An argument that is an attribute below some opset and the second input from it on."""
+    if name in node.attributes:
+        return list(node.attributes[name].as_ints())
+    value = node.inputs[1] if len(node.inputs) > 1 else None
+    array = value.const_value if value is not None else None
+    return None if array is None else array.numpy().reshape(-1).tolist()
