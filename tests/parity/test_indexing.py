@@ -12,8 +12,6 @@ B = X > 0
 S = torch.tensor(3.5)
 INDEXED = (9, 10, 11, 13, HIGHEST)
 SUMMED = (16, 18, HIGHEST)
-NO_SUMS = {9: "scatters sum from 16", 15: "scatters sum from 16"}
-NO_WHERE = {7: "Where begins at 9"}
 ROWS = torch.tensor([0, 2, 1])
 SIGNED = torch.tensor([[0, -1], [2, -3]])
 
@@ -203,8 +201,7 @@ WRITES = [
         "index_put mask",
         lambda x, b, m, v: (_put(x, (b,), v), _put(x, (m,), v), _put(x, (None, m[0]), v)),
         (X, B, B[..., 0], S),
-        INDEXED,
-        {7: "Where begins at 9"},
+        (7, *INDEXED),
     ),
     Record(
         "index_put mask of values",
@@ -216,8 +213,7 @@ WRITES = [
         "index_put sums",
         lambda x, i, v: (_put(x, (i,), v, True), _put(x, (None, i, i), v[:, :3, 0], True)),
         (X, torch.tensor([0, 2, 0]), floats(3, 4, 5, seed=1)),
-        SUMMED,
-        NO_SUMS,
+        (9, 15, *SUMMED),
     ),
     Record("index_put sums mask", lambda x, b, v: _put(x, (b,), v, True), (X, B, S), INDEXED),
     _dynamic(
@@ -249,8 +245,7 @@ WRITES = [
             x.index_add(0, i[0, :3, 0], v, alpha=2),
         ),
         (X, integers(3, 4, 5, low=0, high=3), floats(3, 4, 5, seed=1)),
-        SUMMED,
-        NO_SUMS,
+        (9, 15, *SUMMED),
     ),
     Record(
         "scatter extremes",
@@ -260,8 +255,7 @@ WRITES = [
             x.scatter_reduce(1, i, v, "sum", include_self=False),
         ),
         (X, integers(3, 4, 5, low=0, high=3), floats(3, 4, 5, seed=1)),
-        (18, HIGHEST),
-        {17: "extremes begin at 18"},
+        (9, 17, 18, HIGHEST),
     ),
     Record(
         "scatter sums of half",
@@ -298,8 +292,7 @@ WRITES = [
         "index_add of scalars",
         lambda x, i, v: (x.index_add(0, i, v[0]), x.index_add(0, i[0], v[0], alpha=2)),
         (floats(1)[0], torch.tensor([0]), floats(1, seed=1)),
-        SUMMED,
-        NO_SUMS,
+        (9, 15, *SUMMED),
     ),
     Record(
         "select_scatter",
@@ -358,8 +351,7 @@ CHOICES = [
             torch.where(b[:, :1], x, y),
         ),
         (B, X, X * 2, S),
-        (9, 16, HIGHEST),
-        NO_WHERE,
+        (7, 9, 16, HIGHEST),
     ),
     Record(
         "where types",
@@ -371,8 +363,7 @@ CHOICES = [
             torch.where(b, x.to(torch.uint8), x.to(torch.uint8)),
         ),
         (B, I, ~B),
-        (9, 16, HIGHEST),
-        NO_WHERE,
+        (7, 9, 16, HIGHEST),
     ),
     Record(
         "where half",
@@ -390,8 +381,7 @@ CHOICES = [
             x[0].masked_fill(b[0], 1),
         ),
         (X, B, S),
-        (9, 16, HIGHEST),
-        NO_WHERE,
+        (7, 9, 16, HIGHEST),
     ),
     Record(
         "masked_fill types",
@@ -410,8 +400,7 @@ CHOICES = [
         "triangles",
         lambda x: (x.tril(), x.triu(1), x.tril(-2), x.triu(-1), x[0].tril(9)),
         (X,),
-        (9, 13, 14, HIGHEST),
-        NO_WHERE,
+        (7, 9, 13, 14, HIGHEST),
     ),
     Record(
         "triangles of types",

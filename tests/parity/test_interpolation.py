@@ -130,12 +130,9 @@ def _grid_samples() -> list[Record]:
                 def sample(x: torch.Tensor, y: torch.Tensor, options: dict = options) -> torch.Tensor:
                     return F.grid_sample(x, y, **options)
 
-                # Below 16 torch's decomposition serves, as far as its own operators can be said.
-                opsets = (16, 20, HIGHEST) if padding == "reflection" else (13, 16, 20, HIGHEST)
-                records.append(Record(name, sample, (image, grid), opsets, {7: "it needs Where, from 9"}))
+                records.append(Record(name, sample, (image, grid), (16, 20, HIGHEST)))
                 if mode != "bicubic":
-                    refused = dict.fromkeys((7, 16), "volumes begin at 20")
-                    records.append(Record(f"{name}-3d", sample, (volume, space), (20, 22, HIGHEST), refused))
+                    records.append(Record(f"{name}-3d", sample, (volume, space), (20, 22, HIGHEST)))
     return records
 
 

@@ -134,6 +134,19 @@ FACTORS += [
         opsets=BASE,
         refused=INTEGER_MATMUL,
     ),
+    *(
+        _record(
+            f"{name}-integers-by-fractions",
+            lambda a, b, c, function=function: function(a, b, c, beta=1.6, alpha=2.9),
+            *(integers(*shape, seed=seed) for seed, shape in enumerate(shapes)),
+            opsets=BASE,
+        )
+        for name, function, *shapes in (
+            ("addmv", torch.addmv, (3,), (3, 4), (4,)),
+            ("addbmm", torch.addbmm, (3, 5), (2, 3, 4), (2, 4, 5)),
+            ("baddbmm", torch.baddbmm, (2, 3, 5), (2, 3, 4), (2, 4, 5)),
+        )
+    ),
     _record(
         "addmm-of-nothing",
         lambda c, a, b: (torch.addmm(c, a, b, beta=0.2, alpha=0.6), torch.addmm(c[0], a, b, beta=3)),
@@ -176,16 +189,19 @@ def _equation(equation: str, *shapes: tuple[int, ...], **options) -> Record:
     return _record(name, lambda *tensors: torch.einsum(equation, *tensors), *inputs, **options)
 
 
-_DIAGONAL = dict.fromkeys((7, 9, 11), "a diagonal, which only Einsum has")
 EQUATIONS = [_equation(equation, *shapes) for equation, shapes in _EQUATIONS.items()]
 EQUATIONS += [
-    _equation("ii->i", (3, 3), opsets=(12, HIGHEST), refused=_DIAGONAL),
     _equation(
         "bqhd,bkhd->bhqk",
         (2, 4, 3, 5),
         (2, 6, 3, 5),
         dynamic=({0: "batch", 1: "queries"}, {0: "batch", 1: "keys"}),
     ),
+    _equation("ii->i", (3, 3)),
+    _equation("ii", (3, 3)),
+    _equation("iji,ik->jk", (3, 2, 3), (3, 4)),
+    _equation("aabb->ba", (2, 2, 3, 3)),
+    _equation("bii->bi", (2, 3, 3), dynamic=({0: "b", 1: "i", 2: "i"},)),
     _equation("abc,cd->abd", (2, 3, 4), (4, 5), dynamic=({0: "a", 1: "b"}, None)),
     _equation("abc,acd->dab", (2, 3, 4), (2, 4, 5), dynamic=({0: "a", 1: "b"}, {0: "a"})),
 ]
