@@ -135,17 +135,21 @@ def _constant(item: Any) -> Any:
     raise CaptureError(f"an argument of type {type(item).__name__} cannot be captured: {item!r}")
 
 
-_BY_STRIDES = frozenset({"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"})
+_BY_STRIDES = {"aten::as_strided": 3, "aten::as_strided_copy": 3, "aten::as_strided_scatter": 4}
+"""Operators that read a storage, and the place of their offset among their arguments."""
 
 
-def _fills_its_storage(node: Any) -> bool:
-    """Whether the elements of a tensor in their order are all that its storage holds."""
-    tensor = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+def _begins_its_storage(node: torch.fx.Node, position: int) -> bool:
+    """Whether the storage that a view by strides reads begins with the elements of its tensor, in order.
+
+    Without an offset of its own the view begins where the tensor does.
+    """
+    first = node.args[0]
+    tensor = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
     if not isinstance(tensor, torch.Tensor):
         return True
-    held = tensor.untyped_storage().nbytes()
-    whole = not isinstance(held, int) or not isinstance(tensor.numel(), int) or held == tensor.nbytes
-    return tensor.is_contiguous() and tensor.storage_offset() == 0 and whole
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
+    return tensor.is_contiguous() and (given is None or tensor.storage_offset() == 0)
 
 
 class GraphImporter:
@@ -251,7 +255,7 @@ class GraphImporter:
         name = target._schema.name
         if name in _ASSERTIONS:
             return None
-        if name in _BY_STRIDES and not _fills_its_storage(node.args[0]):
+        if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
             raise CaptureError(
                 f"{name} reads the storage of a tensor that is a view of it: an ONNX graph has no storages. "
                 "Call .clone(memory_format=torch.contiguous_format) on the tensor first"
