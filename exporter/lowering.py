@@ -244,7 +244,9 @@ class _Lowering:
                 # A list has the shape of its elements, and the value that stands for it may be their stack.
                 checked.append(value)
                 continue
-            if expected.shape is not None and value.producer() is not None and not value.is_graph_input():
+            # What a block returns of the graphs around it keeps the shape that it has there.
+            maker = value.producer()
+            if expected.shape is not None and maker is not None and maker.graph is self.context.graph:
                 value.shape = _sharper(value.shape, expected.shape)
             checked.append(value)
         return checked
