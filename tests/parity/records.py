@@ -72,6 +72,16 @@ def parametrized(records: Iterable[Record]) -> Any:
     return pytest.mark.parametrize(("record", "opset"), cases)
 
 
+def lowered_from(program: opsetta.Program, opset: int, lowest: int) -> opsetta.Program | None:
+    """The program at an opset; None where it is refused, which it may be below the lowest only."""
+    try:
+        return program.lower(opset=opset)
+    except opsetta.UnsupportedOperatorsError:
+        if opset >= lowest:
+            raise
+        return None
+
+
 def check(record: Record, opset: int) -> None:
     """Lower the record's one capture to the opset, and compare, or see it refused."""
     program = _program(record)
