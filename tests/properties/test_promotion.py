@@ -208,6 +208,7 @@ _WRITTEN: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "select_scatter": ("src", (2,), {"dim": 0, "index": 0}),
     "slice_scatter": ("src", (2, 2), {}),
     "diagonal_scatter": ("src", (2,), {}),
+    "as_strided_scatter": ("src", (2,), {"size": [2], "stride": [1]}),
     "masked_fill": ("value", (), {"mask": _MASK}),
     "index_fill": ("value", (), {"dim": 0, "index": _INDEX}),
     "fill": ("value", (), {}),

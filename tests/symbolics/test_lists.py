@@ -536,7 +536,7 @@ def of_numbers(n: int) -> list[Any]:
     ]  # fmt: skip
 
 
-@record(lambda n: of_numbers(int(n)), {"n": 1}, {"n": 3}, first=9)
+@record(lambda n: of_numbers(int(n)), {"n": 1}, {"n": 3}, first=7)
 def list_of_ints(p: Program) -> list[Value]:
     n = p.input(number(), "n")
 
@@ -553,7 +553,7 @@ def list_of_ints(p: Program) -> list[Value]:
     lambda x, n: [np.sort(x), np.sort(x)[::-1], [2.5, *x, 1.0][int(n)], (x > 1).any(), (x > 1).all()],
     {"x": np.array([3.0, 1.0, 2.0]), "n": 0},
     {"x": np.array([3.0]), "n": -1},
-    first=9,
+    first=7,
 )
 def list_of_floats(p: Program) -> list[Value]:
     x, n = p.input(numbers("float"), "x"), p.input(number(), "n")
