@@ -310,3 +310,25 @@ def test_stacked_layers_are_not_packed_in_between() -> None:
 def test_a_mismatch_is_located_in_packed_sequences() -> None:
     program = opsetta.export(Stacked().eval(), _inputs(LENGTHS[0], 1), opset=13)
     assert program.locate_mismatch() is None
+
+
+class _Scripted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        output, (hidden, _) = self.layer(packed)
+        return pad_packed_sequence(output)[0], hidden
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, HIGHEST])
+def test_a_scripted_packed_layer_agrees(opset: int) -> None:
+    axes = {"x": {0: "length", 1: "batch"}, "lengths": {0: "batch"}}
+    scripted = torch.jit.script(_Scripted().eval())
+    program = opsetta.export(
+        scripted, (floats(5, 2, 3), torch.tensor([3, 5])), opset=opset, dynamic_shapes=axes
+    )
+    program.verify()
+    program.verify((floats(7, 3, 3, seed=1), torch.tensor([7, 1, 4])))
