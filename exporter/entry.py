@@ -9,6 +9,7 @@ from typing import Any
 
 from ..registration import DEFAULT_OPSET, CaptureError, Registry, default_registry, load_entry_points
 from ..registration.opsets import check_opset
+from .capture.source import Capture
 from .program import Program
 
 Progress = Callable[[str], None]
@@ -61,17 +62,48 @@ def export(
         UnsupportedOperatorsError: operators that the opset cannot express, all of them at once.
     """
     check_opset(opset)
+    found = capture(
+        model,
+        args,
+        kwargs,
+        dynamic_shapes=dynamic_shapes,
+        dynamic_axes=dynamic_axes,
+        input_names=input_names,
+        mutations=mutations,
+        strict=strict,
+        source_lines=source_lines,
+        progress=progress,
+    )
+    if progress is not None:
+        progress("lowering")
+    return lowered(found, opset, registry, input_names=input_names, output_names=output_names)
+
+
+def capture(
+    model: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    mutations: str = "error",
+    strict: bool = False,
+    source_lines: bool = False,
+    progress: Progress | None = None,
+) -> Capture:
+    """The source graph of a model, after the source passes: the part of `export` that knows no opset.
+
+    Takes and raises what `export` does.
+    """
     if mutations not in ("outputs", "error", "drop"):
         raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
     report = progress if progress is not None else _silent
     report("loading")
-    # Torch, and the symbolic functions, are needed from here on.
-    from .. import symbolics  # noqa: F401
+    # Torch is needed from here on.
     from .capture import torch_export, torchscript
-    from .capture.decomposition import Decomposer
     from .source_passes import prepare
 
-    load_entry_points()
     if not isinstance(args, (tuple, list)):
         args = (args,)
     if isinstance(model, (str, os.PathLike)):
@@ -79,7 +111,7 @@ def export(
     if getattr(model, "training", False) is True:
         warnings.warn(
             "the model is in training mode and is exported so; for inference call model.eval() first",
-            stacklevel=2,
+            stacklevel=3,
         )
     report("capturing")
     wanted = {
@@ -92,14 +124,29 @@ def export(
         found = torchscript.capture(model, tuple(args), dict(kwargs or {}), **wanted)
     else:
         found = torch_export.capture(model, tuple(args), dict(kwargs or {}), strict=strict, **wanted)
+    found.module = None if model is found.exported else model
     report("source passes")
     prepare(found, mutations)
-    report("lowering")
+    return found
+
+
+def lowered(
+    found: Capture,
+    opset: int,
+    registry: Registry | None = None,
+    *,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Program:
+    """A capture at an opset: the part of `export` that needs no model."""
+    from .. import symbolics  # noqa: F401
+    from .capture.decomposition import Decomposer
+
+    load_entry_points()
     return Program(
         found,
         opset,
         registry if registry is not None else default_registry,
-        module=None if model is found.exported else model,
         input_names=input_names,
         output_names=output_names,
         decompose=Decomposer(),

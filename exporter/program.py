@@ -31,13 +31,12 @@ class Program:
         opset: int,
         registry: Registry,
         *,
-        module: Callable[..., Any] | None,
         input_names: Sequence[str] | None,
         output_names: Sequence[str] | None,
         decompose: lowering.Decompose | None,
     ):
         self._capture = capture
-        self._module = module
+        self._module = capture.module
         self._given_input_names = list(input_names) if input_names is not None else None
         self._given_output_names = list(output_names) if output_names is not None else None
         self._decompose = decompose
@@ -93,7 +92,6 @@ class Program:
             self._capture,
             opset,
             registry if registry is not None else self.registry,
-            module=self._module,
             input_names=self._given_input_names,
             output_names=self._given_output_names,
             decompose=self._decompose,

@@ -1,0 +1,222 @@
+"""What becomes of one case: passed, refused by name, or one of the faults, per opset."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.utils._pytree as pytree
+
+import opsetta
+from opsetta.exporter.capture.source import Capture
+from opsetta.exporter.entry import capture, lowered
+from opsetta.exporter.verification import compare
+from opsetta.registration.arguments import overloaded_name
+
+from .cases import SEED, Case
+
+PASSED = "passed"
+REFUSED = "refused"
+UNCAPTURED = "not captured"
+RUNTIME = "runtime"
+WRONG = "wrong"
+FAILED = "failed"
+FAULTS = (RUNTIME, WRONG, FAILED)
+"""What must not happen: a file that does not run, that gives something else, or an error that is not ours."""
+
+UNDEFINED_CONTENTS = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "empty_permuted",
+    "new_empty_strided",
+)
+GAUGE = ("linalg_eigh", "_linalg_eigh", "linalg_svd", "_linalg_svd", "svd", "linalg_eig", "symeig")
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one case came to at one opset.
+
+    Attributes:
+        status: one of the words above.
+        detail: why, where it did not pass.
+        refused: per operator that was refused, the reason.
+    """
+
+    status: str
+    detail: str = ""
+    refused: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Verdict:
+    """What one case came to at every opset, and the operators that its source graph holds."""
+
+    outcomes: dict[int, Outcome]
+    operators: list[str]
+
+
+def judge(case: Case, opsets: Sequence[int], dynamic: bool) -> Verdict | None:
+    """Capture a case once, and lower, run and compare it at each opset.
+
+    Returns:
+        None where there is nothing to compare: eager PyTorch, or with `dynamic` torch.export, refuses the
+        case, or it has no tensor among its results.
+    """
+    if eager(case, case.inputs) is None:
+        return None
+    shapes = (tuple(_all_dynamic(tensor) for tensor in case.inputs),) if dynamic else None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = capture(case.model, case.inputs, dynamic_shapes=shapes, mutations="outputs")
+    except opsetta.OpsettaError as error:
+        if dynamic:
+            return None
+        return Verdict({opset: Outcome(UNCAPTURED, _first_line(error)) for opset in opsets}, [])
+    except Exception as error:
+        return Verdict({opset: Outcome(FAILED, described(error)) for opset in opsets}, [])
+    inputs = _resized(case, found.source.graph) if dynamic else case.inputs
+    if inputs is None:
+        return None
+    operators = sorted(set(_operators(found.source.graph)))
+    outcomes = {opset: _outcome(found, opset, case, inputs, operators) for opset in opsets}
+    return Verdict(outcomes, operators)
+
+
+def eager(case: Case, inputs: Sequence[torch.Tensor]) -> Any:
+    """The result of eager PyTorch, or None where it refuses the inputs or gives no dense tensor."""
+    torch.manual_seed(SEED)
+    try:
+        result = case.model(*(tensor.clone() for tensor in inputs))
+    except Exception:
+        # Some samples are there to show that PyTorch refuses them.
+        return None
+    tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    dense = all(tensor.layout is torch.strided and not tensor.is_quantized for tensor in tensors)
+    return result if tensors and dense else None
+
+
+def _operators(graph: ir.Graph) -> Iterator[str]:
+    """The operators of a source graph and of its blocks, with their overloads."""
+    for node in graph.all_nodes():
+        yield overloaded_name(node)
+
+
+def _outcome(
+    found: Capture, opset: int, case: Case, inputs: tuple[torch.Tensor, ...], operators: Sequence[str]
+) -> Outcome:
+    try:
+        program = lowered(found, opset)
+    except opsetta.UnsupportedOperatorsError as error:
+        refused = {operator.name: operator.reason for operator in error.operators}
+        return Outcome(REFUSED, "; ".join(f"{name}: {why}" for name, why in refused.items()), refused)
+    except Exception as error:
+        return Outcome(FAILED, described(error))
+    try:
+        program.verify(inputs)
+    except opsetta.VerificationError as error:
+        return _second_look(program, case, inputs, operators, error)
+    except opsetta.InferenceError as error:
+        return Outcome(RUNTIME, described(error))
+    except Exception as error:
+        return Outcome(FAILED, described(error))
+    return Outcome(PASSED)
+
+
+def _second_look(
+    program: opsetta.Program,
+    case: Case,
+    inputs: tuple[torch.Tensor, ...],
+    operators: Sequence[str],
+    error: opsetta.VerificationError,
+) -> Outcome:
+    """Whether results that differ are what the operator may give: random, undefined, or up to a sign."""
+    agree = may_stand(program(*inputs), eager(case, inputs), case, operators)
+    return Outcome(PASSED) if agree else Outcome(WRONG, described(error))
+
+
+def may_stand(actual: Any, expected: Any, case: Case, operators: Sequence[str]) -> bool:
+    """Whether results that differ in their numbers are both what the operators may give."""
+    if any(_is_arbitrary(name) for name in operators):
+        return _alike(actual, expected)
+    if not any(name.split("::")[-1].split(".")[0] in GAUGE for name in operators):
+        return False
+    pairs = zip(*(pytree.tree_leaves(case.gauge_free(side)) for side in (actual, expected)), strict=True)
+    return all(compare("", a, b).within_tolerance for a, b in pairs)
+
+
+def _is_arbitrary(name: str) -> bool:
+    """Whether an operator draws random numbers, or leaves the contents of its result undefined."""
+    namespace, _, rest = name.partition("::")
+    operator, _, overload = rest.partition(".")
+    if namespace != "aten":
+        return False
+    if operator in UNDEFINED_CONTENTS:
+        return True
+    function = getattr(getattr(torch.ops.aten, operator, None), overload or "default", None)
+    return function is not None and torch.Tag.nondeterministic_seeded in function.tags
+
+
+def _alike(actual: Any, expected: Any) -> bool:
+    """Whether two results have the same element types and shapes."""
+    pairs = zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True)
+    return all(
+        a.dtype == b.dtype and a.shape == b.shape if isinstance(b, torch.Tensor) else type(a) is type(b)
+        for a, b in pairs
+    )
+
+
+def _all_dynamic(tensor: torch.Tensor) -> dict[int, Any]:
+    return dict.fromkeys(range(tensor.ndim), torch.export.Dim.AUTO)
+
+
+def _resized(case: Case, graph: ir.Graph) -> tuple[torch.Tensor, ...] | None:
+    """Inputs of other sizes, wherever the capture left a dimension free, that eager PyTorch takes; or None.
+
+    Dimensions of one size go to one other size, for operators relate them. The elements are those of the
+    sample, so that indices stay in range and conditions such as a positive definite matrix may still hold.
+    """
+    by_name = {value.name: value for value in graph.inputs}
+    values = [by_name.get(f"tensors_{i}") for i in range(len(case.inputs))]
+    free = [
+        [not isinstance(size, int) for size in value.shape] if value is not None and value.shape else []
+        for value in values
+    ]
+    if not any(any(entry) for entry in free):
+        return None
+    for change in (lambda n: n + 1, lambda n: n + 2, lambda n: 2 * n, lambda n: 3 * n):
+        resized = tuple(
+            _repeated(
+                tensor, [change(n) if is_free else n for n, is_free in zip(tensor.shape, dims, strict=True)]
+            )
+            if dims
+            else tensor
+            for tensor, dims in zip(case.inputs, free, strict=True)
+        )
+        if eager(case, resized) is not None:
+            return resized
+    return None
+
+
+def _repeated(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The tensor's elements, repeated along each dimension up to the shape; new ones where it has none."""
+    if not tensor.numel():
+        return torch.testing.make_tensor(shape, dtype=tensor.dtype, device="cpu", low=0, high=1)
+    for dim, size in enumerate(shape):
+        tensor = tensor.index_select(dim, torch.arange(size) % tensor.shape[dim])
+    return tensor
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
+def described(error: Exception) -> str:
+    return f"{type(error).__name__}: {_first_line(error)}"
