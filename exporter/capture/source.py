@@ -44,16 +44,16 @@ class Capture:
         source: the source graph in an `onnx_ir.Model`, before or after the source passes.
         interface: how calls map onto it.
         exported: the `torch.export.ExportedProgram` that it came from.
-        module: the model that the user gave, to compare with; None where that is `exported` itself.
         origins: the source values of each fx node's results, by the fx node's name.
         example: the `(args, kwargs)` it was captured with.
         output_names: names for the graph outputs, from their places in the model's result.
+        module: the model that the user gave, to compare with; None where that is `exported` itself.
     """
 
     source: ir.Model
     interface: Interface
     exported: Any = None
-    module: Any = None
     origins: dict[str, Any] = dataclasses.field(default_factory=dict)
     example: tuple[tuple, dict[str, Any]] | None = None
     output_names: list[str] = dataclasses.field(default_factory=list)
+    module: Any = None
