@@ -2,7 +2,8 @@
 #   make demo     export two real models at five opsets, and show how far each is from eager PyTorch
 #   make test     the tests
 #   make lint     ruff and mypy
-#   make sweep    the tests over every operator, model and opset
+#   make sweep    the tests over every operator, model and opset; then every sample of torch's own databases,
+#                 beside torch.onnx, into sweep-results: hours on two cores
 #   make bench    export time and memory against torch.onnx
 #
 # PIP_FLAGS is handed to pip. Where torch's CPU build does not come by itself (Linux with the plain PyPI):
@@ -11,6 +12,7 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=
+SWEEP_FLAGS ?=
 WORKERS ?= 2
 
 VENV := .venv
@@ -29,6 +31,7 @@ test: $(INSTALLED)
 
 sweep: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --sweep $(PYTEST_FLAGS)
+	$(BIN)/python -m tests.sweep --workers $(WORKERS) $(SWEEP_FLAGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

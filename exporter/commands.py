@@ -197,25 +197,36 @@ def check(
 
 @app.command()
 def ops(
-    opset: Annotated[int, typer.Option(help="The opset to look at, 7 to 26.")] = DEFAULT_OPSET,
+    opset: Annotated[
+        int | None, typer.Option(help="The opset to look at, 7 to 26; the swept ones unless given.")
+    ] = None,
     text: Annotated[str, typer.Option("--filter", help="Only operators whose name holds this text.")] = "",
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/operators.md.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the operators that have a symbolic function, and the opset of the one that serves."""
-    from .summary import supported_operators
+    """List the operators: symbolic (S), decomposed (D) or refused (-) at each opset, and why."""
+    from . import operator_support as support
 
-    rows = supported_operators(opset, text)
-    if as_json:
-        _print_json({"opset": opset, "operators": rows})
+    if as_markdown:
+        if opset is not None or text or as_json:
+            raise OpsettaError("--markdown prints the whole page: it takes no other option")
+        print(support.markdown(), end="")
         return
-    table = _table("operator", f"function for opset {opset}")
-    for row in rows:
-        serves = "none" if row["serves"] is None else f"opset {row['serves']}"
-        later = row["first_opset"] if row["serves"] is None else None
-        _row(table, row["name"], serves if later is None else f"none; from opset {later}")
+    opsets = support.swept()["opsets"] if opset is None else [opset]
+    found = support.operator_support(opsets, text)
+    if as_json:
+        rows = [dataclasses.asdict(entry) for entries in found.values() for entry in entries.values()]
+        _print_json({"opsets": opsets, "operators": rows})
+        return
+    table = _table("operator", *map(str, opsets), "refused")
+    for name, entries in found.items():
+        cells = (support.cell(entry) for entry in entries.values())
+        _row(table, name, *cells, "; ".join(support.remarks(entries)))
     _show(table)
-    served = sum(row["serves"] is not None for row in rows)
-    print(f"{served} of {len(rows)} registered operators have a function at opset {opset}")
+    for at in opsets:
+        entries = [entries[at].support for entries in found.values()]
+        served = ", ".join(f"{entries.count(kind)} {kind}" for kind in support.KINDS)
+        print(f"opset {at}: {served}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What is supported, and what a file holds, as plain data for tables and JSON. Works without torch."""
+"""What a model file holds, as plain data for tables and JSON. Works without torch."""
 
 from __future__ import annotations
 
@@ -12,47 +12,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from ..registration import ModelFileError, Registry, default_registry, load_entry_points
-from ..registration.opsets import check_opset
-
-
-def supported_operators(opset: int, text: str = "", registry: Registry | None = None) -> list[dict[str, Any]]:
-    """Every registered operator, with the opset of the function that serves it at `opset`.
-
-    Args:
-        text: only operators whose name holds this text, in any case.
-        registry: the default registry unless given, with what installed packages add.
-
-    Returns:
-        Per operator `name`, `serves` (the opset that its function was written for, None where no
-        function serves) and `first_opset`, the lowest opset that has one.
-
-    Raises:
-        OpsetError: an opset outside 7 to 26.
-    """
-    check_opset(opset)
-    if registry is None:
-        from .. import symbolics  # noqa: F401
-
-        load_entry_points()
-        registry = default_registry
-    rows = []
-    for name in registry.names():
-        # Compositions that functions of several opsets share are no operators of any source.
-        if text.lower() not in name.lower() or name.startswith("composed::"):
-            continue
-        namespace, _, operator = name.partition("::")
-        operator, _, overload = operator.partition(".")
-        qualified = f"{namespace}::{operator}"
-        serving = registry.lookup(qualified, overload, opset)
-        rows.append(
-            {
-                "name": name,
-                "serves": None if serving is None else serving.opset,
-                "first_opset": registry.first_opset(qualified, overload),
-            }
-        )
-    return rows
+from ..registration import ModelFileError
 
 
 def read_model(path: str | os.PathLike) -> onnx.ModelProto:

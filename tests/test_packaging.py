@@ -61,7 +61,8 @@ def wheel(tmp_path_factory) -> list[str]:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     held = sorted(name for name in wheel if ".dist-info/" not in name)
-    assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + ["opsetta/py.typed"])
+    data = ["opsetta/py.typed", "opsetta/exporter/operator_support.json"]
+    assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + data)
 
 
 def test_the_wheel_holds_the_licence(wheel):
