@@ -20,6 +20,8 @@ def _batch_statistic(build: SourceBuilder, node: ir.Node, name: str, values: Val
     """The mean or the unbiased variance of a batch, per channel."""
     assert values.shape is not None
     per_instance = node.op_type == "instance_norm"
+    if len(values.shape) < 2:
+        raise GraphError(f"{where(node)}: a tensor of rank {len(values.shape)} has no channels")
     dims = [dim for dim in range(len(values.shape)) if dim != 1 and not (per_instance and dim == 0)]
     channels = ir.Shape([*values.shape[:1], values.shape[1]] if per_instance else [values.shape[1]])
     if name == "running_mean":
