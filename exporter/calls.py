@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch.utils._pytree as pytree
 
 from ..registration import OpsettaError
 from .capture.source import Interface
+from .scripted_state import preserved, tensors_of
 from .tensors import to_ortvalue
 
 
@@ -92,7 +92,7 @@ def run_eager(
     # Two outputs may be one value; the graph lists each once per place.
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
-    return outputs + [state[name] if name in state else by_name[name] for name in interface.mutated]
+    return outputs + [by_name[name] if name in by_name else state[name] for name in interface.mutated]
 
 
 def _called(
@@ -101,7 +101,7 @@ def _called(
     """What the model gives, and the buffers and parameters it wrote to; its own are left as they were."""
     with torch.no_grad():
         if isinstance(module, torch.jit.ScriptModule):
-            return _called_script(module, args, kwargs)
+            return _called_script(module, mutated, args, kwargs)
         if not isinstance(module, torch.nn.Module):
             return module(*args, **kwargs), {}
         # The graph's initializers are the model's own memory: a buffer written to here would change them too.
@@ -110,31 +110,13 @@ def _called(
 
 
 def _called_script(
-    module: torch.jit.ScriptModule, args: tuple, kwargs: dict[str, Any]
+    module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """Call a TorchScript module, which cannot be called with other state, and put its state back."""
-    live = dict([*module.named_parameters(), *module.named_buffers()])
-    saved = {name: tensor.detach().clone() for name, tensor in live.items() if not _is_parameter(tensor)}
-    try:
-        result = module(*args, **kwargs)
-        now = dict(module.named_buffers())
-        return _copied_tree(result), {name: now[name].detach().clone() for name in now}
-    finally:
-        for name, tensor in saved.items():
-            live[name].copy_(tensor)
-            owner, _, attribute = name.rpartition(".")
-            # get_submodule is not supported on ScriptModules.
-            holder = functools.reduce(getattr, owner.split("."), module) if owner else module
-            if getattr(holder, attribute) is not live[name]:
-                setattr(holder, attribute, live[name])
-
-
-def _is_parameter(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
-
-
-def _copied_tree(result: Any) -> Any:
-    return pytree.tree_map(_copied, result)
+    with preserved(module, frozenset(mutated)):
+        result = pytree.tree_map(_copied, module(*args, **kwargs))
+        now = tensors_of(module)
+        return result, {name: _copied(now[name]) for name in mutated if name in now}
 
 
 def _copied_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:

@@ -102,13 +102,14 @@ def capture(
     report("loading")
     # Torch is needed from here on.
     from .capture import torch_export, torchscript
+    from .capture.training import is_training
     from .source_passes import prepare
 
     if not isinstance(args, (tuple, list)):
         args = (args,)
     if isinstance(model, (str, os.PathLike)):
         model = torchscript.load(model)
-    if getattr(model, "training", False) is True:
+    if is_training(model):
         warnings.warn(
             "the model is in training mode and is exported so; for inference call model.eval() first",
             stacklevel=3,

@@ -10,10 +10,10 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from onnx_ir import tensor_adapters
 
 from ..registration import OpsettaError
 from ..registration.arguments import arguments, overloaded_name
+from .torch_operators import by_name, operator_of
 
 Environment = dict[ir.Value, Any]
 
@@ -58,7 +58,7 @@ def _tensor(constant: Any) -> torch.Tensor:
 
 
 def _results(node: ir.Node, environment: Environment) -> list[Any]:
-    given = {key: _plain(item, environment) for key, item in arguments(node).items()}
+    given = {key: _held(item, environment) for key, item in arguments(node).items()}
     if node.domain == "prim" and node.op_type == "If":
         branch = "then_branch" if given["condition"] else "else_branch"
         return _run_block(node.attributes[branch].as_graph(), environment)
@@ -80,17 +80,10 @@ def _results(node: ir.Node, environment: Environment) -> list[Any]:
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
-def _plain(item: Any, environment: Environment) -> Any:
-    if isinstance(item, ir.Value):
-        return environment[item]
+def _held(item: Any, environment: Environment) -> Any:
     if isinstance(item, list):
-        return [_plain(member, environment) for member in item]
-    if isinstance(item, ir.DataType):
-        return tensor_adapters.to_torch_dtype(item)
-    kind = type(item).__name__
-    if kind == "Device":
-        return torch.device("cpu")
-    return getattr(torch, str(item)) if kind in ("Layout", "MemoryFormat") else item
+        return [_held(member, environment) for member in item]
+    return environment[item] if isinstance(item, ir.Value) else item
 
 
 def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
@@ -112,29 +105,30 @@ def _function(node: ir.Node) -> Callable[..., Any] | None:
     """What computes a node from arguments by name."""
     if node.domain == "sym":
         name = node.op_type
-        found = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
-        return None if found is None else lambda **given: found(*given.values())
+        function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
+        return None if function is None else lambda **given: function(*given.values())
     if node.domain == "prim" and node.op_type == "Constant":
         return lambda value: value
     if node.domain == "aten" and node.op_type == "alias":
         return lambda self: self
-    packet = getattr(getattr(torch.ops, node.domain), node.op_type, None)
-    overload = getattr(packet, node.overload or "default", None)
+    overload = operator_of(f"{node.domain}::{node.op_type}", node.overload)
     if overload is None:
         return None
     if node.domain == "aten" and node.op_type == "view" and "size" in arguments(node):
         # A pass may have made the tensor anew, in another memory order.
         return lambda self, size: self.reshape(size)
-    return _by_name(overload)
+    return _of_numbers_too(overload)
 
 
-def _by_name(overload: Any) -> Callable[..., Any]:
+def _of_numbers_too(overload: torch._ops.OpOverload) -> Callable[..., Any]:
+    """An operator over arguments by name, of which numbers may stand for tensors."""
     tensors = {a.name for a in overload._schema.arguments if str(a.type) == "Tensor"}
+    run = by_name(overload)
 
     def call(**given: Any) -> Any:
         for name in tensors & given.keys():
             if isinstance(given[name], (bool, int, float)):
                 given[name] = torch.tensor(given[name])
-        return overload(**given)
+        return run(**given)
 
     return call

@@ -6,6 +6,7 @@ elements of a storage at computed positions.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ Truth = bool | Value
 """A truth that is known, or a zero-dim BOOL."""
 
 
-class Location:
+class Location(abc.ABC):
     """Where a tensor lives.
 
     Attributes:
@@ -37,24 +38,13 @@ class Location:
     def __init__(self, storages: tuple[Storage, ...]):
         self.storages = storages
 
+    @abc.abstractmethod
     def read(self, memory: Memory) -> Value:
         """The current value."""
-        value = memory.cached(self)
-        if value is None:
-            value = self._made(memory)
-            memory.keep(self, value)
-        return value
 
+    @abc.abstractmethod
     def write(self, memory: Memory, new: Value) -> None:
         """Make `new` the current value of this, and of everything that shares memory with it."""
-        self._written(memory, new)
-        memory.keep(self, new)
-
-    def _made(self, memory: Memory) -> Value:
-        raise NotImplementedError
-
-    def _written(self, memory: Memory, new: Value) -> None:
-        raise NotImplementedError
 
 
 class Whole(Location):
@@ -81,7 +71,34 @@ class Whole(Location):
         memory.set(self.storage, new)
 
 
-class View(Location):
+class Derived(Location):
+    """A location whose value is made from those of others, once for as long as none is written."""
+
+    __slots__ = ()
+
+    def read(self, memory: Memory) -> Value:
+        """The current value."""
+        value = memory.cached(self)
+        if value is None:
+            value = self._made(memory)
+            memory.keep(self, value)
+        return value
+
+    def write(self, memory: Memory, new: Value) -> None:
+        """Make `new` the current value of this, and of everything that shares memory with it."""
+        self._written(memory, new)
+        memory.keep(self, new)
+
+    @abc.abstractmethod
+    def _made(self, memory: Memory) -> Value:
+        """The value, made anew."""
+
+    @abc.abstractmethod
+    def _written(self, memory: Memory, new: Value) -> None:
+        """Write what this is made from."""
+
+
+class View(Derived):
     """A view of another location."""
 
     __slots__ = ("parent", "step")
@@ -99,7 +116,7 @@ class View(Location):
         self.parent.write(memory, self.step.write(memory.build, base, new))
 
 
-class Choice(Location):
+class Choice(Derived):
     """One of two locations, as a condition decided when they were joined."""
 
     __slots__ = ("condition", "no", "yes")
@@ -159,7 +176,7 @@ def _in_shape_of(new: Value, old: Value) -> Callable[[Memory], Value]:
     return make
 
 
-class Elements(Location):
+class Elements(Derived):
     """Elements of all of a storage, or of one of several, at positions in row-major order.
 
     Attributes:

@@ -23,8 +23,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from ...passes import promote_types, real_pairs, remove_inplace
 from ...passes.real_pairs import serves_pairs
-from ...registration import COMPLEX, NUMBER, Device, GraphError, Layout, MemoryFormat, Names
+from ...registration import COMPLEX, NUMBER, GraphError, Names
 from ...registration.arguments import ATTRIBUTE, arguments, overloaded_name, source_node
+from ..torch_operators import bound, operator_of
 from .fx_graph import Dimensions, GraphImporter, describe
 
 IsKnown = Callable[[ir.Node], bool]
@@ -46,7 +47,9 @@ class Decomposer:
             The graph, its inputs in the order of the node's inputs; None where torch has no decomposition,
             or it does not end in known operators, or holds for some sizes only.
         """
-        operator = _operator(node)
+        # What pairs do is known by the operator on complex numbers.
+        dialect = "aten" if node.domain == "complex" else node.domain
+        operator = operator_of(f"{dialect}::{node.op_type}", node.overload)
         if operator is None or not _is_decomposable(operator):
             return None
         key = (overloaded_name(node), node.attributes[ATTRIBUTE].value, *map(_type_key, node.inputs))
@@ -76,12 +79,6 @@ def _type_key(value: ir.Value | None) -> tuple[Any, ...]:
         return ()
     kind = value.metadata_props.get(NUMBER), COMPLEX in value.metadata_props
     return value.dtype, str(value.shape), *kind
-
-
-def _operator(node: ir.Node) -> torch._ops.OpOverload | None:
-    domain = "aten" if node.domain == "complex" else node.domain
-    packet = getattr(getattr(torch.ops, domain, None), node.op_type, None)
-    return getattr(packet, node.overload or "default", None)
 
 
 class _Fakes:
@@ -137,17 +134,6 @@ class _Fakes:
             return torch.empty(shape, dtype=dtype)
 
 
-def _constant(item: Any) -> Any:
-    """A constant argument as torch takes it."""
-    if isinstance(item, ir.DataType):
-        return tensor_adapters.to_torch_dtype(item)
-    if isinstance(item, Device):
-        return torch.device("cpu")
-    if isinstance(item, (Layout, MemoryFormat)):
-        return getattr(torch, item)
-    return item
-
-
 def _is_decomposable(operator: torch._ops.OpOverload) -> bool:
     return operator in torch._decomp.decomposition_table or bool(operator._can_decompose())
 
@@ -160,7 +146,7 @@ def _decompose(
     as_complex = node.domain != "aten"
     try:
         named = pytree.tree_map(
-            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else _constant(item),
+            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else item,
             arguments(node),
         )
     except GraphError:
@@ -190,14 +176,10 @@ def _decompose(
 
 
 def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
-    schema = operator._schema.arguments
-    positional = [call.pop(a.name) for a in schema if not a.kwarg_only and a.name in call]
-    missing = [a.name for a in schema if not a.kwarg_only][: len(positional)]
-    if any(name in call for name in missing):
-        raise GraphError("arguments are not contiguous")
+    positional, named = bound(operator, call)
     if operator._can_decompose() and operator not in torch._decomp.decomposition_table:
-        return operator.decompose(*positional, **call)
-    return operator(*positional, **call)
+        return operator.decompose(*positional, **named)
+    return operator(*positional, **named)
 
 
 def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:

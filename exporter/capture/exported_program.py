@@ -12,8 +12,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ...registration import KIND, NUMBER, CaptureError, Names
 from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
-from .source import Capture, Interface
+from .source import Capture, Interface, graph_outputs
 from .structure import leaf_names
+from .weights import first_names, identity
 
 _KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -59,7 +60,7 @@ class _ProgramImporter:
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
         self._tied: dict[tuple[Any, ...], ir.Value] = {}
-        self._first_names = _first_names(program)
+        self._first_names = first_names(program.state_dict.items())
 
     def run(self) -> Capture:
         inputs: list[ir.Value] = []
@@ -143,10 +144,10 @@ class _ProgramImporter:
             raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX cannot hold")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
-        key = _identity(tensor)
-        if tensor.numel() and key in self._tied:
+        key = identity(name, tensor)
+        if key in self._tied:
             return self._tied[key]
-        name = self._first_names.get(key, name) if tensor.numel() else name
+        name = self._first_names.get(key, name)
         value = ir.Value(
             name=self._names.unique(name),
             type=tensor_type(tensor),
@@ -159,36 +160,13 @@ class _ProgramImporter:
         return value
 
     def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[Any]]]:
-        outputs: list[ir.Value] = []
-        entries: list[int | list[Any]] = []
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
         if any(kind != OutputKind.USER_OUTPUT for kind in kinds):
             raise CaptureError(
                 "the ExportedProgram is functionalised already (run_decompositions was called on it): "
                 "pass the one that torch.export.export returned"
             )
-        for item in results:
-            if isinstance(item, ir.Value):
-                entries.append(len(outputs))
-                outputs.append(item)
-            else:
-                entries.append([item])
-        if not outputs:
-            raise CaptureError("the model returns no tensor: there is nothing to export")
-        return outputs, entries
-
-
-def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What two tensors have in common when they are the same elements of the same memory."""
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
-
-
-def _first_names(program: torch.export.ExportedProgram) -> dict[tuple[Any, ...], str]:
-    """The first name in the state dict of each weight that has several."""
-    names: dict[tuple[Any, ...], str] = {}
-    for name, tensor in program.state_dict.items():
-        names.setdefault(_identity(tensor), name)
-    return names
+        return graph_outputs(results)
 
 
 def output_names(capture: Capture) -> list[str]:

@@ -98,10 +98,15 @@ def tensor_type(value: torch.Tensor) -> ir.TensorType:
     Raises:
         CaptureError: ONNX has no such element type.
     """
-    return ir.TensorType(_element_type(value.dtype))
+    return ir.TensorType(element_type(value.dtype))
 
 
-def _element_type(dtype: torch.dtype) -> DataType:
+def element_type(dtype: torch.dtype) -> DataType:
+    """ONNX's element type for one of torch.
+
+    Raises:
+        CaptureError: it has none.
+    """
     try:
         return tensor_adapters.from_torch_dtype(dtype)
     except TypeError as error:
@@ -125,7 +130,7 @@ def _constant(item: Any) -> Any:
     if item is None or isinstance(item, (bool, int, float, str, complex)):
         return item
     if isinstance(item, torch.dtype):
-        return _element_type(item)
+        return element_type(item)
     if isinstance(item, torch.device):
         return Device(item)
     if isinstance(item, torch.layout):
@@ -382,5 +387,10 @@ def _last_line(stack_trace: str) -> str:
     frames = [line.strip() for line in stack_trace.splitlines() if line.strip().startswith("File ")]
     if not frames:
         return ""
-    path, _, rest = frames[-1].removeprefix('File "').partition('", line ')
+    return line_of_frame(frames[-1])
+
+
+def line_of_frame(frame: str) -> str:
+    """`model.py:12` of `File "model.py", line 12, in forward`."""
+    path, _, rest = frame.removeprefix('File "').partition('", line ')
     return f"{path}:{rest.partition(',')[0]}"

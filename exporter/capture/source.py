@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
+
+from ...registration import CaptureError
 
 
 @dataclasses.dataclass
@@ -34,6 +37,25 @@ class Interface:
     complex_outputs: list[int] = dataclasses.field(default_factory=list)
     mutated: list[str] = dataclasses.field(default_factory=list)
     parameter_names: list[str] = dataclasses.field(default_factory=list)
+
+
+def graph_outputs(leaves: Sequence[Any]) -> tuple[list[ir.Value], list[int | list[Any]]]:
+    """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
+
+    Raises:
+        CaptureError: none of them is a value.
+    """
+    outputs: list[ir.Value] = []
+    entries: list[int | list[Any]] = []
+    for leaf in leaves:
+        if isinstance(leaf, ir.Value):
+            entries.append(len(outputs))
+            outputs.append(leaf)
+        else:
+            entries.append([leaf])
+    if not outputs:
+        raise CaptureError("the model returns no tensor: there is nothing to export")
+    return outputs, entries
 
 
 @dataclasses.dataclass

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from ...registration import GraphContext, Number, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from .parts import Operand, Parts, number, operands, rank_of, split
+from ..sizes import known_rank
+from .parts import Operand, Parts, number, operands, split
 
 
 @onnx_symbolic("complex::from_real")
@@ -207,7 +208,7 @@ for _name, _combine in {"isfinite": "And", "isinf": "Or", "isnan": "Or"}.items()
 def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> Value:
     dtype = next((g.dtype(item) for item in (self, other) if isinstance(item, Value)), None)
     a, b = (item if isinstance(item, Value) else number(g, item, dtype).pair() for item in (self, other))
-    return g.call("aten::where", g.op("Unsqueeze", condition, axes=[rank_of(g, condition)]), a, b)
+    return g.call("aten::where", g.op("Unsqueeze", condition, axes=[known_rank(g, condition)]), a, b)
 
 
 @onnx_symbolic("complex::prod")
@@ -272,7 +273,7 @@ def _with_mean(name: str) -> None:
     ) -> tuple[Value, Value]:
         spread = g.call(f"complex::{name}", self, dim, unbiased, correction, keepdim)
         parts = split(g, self)
-        dims = dim or list(range(rank_of(g, parts.re)))
+        dims = dim or list(range(known_rank(g, parts.re)))
         mean = parts.map(lambda part: g.call("aten::mean.dim", part, dim=dims, keepdim=keepdim))
         return spread, mean.pair()
 

@@ -15,7 +15,8 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from .parts import Parts, rank_of, split
+from ..sizes import known_rank
+from .parts import Parts, split
 
 Size = int | Value
 
@@ -48,7 +49,7 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
         length: of the transform; what is longer is cut, what is shorter filled with zeros. For `c2r` that
             of the result, `2 (m - 1)` unless given.
     """
-    rank = rank_of(g, self) - (transform.kind != "r2c")
+    rank = known_rank(g, self) - (transform.kind != "r2c")
     dim %= max(rank, 1)
     if transform.kind == "c2r":
         length = _twice_less_two(g, g.size(self, dim)) if length is None else length
@@ -65,7 +66,7 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
 def _exchanged(g: GraphContext, self: Value, a: int, b: int) -> Value:
     if a == b:
         return self
-    order = list(range(rank_of(g, self)))
+    order = list(range(known_rank(g, self)))
     order[a], order[b] = order[b], order[a]
     return g.op("Transpose", self, perm=order)
 
@@ -80,7 +81,7 @@ def resized(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
             return sized(g.call("aten::slice", self, dim=dim, start=0, end=length), self, dim, length)
     elif known is length:
         return self
-    shape = [g.size(self, axis) for axis in range(rank_of(g, self))]
+    shape = [g.size(self, axis) for axis in range(known_rank(g, self))]
     shape[dim] = length - known if isinstance(known, int) and isinstance(length, int) else length
     zeros = g.call("aten::zeros", size=shape, dtype=g.dtype(self))
     whole = isinstance(known, int) and isinstance(length, int)
@@ -136,12 +137,12 @@ def dft(
         full = g.call("composed::dft", whole_spectrum(g, self, length), length, "c2c", inverse, power, False)
         return split(g, full).re
     whole = _two_steps(g, self, factor, length // factor, transform)
-    return resized(g, whole, rank_of(g, whole) - 2, length // 2 + 1) if onesided else whole
+    return resized(g, whole, known_rank(g, whole) - 2, length // 2 + 1) if onesided else whole
 
 
 def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
     """All pairs of the spectrum of real numbers from its first half; what must be real there, made so."""
-    dim = rank_of(g, self) - 2
+    dim = known_rank(g, self) - 2
     parts = split(g, self)
     real = np.ones(length // 2 + 1)
     real[0] = 0.0
@@ -193,7 +194,7 @@ def _matrix(length: int, transform: Transform) -> np.ndarray:
 
 def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paired: bool) -> Value:
     """The product over the last dimension, or the last one and that of the parts."""
-    rank = rank_of(g, self) - paired
+    rank = known_rank(g, self) - paired
     if paired:
         self = g.op("Reshape", self, shape=[0] * (rank - 1) + [matrix.shape[0]])
     result = _matmul(g, self, g.constant(matrix, g.dtype(self)))
@@ -205,7 +206,7 @@ def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paire
 def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform: Transform) -> Value:
     """A transform of length `first * second`: over the columns, turned, then over the rows."""
     paired = transform.kind != "r2c"
-    rank = rank_of(g, self) - paired
+    rank = known_rank(g, self) - paired
     tail = [2] if paired else []
     # Index j = second * a + b, as [b, a].
     self = g.op("Reshape", self, shape=[0] * (rank - 1) + [first, second, *tail])
@@ -294,7 +295,7 @@ def _register(stem: str, kind: str, inverse: bool) -> None:
         norm: str | None = None,
     ) -> Value:
         own = floating(g, self) if onesided else self
-        rank = rank_of(g, own) - (not onesided)
+        rank = known_rank(g, own) - (not onesided)
         dims = list(range(rank - len(s), rank) if s is not None else range(rank)) if dim is None else dim
         dims = [d % max(rank, 1) for d in dims]
         sizes = [None if size == -1 else size for size in (s if s is not None else [-1] * len(dims))]
@@ -351,7 +352,7 @@ def _fft_c2c(g: GraphContext, self: Value, dim: list[int], normalization: int, f
 def _fft_r2c(g: GraphContext, self: Value, dim: list[int], normalization: int, onesided: bool) -> Value:
     power = _NORMALIZATIONS[normalization]
     first = apply(g, self, Transform("r2c", False, power, onesided), dim[-1])
-    return _over(g, first, Transform("c2c", False, power), [d % (rank_of(g, self)) for d in dim[:-1]])
+    return _over(g, first, Transform("c2c", False, power), [d % (known_rank(g, self)) for d in dim[:-1]])
 
 
 @onnx_symbolic("complex::_fft_c2r")

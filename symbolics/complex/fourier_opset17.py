@@ -3,8 +3,9 @@
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
+from ..sizes import known_rank
 from .fourier import sized, whole_spectrum
-from .parts import rank_of, split
+from .parts import split
 
 _SHORTEST = 64
 """Below this length a product with a matrix is as fast."""
@@ -28,10 +29,10 @@ def dft(
     if isinstance(length, Value) or length < _SHORTEST or length & (length - 1):
         return g.call("composed::dft_by_matrix", self, length, kind, inverse, power, onesided)
     if kind == "r2c":
-        self = g.op("Unsqueeze", self, axes=[rank_of(g, self)])
+        self = g.op("Unsqueeze", self, axes=[known_rank(g, self)])
     elif kind == "c2r":
         self = whole_spectrum(g, self, length)
-    dim = rank_of(g, self) - 2
+    dim = known_rank(g, self) - 2
     if kind == "r2c" and inverse:
         # DFT has no inverse of one side: the conjugate of the transform is, but for the scale.
         found = g.op("DFT", self, axis=dim, onesided=int(onesided))

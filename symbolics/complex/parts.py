@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
+from ..sizes import known_rank
 
 Operand = Value | Number | complex
 
@@ -34,7 +35,7 @@ class Parts:
 
     def pair(self) -> Value:
         """The value as a pair, [..., 2]."""
-        g, rank = self.g, rank_of(self.g, self.re)
+        g, rank = self.g, known_rank(self.g, self.re)
         known = g.constant_value(self.re) if self.im is None and g.is_foldable(self.re) else None
         if known is not None:
             return g.constant(np.stack([known, np.zeros_like(known)], axis=-1))
@@ -146,18 +147,6 @@ class Parts:
         return self.g.call("aten::atan2", self.imaginary, self.re)
 
 
-def rank_of(g: GraphContext, value: Value) -> int:
-    """The rank of a value.
-
-    Raises:
-        UnsupportedError: it is unknown.
-    """
-    rank = g.rank(value)
-    if rank is None:
-        raise g.refuse("complex numbers need a known number of dimensions")
-    return rank
-
-
 def zeros_like(g: GraphContext, value: Value) -> Value:
     """Zeros in the shape and of the element type of a value."""
     return g.call("aten::zeros_like", value)
@@ -179,7 +168,7 @@ def number(g: GraphContext, item: complex, dtype: DataType | None) -> Parts:
 
 def split(g: GraphContext, pair: Value) -> Parts:
     """The parts of a pair: what it was joined from where that can be seen."""
-    rank = rank_of(g, pair)
+    rank = known_rank(g, pair)
     if g.is_foldable(pair):
         array = g.constant_value(pair)
         if array is not None:

@@ -16,6 +16,7 @@ from ....passes.promotion import output_dtype
 from ....passes.views import may_be_view
 from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
+from ...torch_operators import by_name, operator_of
 from ..fx_graph import tensor_type
 from ..recurrent import shapes_of
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
@@ -214,7 +215,7 @@ class Builder:
             returns: the TorchScript types of its results.
             stem: for the names of its results.
         """
-        function = overload_of(name, overload)
+        function = operator_of(name, overload)
         arguments = {key: self.argument(item) for key, item in arguments.items()}
         fake = UNKNOWN
         if function is not None:
@@ -290,40 +291,6 @@ def _repeated(samples: Sequence[Any]) -> Sequence[Any]:
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
-def overload_of(name: str, overload: str) -> Any:
-    """Torch's own operator of a name, None where it has none."""
-    namespace, _, operator = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), operator, None)
-    return getattr(packet, overload or "default", None)
-
-
-def by_name(function: Any) -> Callable[..., Any]:
-    """The operator over arguments by name; those that its schema has positional go by position."""
-    formal = function._schema.arguments
-
-    def call(**arguments: Any) -> Any:
-        positional = []
-        for argument in formal:
-            if argument.kwarg_only or argument.name not in arguments:
-                break
-            positional.append(_plain(arguments.pop(argument.name)))
-        return function(*positional, **{key: _plain(item) for key, item in arguments.items()})
-
-    return call
-
-
-def _plain(item: Any) -> Any:
-    """An argument as torch takes it, of one as source nodes keep it."""
-    if isinstance(item, DataType):
-        return tensor_adapters.to_torch_dtype(item)
-    kind = type(item).__name__
-    if kind == "Device":
-        return torch.device("cpu")
-    if kind in ("Layout", "MemoryFormat"):
-        return getattr(torch, str(item))
-    return item
 
 
 def stem_of(name: str, kind: str) -> str:

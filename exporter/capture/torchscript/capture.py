@@ -15,12 +15,12 @@ from onnx_ir import Value
 
 from ....registration import KIND, NUMBER, CaptureError, Names
 from .. import dynamic_shapes as shapes
-from ..source import Capture, Interface
+from ..source import Capture, Interface, graph_outputs
 from .builder import Builder
 from .fakes import Fakes, Tensor
-from .interpreter import Interpreter, Raised
+from .interpreter import Interpreter
 from .modules import Hierarchy, State
-from .objects import Dict, List, Object, Optional, Shared
+from .objects import Dict, List, Object, Optional, Raised, Shared
 
 _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 
@@ -235,17 +235,7 @@ class _Reader:
     def _finish(self, result: Any, parameters: list[str], args: tuple, kwargs: Mapping[str, Any]) -> Capture:
         structure = self._structured(result)
         leaves, specification = pytree.tree_flatten(structure)
-        outputs: list[Value] = []
-        entries: list[int | list[Any]] = []
-        for leaf in leaves:
-            item = self._build.constant_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
-            if isinstance(item, Value):
-                entries.append(len(outputs))
-                outputs.append(item)
-            else:
-                entries.append([item])
-        if not outputs:
-            raise CaptureError("the model returns no tensor: there is nothing to export")
+        outputs, entries = graph_outputs([self._build.argument(leaf) for leaf in leaves])
         nodes = self._build.nodes
         graph = ir.Graph(
             self._inputs,

@@ -22,6 +22,7 @@ from .objects import (
     Mutable,
     Object,
     Optional,
+    Raised,
     Shared,
     UnknownText,
     is_constant,
@@ -71,8 +72,6 @@ class Block:
 
 def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
     """Read a sub-block; the objects that it changes are put back as they were."""
-    from .interpreter import Raised
-
     raises, results = None, []
     with machine.build.block() as nodes, machine.journal() as journal:
         try:
@@ -97,8 +96,6 @@ def if_(machine: Interpreter, node: Any, condition: Any) -> Any:
 
 
 def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequence[Any]) -> list[Any]:
-    from .interpreter import Raised
-
     module, line = machine.build.module, machine.build.line
     read = [read_block(machine, functools.partial(machine.run_block, block)) for block in blocks]
     machine.build.module, machine.build.line = module, line

@@ -13,12 +13,9 @@ among them.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-import logging
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -26,12 +23,13 @@ import onnx_ir as ir
 import sympy
 import torch
 import torch.utils._pytree as pytree
-from onnx_ir import tensor_adapters
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from ....registration import CaptureError
+from ..fx_graph import element_type
+from ..quiet import quiet
 
 SAMPLES = 6
 _ORDINARY = (0, 1, 2, 5)
@@ -234,10 +232,7 @@ class Fakes:
     def describe(self, value: ir.Value, fake: Fake) -> ir.Value:
         """Give a value the element type and shape of what is known of it."""
         if isinstance(fake, (Tensor, Typed)):
-            try:
-                value.type = ir.TensorType(tensor_adapters.from_torch_dtype(fake.dtype))
-            except TypeError as error:
-                raise CaptureError(f"{fake.dtype} has no ONNX element type") from error
+            value.type = ir.TensorType(element_type(fake.dtype))
         if isinstance(fake, Tensor):
             value.shape = ir.Shape([size if isinstance(size, int) else str(size) for size in fake.shape])
         self[value] = fake
@@ -290,12 +285,14 @@ class Fakes:
         varies = any(
             isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1) for leaf in known
         )
-        result = self._evaluated(function, known, structure, varies)
-        for changes in self._matches(known) if result is UNKNOWN else ():
-            matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(known)]
-            result = self._evaluated(function, matched, structure, varies)
-            if result is not UNKNOWN:
-                return self._without(result, [size for sizes in changes.values() for size in sizes.values()])
+        with quiet(), torch.no_grad():
+            result = self._evaluated(function, known, structure, varies)
+            for changes in self._matches(known) if result is UNKNOWN else ():
+                matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(known)]
+                result = self._evaluated(function, matched, structure, varies)
+                if result is not UNKNOWN:
+                    sizes = [size for changed in changes.values() for size in changed.values()]
+                    return self._without(result, sizes)
         return result
 
     def _evaluated(
@@ -354,7 +351,7 @@ class Fakes:
         return pytree.tree_map_only(Tensor, loosened, result)
 
     def _run(self, function: Callable[..., Any], call: dict[str, Any]) -> Any:
-        with self._quietly():
+        with self.mode:
             try:
                 return function(**call)
             except Exception:
@@ -451,17 +448,6 @@ class Fakes:
             return size
         values = {symbol: self._sizes[symbol][k] for symbol in size.free_symbols}
         return int(size.subs(values))
-
-    @contextlib.contextmanager
-    def _quietly(self) -> Iterator[None]:
-        level = logging.root.manager.disable
-        logging.disable(logging.ERROR)
-        try:
-            with self.mode, torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                yield
-        finally:
-            logging.disable(level)
 
 
 def _ordinary(known: Mapping[int, int]) -> int:

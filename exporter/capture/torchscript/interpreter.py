@@ -14,15 +14,23 @@ import torch
 from onnx_ir import Value, tensor_adapters
 
 from ....registration import CaptureError
-from . import library
+from ..fx_graph import line_of_frame
+
+# All but `library` are here for the functions that they register.
+from . import (  # noqa: F401
+    containers,
+    control_flow,
+    library,
+    loops,
+    scalars,
+    statements,
+    tensors,
+    transformers,
+)
 from .builder import Builder, stem_of
 from .fakes import UNKNOWN, Typed
 from .modules import Hierarchy, State
 from .objects import UNINITIALIZED, Dict, List, Mutable, Nested, Object, Shared, is_number
-
-
-class Raised(Exception):
-    """The program raises on every path from here."""
 
 
 class Journal(dict[Mutable, Any]):
@@ -239,5 +247,4 @@ def _line(node: Any) -> str:
     first = node.sourceRange().strip().splitlines()[:1]
     if not first or not first[0].startswith('File "'):
         return ""
-    path, _, rest = first[0].removeprefix('File "').partition('", line ')
-    return f"{path}:{rest.partition(',')[0]}"
+    return line_of_frame(first[0])

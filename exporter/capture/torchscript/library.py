@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from onnx_ir import DataType, Value, tensor_adapters
+from onnx_ir import Value
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
+from ...torch_operators import by_name, operator_of
+from ..fx_graph import element_type
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText
 
 if TYPE_CHECKING:
@@ -58,8 +60,6 @@ def script(*kinds: str) -> Callable[[Function], Function]:
 
 def find(kind: str) -> Function | None:
     """The function of a kind of node, None for an operator of a library."""
-    from . import containers, control_flow, loops, scalars, statements, tensors, transformers  # noqa: F401
-
     return _FUNCTIONS.get(kind)
 
 
@@ -109,16 +109,10 @@ def schema_of(node: Any) -> Any:
     return parsed(text)
 
 
+@functools.lru_cache(maxsize=4096)
 def _real_types(name: str, overload: str) -> dict[str, str]:
     """What each argument is beyond TorchScript's own types: `ScalarType?`, `Device?`."""
-    return _real_types_of(name, overload)
-
-
-@functools.lru_cache(maxsize=4096)
-def _real_types_of(name: str, overload: str) -> dict[str, str]:
-    namespace, _, operator = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), operator, None)
-    function = getattr(packet, overload or "default", None)
+    function = operator_of(name, overload)
     if function is None:
         return {}
     return {argument.name: str(argument.real_type) for argument in function._schema.arguments}
@@ -169,9 +163,7 @@ def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
         return None
     if any(tensor.numel() > _LARGEST_CONSTANT for tensor in tensors):
         return None
-    from .builder import by_name, overload_of
-
-    function = overload_of(schema.name, schema.overload_name)
+    function = operator_of(schema.name, schema.overload_name)
     if function is None or torch.Tag.nondeterministic_seeded in function.tags:
         return None
     with torch.no_grad():
@@ -197,7 +189,7 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
     if isinstance(item, torch.device):
         return Device(item)
     if isinstance(item, torch.dtype):
-        return tensor_adapters.from_torch_dtype(item)
+        return element_type(item)
     if isinstance(item, int) and not isinstance(item, bool):
         return _of_code(kind, item)
     if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
@@ -210,15 +202,7 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
 
 def _of_code(kind: str, item: int) -> Any:
     if "ScalarType" in kind:
-        return _data_type(item)
+        return element_type(dtype_of_code(item))
     if "Layout" in kind:
         return Layout(_LAYOUTS.get(item, "strided"))
     return MemoryFormat(_MEMORY_FORMATS[item]) if "MemoryFormat" in kind else item
-
-
-def _data_type(code: int) -> DataType:
-    dtype = dtype_of_code(code)
-    try:
-        return tensor_adapters.from_torch_dtype(dtype)
-    except TypeError as error:
-        raise CaptureError(f"{dtype} has no ONNX element type") from error

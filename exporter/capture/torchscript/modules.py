@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
+from ..weights import Identity, first_names, identity
 from .builder import Builder
 
 _STEP = re.compile(r"(\w+)\(([\w.]*)\)")
@@ -21,32 +22,22 @@ class State:
     """Parameters and buffers by path; those that share their memory are one value."""
 
     def __init__(self, model: Any):
-        self._kinds: dict[str, str] = {}
-        self._first: dict[tuple[Any, ...], str] = {}
-        self._values: dict[tuple[Any, ...], Value] = {}
+        self._values: dict[Identity, Value] = {}
+        named: dict[str, list[tuple[str, torch.Tensor]]] = {"parameter": [], "buffer": []}
         if isinstance(model, torch.nn.Module):
-            for name, tensor in model.named_parameters(remove_duplicate=False):
-                self._note(name, tensor, "parameter")
-            for name, buffer in model.named_buffers(remove_duplicate=False):
-                self._note(name, buffer, "buffer")
-
-    def _note(self, name: str, tensor: torch.Tensor, kind: str) -> None:
-        self._kinds[name] = kind
-        if tensor.numel():
-            self._first.setdefault(_identity(tensor), name)
+            named["parameter"] += model.named_parameters(remove_duplicate=False)
+            named["buffer"] += model.named_buffers(remove_duplicate=False)
+        self._kinds = {name: kind for kind, pairs in named.items() for name, _ in pairs}
+        self._first_names = first_names([pair for pairs in named.values() for pair in pairs])
 
     def value(self, build: Builder, path: str, tensor: torch.Tensor) -> Value:
         """The initializer of a tensor that stands at a path of the module tree."""
-        key = _identity(tensor) if tensor.numel() else (path,)
+        key = identity(path, tensor)
         if key not in self._values:
-            name = self._first.get(key, path)
+            name = self._first_names.get(key, path)
             kind = self._kinds.get(name, "constant")
             self._values[key] = build.constant_tensor(tensor, name, kind)
         return self._values[key]
-
-
-def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
 
 
 class Hierarchy:

@@ -10,6 +10,10 @@ import onnx_ir as ir
 from ....registration import NUMBER
 
 
+class Raised(Exception):
+    """The program raises on every path from here."""
+
+
 class Uninitialized:
     """`prim::Uninitialized`: a value that no path of the program reads."""
 

@@ -12,7 +12,18 @@ from onnx_ir import Value
 
 from ....registration import CaptureError
 from .library import element_kind, script
-from .objects import UNINITIALIZED, List, Object, Optional, UnknownText, is_constant, is_number, number_kind
+from .objects import (
+    UNINITIALIZED,
+    List,
+    Object,
+    Optional,
+    Raised,
+    UnknownText,
+    is_constant,
+    is_number,
+    number_kind,
+)
+from .scalars import compute
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -36,20 +47,29 @@ def uninitialized(machine: Interpreter, node: Any) -> Any:
     return UNINITIALIZED
 
 
+def _object(machine: Interpreter, node: Any, owner: Any) -> Object:
+    if not isinstance(owner, Object):
+        raise CaptureError(
+            f"{machine.place(node)}: a module holds an instance of the class {type(owner).__name__}, which "
+            "cannot be captured: hold its attributes, and make the instance in the program"
+        )
+    return owner
+
+
 @script("prim::GetAttr")
-def get_attribute(machine: Interpreter, node: Any, owner: Object) -> Any:
+def get_attribute(machine: Interpreter, node: Any, owner: Any) -> Any:
     """An attribute of a module or object."""
-    item = machine.attribute(owner, node.s("name"))
+    item = machine.attribute(_object(machine, node, owner), node.s("name"))
     if isinstance(item, Object):
         machine.hierarchy.read(item.path)
     return item
 
 
 @script("prim::SetAttr")
-def set_attribute(machine: Interpreter, node: Any, owner: Object, item: Any) -> None:
+def set_attribute(machine: Interpreter, node: Any, owner: Any, item: Any) -> None:
     """The program sets an attribute."""
     name = node.s("name")
-    machine.touch(owner)
+    machine.touch(_object(machine, node, owner))
     owner.attributes[name] = item
     owner.changed.add(name)
 
@@ -103,8 +123,6 @@ def unchecked_cast(machine: Interpreter, node: Any, item: Any) -> Any:
 @script("aten::__is__", "aten::__isnot__")
 def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
     """`a is None`; None is what TorchScript compares with."""
-    from .scalars import compute
-
     negated = node.kind() == "aten::__isnot__"
     if isinstance(b, Optional):
         a, b = b, a
@@ -116,8 +134,6 @@ def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
 @script("prim::RaiseException")
 def raise_exception(machine: Interpreter, node: Any, message: Any, *kind: Any) -> None:
     """The program raises."""
-    from .interpreter import Raised
-
     raise Raised(f"{message}")
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from ....registration import DataType, Device, GraphContext, Layout, Value, onnx_symbolic
 from ...complex.fourier import Transform, apply, resized
-from ...complex.parts import Parts, rank_of, split
+from ...complex.parts import Parts, split
+from ...sizes import known_rank
 
 
 def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
@@ -83,7 +84,7 @@ _registered("complex", split)
 
 
 def _centered(g: GraphContext, signal: Value, amount: int, mode: str) -> Value:
-    added = list(range(3 - rank_of(g, signal)))
+    added = list(range(3 - known_rank(g, signal)))
     batched = g.op("Unsqueeze", signal, axes=added)
     return g.op("Squeeze", g.call("aten::pad", batched, pad=[amount, amount], mode=mode), axes=added)
 
@@ -107,7 +108,7 @@ def _stft(
     half = is_real if onesided is None else onesided
     transform = Transform("r2c" if is_real else "c2c", False, -0.5 if normalized else 0.0, half and is_real)
     result = apply(g, frames.re if is_real else frames.pair(), transform, -1)
-    rank = rank_of(g, result)
+    rank = known_rank(g, result)
     return g.op("Transpose", result, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
 
 
@@ -141,7 +142,7 @@ def istft(
     the sum of the squared windows there.
     """
     hop = hop_length if hop_length is not None else n_fft // 4
-    rank = rank_of(g, self)
+    rank = known_rank(g, self)
     if return_complex and onesided:
         raise g.refuse("istft of half a spectrum to complex numbers")
     spectrum = g.op("Transpose", self, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
@@ -165,7 +166,7 @@ def istft(
 
     def cut(part: Value) -> Value:
         kept = g.call("aten::slice", part, dim=-1, start=start, end=end)
-        return kept if length is None else resized(g, kept, rank_of(g, kept) - 1, length)
+        return kept if length is None else resized(g, kept, known_rank(g, kept) - 1, length)
 
     signal = (whole / envelope).map(cut)
     return signal.pair() if return_complex else signal.re
@@ -173,7 +174,7 @@ def istft(
 
 def _in_every_frame(g: GraphContext, weights: Value, frames: Value) -> Value:
     """The weights of a frame, once for each frame: [frame, n_fft]."""
-    rank = rank_of(g, frames)
+    rank = known_rank(g, frames)
     first = (
         frames
         if rank == 2
@@ -183,7 +184,7 @@ def _in_every_frame(g: GraphContext, weights: Value, frames: Value) -> Value:
 
 
 def _total(g: GraphContext, frames: Value, n_fft: int, hop: int) -> int | Value:
-    count = g.size(frames, rank_of(g, frames) - 2)
+    count = g.size(frames, known_rank(g, frames) - 2)
     if isinstance(count, int):
         return n_fft + hop * (count - 1)
     return g.op("Add", g.op("Mul", count, hop), n_fft - hop)
@@ -191,7 +192,7 @@ def _total(g: GraphContext, frames: Value, n_fft: int, hop: int) -> int | Value:
 
 def _overlapped(g: GraphContext, frames: Value, n_fft: int, hop: int) -> Value:
     """Frames, [..., frame, n_fft], added where they overlap: hop by hop, each part of a frame shifted."""
-    rank = rank_of(g, frames)
+    rank = known_rank(g, frames)
     parts = -(-n_fft // hop)
     frames = g.call("aten::constant_pad_nd", frames, pad=[0, parts * hop - n_fft], value=0)
     shifted = []

@@ -92,6 +92,29 @@ class BufferOfAnotherShape(nn.Module):
         return self.memory.sum()
 
 
+@torch.jit.script
+class Steps:
+    def __init__(self):
+        self.taken = 0
+
+    def step(self) -> int:
+        self.taken += 1
+        return self.taken
+
+
+class HoldsAnInstance(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = Steps()
+
+    def forward(self, x: Tensor):
+        return x * self.steps.step()
+
+
+def converted(x: Tensor, dtype: torch.dtype):
+    return x.to(dtype)
+
+
 @pytest.mark.parametrize(
     ("program", "args", "message"),
     [
@@ -107,6 +130,8 @@ class BufferOfAnotherShape(nn.Module):
         (matrix_wanted, (X,), r"raises for arguments like these: .*a matrix is wanted"),
         (calls_python, (X,), r"the Python function 'python_alone'"),
         (BufferOfAnotherShape().eval(), (X,), r"sets buffer 'memory' to a tensor of another shape"),
+        (converted, (X, torch.quint8), r"torch\.quint8 has no ONNX element type"),
+        (HoldsAnInstance().eval(), (X,), r"prim::GetAttr .*holds an instance of the class Steps"),
     ],
     ids=lambda item: getattr(item, "__name__", None),
 )

@@ -1,0 +1,115 @@
+"""What a TorchScript module holds: it cannot be called with other state, so that is put back after a call."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
+
+
+def tensors_of(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
+    """Every tensor that a module holds, by its path: `layers.0.weight`, or `memory.1` in a list."""
+    leaves = [
+        leaf for path, owner, name in _attributes(module) for leaf in _leaves(path, owner.getattr(name))
+    ]
+    return {path: item for path, item in leaves if isinstance(item, torch.Tensor)}
+
+
+@contextlib.contextmanager
+def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
+    """Leave a module's attributes, and what is in its tensors, as they are now.
+
+    Args:
+        written: paths of the parameters that a call writes to; the others are taken not to change.
+    """
+    attributes = [(path, owner, name, owner.getattr(name)) for path, owner, name in _attributes(module)]
+    held = [leaf for path, _, _, item in attributes for leaf in _leaves(path, item)]
+    saved = [
+        (item, item.detach().clone())
+        for path, item in held
+        if isinstance(item, torch.Tensor) and (path in written or not _is_parameter(item))
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, before in saved:
+                tensor.copy_(before)
+        for path, owner, name, item in attributes:
+            if not _same(_leaves(path, item), _leaves(path, owner.getattr(name))):
+                owner.setattr(name, item)
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
+
+
+def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, handle
+    for name, child in torch._C.ModuleDict(handle).items():
+        yield from _modules(child, f"{path}{name}.")
+
+
+def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
+    """(path, owner, name) of each tensor and other attribute of a module and of those in it.
+
+    TorchScript lists parameters and buffers; others are found where a method or hook reads or sets them.
+    """
+    owners = list(_modules(module._c, ""))
+    names: dict[str, None] = {}
+    tables: tuple[Any, Any] = torch._C.ParameterDict, torch._C.BufferDict
+    for _, owner in owners:
+        for table in tables:
+            names.update((name, None) for name, _ in table(owner).items())
+        functions = [owner._get_method(name) for name in owner._method_names()]
+        for function in [*functions, *owner._get_forward_hooks(), *owner._get_forward_pre_hooks()]:
+            names.update(dict.fromkeys(_names(function.graph)))
+    pairs = [(path, owner, name) for path, owner in owners for name in names if owner.hasattr(name)]
+    return [
+        (f"{path}{name}", owner, name)
+        for path, owner, name in pairs
+        if not isinstance(owner.getattr(name), torch._C.ScriptModule)
+    ]
+
+
+def _names(block: Any) -> Iterator[str]:
+    """The attributes that the nodes of a graph or block name."""
+    for node in block.nodes():
+        if node.kind() in ("prim::GetAttr", "prim::SetAttr"):
+            yield node.s("name")
+        for inner in node.blocks():
+            yield from _names(inner)
+        for attribute in node.attributeNames():
+            if node.kindOf(attribute) == "g":
+                yield from _names(node.g(attribute))
+
+
+def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
+    """What an attribute holds, by path; a container that is empty by its own."""
+    members: Any = ()
+    if isinstance(item, (list, tuple)):
+        members = enumerate(item)
+    elif isinstance(item, dict):
+        members = item.items()
+    found = [leaf for key, member in members for leaf in _leaves(f"{path}.{key}", member)]
+    return found or [(path, item)]
+
+
+def _same(before: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
+    """Whether an attribute holds what it did; of what cannot be compared it is taken that it does."""
+    if [path for path, _ in before] != [path for path, _ in now]:
+        return False
+    return all(_is_same(old, new) for (_, old), (_, new) in zip(before, now, strict=True))
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
+        return old is new
+    if isinstance(old, _PLAIN) and isinstance(new, _PLAIN):
+        return type(old) is type(new) and (old == new or (old != old and new != new))
+    return True

@@ -1,0 +1,134 @@
+"""What a TorchScript module holds is, after each comparison with it, what it was before."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opsetta
+
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+class Numbers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.scale = 0.5
+        self.doubled = False
+
+    def forward(self, x: Tensor):
+        self.calls += 1
+        self.scale *= 2.0
+        self.doubled = not self.doubled
+        return x * self.calls + self.scale, self.doubled
+
+
+class Containers(nn.Module):
+    items: list[Tensor]
+    counts: dict[str, int]
+
+    def __init__(self):
+        super().__init__()
+        self.items = [torch.zeros(3)]
+        self.counts = {"a": 1}
+        self.pair = (1, torch.ones(3))
+        self.rate = float("nan")
+
+    def forward(self, x: Tensor):
+        self.items.append(x)
+        self.items[0] += x
+        self.counts["b"] = len(self.items)
+        self.pair = (self.pair[0] + 1, self.pair[1] * 2)
+        return x * len(self.counts) + self.items[0] * self.pair[1], len(self.items) * self.pair[0]
+
+
+class Cell(nn.Module):
+    """Holds its last argument, where there was one."""
+
+    last: Tensor | None
+
+    def __init__(self):
+        super().__init__()
+        self.last = None
+        self.drift = torch.zeros(3)
+
+    def forward(self, x: Tensor):
+        last = self.last
+        self.last = x
+        self.drift += 1
+        return (x if last is None else x + last) * self.drift
+
+
+class Cells(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.ModuleList([Cell(), Cell()])
+
+    def forward(self, x: Tensor):
+        for cell in self.cells:
+            x = cell(x)
+        return x
+
+
+class Weights(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Tensor):
+        with torch.no_grad():
+            self.weight += 1
+        self.mean = self.mean * 0.5 + x
+        return x * self.weight + self.mean
+
+
+def held(model: torch.jit.ScriptModule) -> str:
+    """Everything that a scripted module holds, as text."""
+    return model._c.dump_to_str(False, True, True)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["in memory", "saved"])
+@pytest.mark.parametrize("kind", [Numbers, Containers, Cells, Weights])
+@pytest.mark.filterwarnings("ignore:the program changes attribute")
+def test_a_second_comparison_finds_what_the_first_did(kind, saved, tmp_path):
+    model = torch.jit.script(kind().eval())
+    if saved:
+        torch.jit.save(model, str(tmp_path / "model.pt"))
+        model = torch.jit.load(str(tmp_path / "model.pt"))
+    before = held(model)
+    program = opsetta.export(model, (X,), opset=13, mutations="outputs")
+    for x in (X, -X, X):
+        program.verify((x,))
+        assert held(model) == before
+
+
+def test_new_values_of_parameters_and_buffers_are_compared():
+    program = opsetta.export(torch.jit.script(Weights().eval()), (X,), opset=13, mutations="outputs")
+    assert program.output_names == ["output", "weight_mutated", "mean_mutated"]
+    assert len(program.verify().outputs) == 3
+
+
+class Raises(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: Tensor):
+        self.calls += 1
+        self.total += x
+        if bool(x.sum() < 0):
+            raise ValueError("negative")
+        return x * 2
+
+
+@pytest.mark.filterwarnings("ignore:the program changes attribute")
+def test_a_call_that_raises_leaves_no_trace():
+    model = torch.jit.script(Raises().eval())
+    before = held(model)
+    program = opsetta.export(model, (X,), opset=13, mutations="outputs")
+    with pytest.raises(torch.jit.Error, match="negative"):
+        program.verify((-X,))
+    assert held(model) == before
+    program.verify()
