@@ -224,8 +224,8 @@ def ops(
         _row(table, name, *cells, "; ".join(support.remarks(entries)))
     _show(table)
     for at in opsets:
-        entries = [entries[at].support for entries in found.values()]
-        served = ", ".join(f"{entries.count(kind)} {kind}" for kind in support.KINDS)
+        kinds = [entries[at].support for entries in found.values()]
+        served = ", ".join(f"{kinds.count(kind)} {kind}" for kind in support.KINDS)
         print(f"opset {at}: {served}")
 
 

@@ -94,6 +94,7 @@ def _support(
     # An opset that was not swept is taken to be as the one below it that was.
     nearest = max((swept_opset for swept_opset in results["opsets"] if swept_opset <= opset), default=None)
     reasons = tuple(reason for reason, opsets in seen["refused"].items() if nearest in opsets)
+    support: str | None
     if nearest in seen["passed"]:
         support = SYMBOLIC if serves is not None else DECOMPOSED
     elif reasons or (keys and serves is None):

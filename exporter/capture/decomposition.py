@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from ...passes import promote_types, real_pairs, remove_inplace
 from ...passes.real_pairs import serves_pairs
-from ...registration import COMPLEX, NUMBER, GraphError, Names
+from ...registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ...registration.arguments import ATTRIBUTE, arguments, overloaded_name, source_node
 from ..torch_operators import bound, operator_of
 from .fx_graph import Dimensions, GraphImporter, describe
@@ -215,7 +215,11 @@ def _imported(
         inputs, outputs, nodes=importer.nodes, initializers=importer.initializers, name="decomposition"
     )
     model = ir.Model(graph, ir_version=10)
-    remove_inplace(model, mutations="error")
+    try:
+        remove_inplace(model, mutations="error")
+    except MutationError:
+        # What the operator itself writes to would be lost.
+        return None
     real_pairs(model)
     promote_types(model)
     if node.domain == "complex" and _complex(graph.outputs) != _complex(node.outputs):
