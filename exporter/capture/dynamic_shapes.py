@@ -235,7 +235,8 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
 
     Dimensions of one `Dim` or name, and unnamed ones of one size, grow together. A size that was the sum
     of two others (a mask over past and present positions) is taken to stay their sum, and then not; which
-    of the guesses is right, torch.export decides.
+    of the guesses is right, torch.export decides. `Dim.AUTO` lets it specialise, so there the leaves
+    themselves come last.
     """
     groups: dict[Any, list[tuple[int, int]]] = {}
     for leaf, axis, dim in leaves.dynamic():
@@ -253,6 +254,23 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         ]
         for choice in itertools.islice(itertools.product(*options), _ATTEMPTS):
             yield _resized(leaves, groups, {**dict(choice), **grown})
+    if any(dim is Dim.AUTO for _, _, dim in leaves.dynamic()):
+        yield leaves.values
+
+
+def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
+    """A dimension that was captured as a constant which is not the example's own size, in words; or None.
+
+    Args:
+        captured: per leaf what stands for it in the capture, a tensor where it is one.
+    """
+    for index, (value, found) in enumerate(zip(leaves.values, captured, strict=True)):
+        if not isinstance(value, torch.Tensor) or not isinstance(found, torch.Tensor):
+            continue
+        for axis, (own, size) in enumerate(zip(value.shape, found.shape, strict=True)):
+            if isinstance(size, int) and size != own:
+                return f"axis {axis} of input {index}, of size {own}, takes no other size"
+    return None
 
 
 def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

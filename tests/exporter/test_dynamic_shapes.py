@@ -119,3 +119,31 @@ def test_contradiction_with_the_model_is_reported() -> None:
 
     with pytest.raises(opsetta.CaptureError, match="torch.export"):
         opsetta.export(fixed, torch.ones(2, 3), dynamic_shapes={"x": {0: Dim("n"), 1: Dim("m")}})
+
+
+def test_a_hint_leaves_the_size_of_the_example_where_the_model_needs_it():
+    class Fixed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(1, 5) * 2
+
+    example = torch.randn(1, 5)
+    program = opsetta.export(
+        Fixed().eval(), (example,), opset=13, dynamic_shapes=(dict.fromkeys(range(2), Dim.AUTO),)
+    )
+    assert program.source.graph.inputs[0].shape == [1, 5]
+    program.verify()
+
+
+def test_a_hint_is_not_specialised_to_an_enlarged_size():
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.adaptive_max_pool2d(x, (4, 3))
+
+    # 4 might have been the sum of 1 and 3: it grows with 1 then, and is specialised.
+    example = torch.randn(1, 4, 4, 3)
+    hints = (dict.fromkeys(range(4), Dim.AUTO),)
+    program = opsetta.export(pooled, (example,), opset=13, dynamic_shapes=hints)
+    captured = program.source.graph.inputs[0].shape
+    assert captured is not None
+    kept = [size == own for size, own in zip(captured, example.shape, strict=True) if isinstance(size, int)]
+    assert all(kept)
+    program.verify()
