@@ -36,7 +36,7 @@ sweep: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(NAMED) $(BIN)/mypy -m opsetta -p opsetta.registration -p opsetta.symbolics -p opsetta.passes -p opsetta.exporter
+	MYPYPATH=$(NAMED) $(BIN)/mypy -m opsetta -p opsetta.registration -p opsetta.symbolics -p opsetta.passes -p opsetta.exporter -p opsetta.torch_onnx
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/export_time.py

@@ -28,7 +28,7 @@ def split_name(name: str) -> tuple[str, str]:
     return f"{namespace}::{operator}", overload
 
 
-def _check(name: str, opset: int) -> None:
+def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise RegistrationError(
             f"'{name}' is not an operator name of the form namespace::operator[.overload]"
@@ -39,9 +39,12 @@ def _check(name: str, opset: int) -> None:
             f"'{name}' works in place, and in-place operators are made functional before lowering: "
             f"register '{functional}'"
         )
-    if isinstance(opset, bool) or not isinstance(opset, int) or not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
+
+
+def _check_opset(name: str, opset: int, lowest: int = MINIMUM_OPSET) -> None:
+    if isinstance(opset, bool) or not isinstance(opset, int) or not lowest <= opset <= MAXIMUM_OPSET:
         raise RegistrationError(
-            f"'{name}' at opset {opset!r}: opsets are whole numbers from {MINIMUM_OPSET} to {MAXIMUM_OPSET}"
+            f"'{name}' at opset {opset!r}: opsets are whole numbers from {lowest} to {MAXIMUM_OPSET}"
         )
 
 
@@ -50,6 +53,14 @@ def _serving(versions: dict[int, SymbolicFunction], opset: int) -> SymbolicFunct
         near = [version for version in versions if opset <= version <= BASE_OPSET]
         return versions[min(near)] if near else None
     reached = [version for version in versions if BASE_OPSET <= version <= opset]
+    return versions[max(reached)] if reached else None
+
+
+def _serving_first(versions: dict[int, SymbolicFunction], opset: int) -> SymbolicFunction | None:
+    above = [version for version in versions if opset <= version <= BASE_OPSET]
+    if opset < BASE_OPSET and above:
+        return versions[min(above)]
+    reached = [version for version in versions if version <= opset]
     return versions[max(reached)] if reached else None
 
 
@@ -62,6 +73,7 @@ class Registry:
     def __init__(self, parent: Registry | None = None):
         self._parent = parent
         self._functions: dict[str, dict[int, SymbolicFunction]] = {}
+        self._first: dict[str, dict[int, SymbolicFunction]] = {}
 
     def fork(self) -> Registry:
         """A private overlay over this registry."""
@@ -79,7 +91,8 @@ class Registry:
             RegistrationError: a name out of form, an in-place operator, an opset out of range, or one
                 that is taken.
         """
-        _check(name, opset)
+        _check_name(name)
+        _check_opset(name, opset)
         versions = self._functions.setdefault(name, {})
         if opset in versions and not override:
             held = versions[opset].function
@@ -89,14 +102,38 @@ class Registry:
             )
         versions[opset] = SymbolicFunction(name, opset, function)
 
-    def lookup(self, name: str, overload: str, opset: int) -> SymbolicFunction | None:
-        """The function that serves an operator at an opset; one of its overload goes first."""
-        for key in (f"{name}.{overload}", name) if overload else (name,):
-            versions = self._functions.get(key)
-            found = _serving(versions, opset) if versions else None
-            if found is not None:
-                return found
-        return self._parent.lookup(name, overload, opset) if self._parent is not None else None
+    def put_first(self, symbolic: SymbolicFunction) -> None:
+        """Put a function before all that is registered, at every opset from its own on.
+
+        Another one at the same name and opset gives way. Its opset may be any from 1 on.
+
+        Raises:
+            RegistrationError: a name out of form, an in-place operator, or an opset out of range.
+        """
+        _check_name(symbolic.name)
+        _check_opset(symbolic.name, symbolic.opset, 1)
+        self._first.setdefault(symbolic.name, {})[symbolic.opset] = symbolic
+
+    def remove_first(self, name: str, opset: int) -> bool:
+        """Take back what `put_first` put at a name and opset; whether there was something."""
+        return self._first.get(name, {}).pop(opset, None) is not None
+
+    def lookup(self, name: str, overload: str, opset: int, *, custom: bool = True) -> SymbolicFunction | None:
+        """The function that serves an operator at an opset; one of its overload goes first.
+
+        Args:
+            custom: look at what was put first, too.
+        """
+        keys = (f"{name}.{overload}", name) if overload else (name,)
+        for table, serving in ((self._first if custom else {}, _serving_first), (self._functions, _serving)):
+            for key in keys:
+                versions = table.get(key)
+                found = serving(versions, opset) if versions else None
+                if found is not None:
+                    return found
+        if self._parent is None:
+            return None
+        return self._parent.lookup(name, overload, opset, custom=custom)
 
     def first_opset(self, name: str, overload: str = "") -> int | None:
         """The lowest opset at which the operator has a function, or None."""
@@ -123,12 +160,15 @@ class Registry:
     def names(self) -> list[str]:
         """Every registered name, sorted; names with an overload among them."""
         inherited = self._parent.names() if self._parent is not None else []
-        return sorted({*self._functions, *inherited})
+        own = (name for name, versions in self._first.items() if versions)
+        return sorted({*self._functions, *own, *inherited})
 
     def versions(self, name: str) -> dict[int, SymbolicFunction]:
         """The functions registered under exactly this name, by opset."""
         inherited = self._parent.versions(name) if self._parent is not None else {}
-        return dict(sorted({**inherited, **self._functions.get(name, {})}.items()))
+        return dict(
+            sorted({**inherited, **self._functions.get(name, {}), **self._first.get(name, {})}.items())
+        )
 
     def __iter__(self) -> Iterator[SymbolicFunction]:
         for name in self.names():

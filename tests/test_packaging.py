@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FLOORS = ("registration", "symbolics", "passes", "exporter")
+FLOORS = ("registration", "symbolics", "passes", "exporter", "torch_onnx")
 CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = CONFIGURATION["project"]
 

@@ -9,6 +9,7 @@ from opsetta.registration import (
     MINIMUM_OPSET,
     RegistrationError,
     Registry,
+    SymbolicFunction,
     Value,
     default_registry,
     load_entry_points,
@@ -218,3 +219,41 @@ def test_an_entry_point_that_fails_is_named(monkeypatch):
     monkeypatch.setattr(registry_module, "_loaded", set())
     with pytest.raises(RegistrationError, match=r"'mine' \(test_pkg.broken\).*no such thing"):
         load_entry_points()
+
+
+def first(name: str, opset: int, function) -> SymbolicFunction:
+    return SymbolicFunction(name, opset, function)
+
+
+def test_what_is_put_first_goes_before_every_function_of_its_registry_and_parents():
+    parent = Registry()
+    parent.register("aten::relu", 13, symbolic)
+    parent.register("aten::relu.out", 9, symbolic)
+    parent.put_first(first("aten::relu", 11, another))
+    overlay = parent.fork()
+    assert [serving(overlay, "aten::relu", o) for o in (9, 11, 13, 26)] == [None, *[another] * 3]
+    assert serving(parent, "aten::relu", 11, "out") is another
+    assert serving(parent, "aten::relu", 9, "out") is symbolic
+    assert parent.lookup("aten::relu", "", 13, custom=False).function is symbolic
+    overlay.register("aten::relu", 9, third)
+    assert serving(overlay, "aten::relu", 13) is third
+
+
+@pytest.mark.parametrize(("opset", "expected"), [(7, another), (8, another), (9, third), (12, third)])
+def test_functions_put_first_below_the_base(opset, expected):
+    registry = Registry()
+    registry.put_first(first("aten::relu", 1, symbolic))
+    assert serving(registry, "aten::relu", opset) is symbolic
+    registry.put_first(first("aten::relu", 8, another))
+    registry.put_first(first("aten::relu", 9, third))
+    assert serving(registry, "aten::relu", opset) is expected
+
+
+def test_what_was_put_first_is_taken_back_once():
+    registry = Registry()
+    registry.put_first(first("aten::relu", 9, symbolic))
+    assert registry.names() == ["aten::relu"]
+    assert registry.remove_first("aten::relu", 9)
+    assert not registry.remove_first("aten::relu", 9)
+    assert registry.names() == []
+    assert serving(registry, "aten::relu", 9) is None

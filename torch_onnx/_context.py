@@ -1,0 +1,209 @@
+"""The graph under construction as a symbolic function of torch.onnx sees it."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import onnx_ir as ir
+
+from .. import registration
+from ..registration import DataType, EmissionError
+from ..registration.promotion import Category, result_type
+from ..registration.schemas import OperatorSchema, operator_schema, operator_schemas
+from . import _meanings, _tensors
+from ._values import OriginalNode, Value, is_tensor_of_torch, refuse_attribute
+
+current: contextvars.ContextVar[GraphContext] = contextvars.ContextVar("current")
+"""The context of the symbolic function that runs."""
+
+_SUFFIXED = re.compile(r"(.+)_([ifstgz])")
+
+# Where torch.onnx casts operands to one element type after the symbolic functions have run.
+_PROMOTED = frozenset(
+    "Add Sub Mul Div Gemm Min Max Mod Pow PRelu Concat Where "
+    "Greater GreaterOrEqual Less LessOrEqual Equal".split()
+)
+
+
+class GraphContext:
+    """What a symbolic function is given as `g`.
+
+    Attributes:
+        inner: the context of opsetta that everything is emitted through.
+        registered_opset: the opset that the function was registered for: the inputs and attributes that
+            it gives have their meaning there.
+    """
+
+    def __init__(self, inner: registration.GraphContext, registered_opset: int):
+        self.inner = inner
+        self.registered_opset = registered_opset
+        self._asked = False
+
+    @property
+    def opset(self) -> int:
+        """The opset of the file. A function that asks for it is taken at its word from there on."""
+        self._asked = True
+        return self.inner.opset
+
+    @property
+    def written_for(self) -> int:
+        """The opset whose operators the function speaks of."""
+        return self.inner.opset if self._asked else min(self.registered_opset, self.inner.opset)
+
+    @property
+    def original_node(self) -> OriginalNode | None:
+        """The operator that is exported, with its results."""
+        node = self.inner.node
+        return OriginalNode(Value(self, node.outputs[0])) if node is not None and node.outputs else None
+
+    def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
+        """Emit an operator, its attributes and inputs placed where the target opset has them.
+
+        Args:
+            opname: `Relu`, or `domain::Op`.
+            raw_args: its inputs; None, or a value that is None, leaves one out.
+            outputs: how many results it has.
+            kwargs: attributes, a suffix saying the type: `alpha_f`, `axes_i`, `mode_s`, `value_t`.
+
+        Returns:
+            The result, or a tuple of them where there are several.
+
+        Raises:
+            EmissionError: the target opset cannot say it.
+        """
+        domain, _, name = opname.rpartition("::")
+        domain = "" if domain in ("onnx", "ai.onnx") else domain
+        attributes = {key: self._attribute(key, item) for key, item in kwargs.items()}
+        attributes = {_renamed(key): item for key, item in attributes.items() if item is not None}
+        inputs = [self._input(item, domain) for item in raw_args]
+        if domain == "" and name == "Constant" and not inputs:
+            return Value(self, self._constant(attributes))
+        if opname == "prim::ListConstruct":
+            return Value(self, inputs)
+        if domain in ("aten", "prim"):
+            raise EmissionError(
+                f"{opname} is no ONNX operator: call the symbolic function of `symbolic_opset9` instead"
+            )
+        if domain == "":
+            found = self._standard(name, inputs, attributes, outputs)
+        else:
+            found = self.inner.op(opname, *inputs, outputs=outputs, **attributes)
+        return self.wrap(tuple(found) if isinstance(found, (list, tuple)) else found)
+
+    def wrap(self, item: Any) -> Any:
+        """A result as a view, a tuple of them for several."""
+        if isinstance(item, (list, tuple)):
+            return tuple(Value(self, member) for member in item)
+        return Value(self, item)
+
+    def _attribute(self, key: str, item: Any) -> Any:
+        if isinstance(item, Value):
+            item = item.constant() if item.constant() is not None else item.held
+        if isinstance(item, (list, tuple)):
+            return [self._attribute(key, member) for member in item]
+        if key in ("inplace", "aten"):
+            return None
+        return _tensors.to_array(item) if is_tensor_of_torch(item) else item
+
+    def _input(self, item: Any, domain: str) -> Any:
+        if is_tensor_of_torch(item):
+            return self.inner.constant(_tensors.to_array(item))
+        held = Value(self, item).held
+        if isinstance(held, str):
+            raise EmissionError("a string is no input of an operator: give it as an attribute, `name_s=`")
+        if domain == "" or held is None or isinstance(held, ir.Value):
+            return held
+        if isinstance(held, list) and any(isinstance(member, ir.Value) for member in held):
+            return self.inner.stack(held)
+        return self.inner.constant(held, Value(self, held).element_type)
+
+    def _constant(self, attributes: dict[str, Any]) -> Any:
+        if len(attributes) != 1:
+            raise EmissionError(
+                "Constant takes one of `value_t`, `value_s`, `value_float_f`, `value_ints_i` …"
+            )
+        [(key, item)] = attributes.items()
+        stem = _SUFFIXED.fullmatch(key)
+        if isinstance(item, str):
+            return item
+        dtype = {"value_int": DataType.INT64, "value_ints": DataType.INT64}.get(stem[1] if stem else key)
+        if stem is not None and stem[2] == "f":
+            dtype = DataType.FLOAT
+        return self.inner.constant(item, dtype)
+
+    def _standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
+        """An operator of ONNX itself, with the meaning of the opset that the function was written for."""
+        moved = _meanings.moved(self.inner, self.written_for, name, inputs, attributes, outputs)
+        if moved is not None:
+            return moved
+        schema = operator_schema(name, self.inner.opset)
+        if schema is None:
+            return self.inner.op(name, *inputs, outputs=outputs, **attributes)
+        count = self._positional(schema, inputs)
+        for index, item in enumerate(inputs[count:], count):
+            if item is not None:
+                attributes[self._names(name, index, len(inputs))[index]] = item
+        placed = _of_one_type(self.inner, schema, inputs[:count])
+        return self.inner.op(name, *placed, outputs=outputs, **attributes)
+
+    def _positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
+        """How many inputs stand at the place that they have at the target opset; the rest goes by name."""
+        if schema.inputs and schema.inputs[-1].variadic:
+            return len(inputs)
+        written = operator_schema(schema.name, self.written_for)
+        if written is not None and len(inputs) <= len(written.inputs):
+            for index in range(len(inputs)):
+                if schema.input_index.get(written.inputs[index].name, index) != index:
+                    return index
+        return min(len(inputs), len(schema.inputs))
+
+    def _names(self, name: str, index: int, count: int) -> list[str]:
+        """What inputs are called in the version written for, or in the first one that has so many."""
+        written = operator_schema(name, self.written_for)
+        for schema in ([written] if written is not None else []) + operator_schemas(name):
+            if len(schema.inputs) >= count:
+                return [parameter.name for parameter in schema.inputs]
+        raise EmissionError(f"ONNX operator {name} has no input {index} at any opset")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute("g", name, "op, opset and original_node are here")
+
+
+def _renamed(key: str) -> str:
+    return f"{key[:-2]}_t" if key.endswith("_z") else key
+
+
+def _of_one_type(
+    g: registration.GraphContext, schema: OperatorSchema, inputs: Sequence[Any]
+) -> Sequence[Any]:
+    """The inputs of an arithmetic operator in one element type, promoted as torch promotes them.
+
+    torch.onnx does so after the symbolic functions, which write a constant in whatever type is at hand.
+    """
+    if schema.name not in _PROMOTED:
+        return inputs
+    of_variable: dict[str, list[int]] = {}
+    for index, item in enumerate(inputs):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        if isinstance(item, ir.Value) and formal.variable and formal.homogeneous:
+            of_variable.setdefault(formal.variable, []).append(index)
+    found = list(inputs)
+    for indices in of_variable.values():
+        values = [inputs[index] for index in indices]
+        if any(value.dtype is None for value in values) or len({value.dtype for value in values}) == 1:
+            continue
+        joint = result_type((value.dtype, _weight(g, value)) for value in values)
+        if joint is None:
+            continue
+        for index in indices:
+            found[index] = g.constant(inputs[index], joint)
+    return found
+
+
+def _weight(g: registration.GraphContext, value: ir.Value) -> Category:
+    if g.rank(value) != 0:
+        return Category.DIMENSIONED
+    return Category.NUMBER if g.is_foldable(value) else Category.ZERO_DIM

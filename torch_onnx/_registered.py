@@ -1,0 +1,79 @@
+"""A symbolic function of torch.onnx in the registry: called by position, with views in place of our own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import registration
+from ..registration import ArgumentError, SymbolicFunction
+from ..registration.arguments import qualified_name
+from ..registration.dispatch import Parameter
+from ._context import GraphContext, current
+from ._values import Value
+
+
+class TorchSymbolicFunction(SymbolicFunction):
+    """A function that takes a graph, then every argument of its operator in the order of the schema."""
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """Its parameters by their own names; each takes anything."""
+        names = list(inspect.signature(self.function).parameters.values())[1:]
+        return {
+            p.name: Parameter(p.name, p.default is p.empty, True, True, True, True, True, False, ())
+            for p in names
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        }
+
+    def __call__(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> Any:
+        """Call the function with arguments by schema name, those left out with their defaults.
+
+        Raises:
+            ArgumentError: it does not take as many arguments as its operator has.
+        """
+        ordered = self._ordered(g, arguments)
+        context = GraphContext(g, self.opset)
+        given = [Value(context, item) for item in ordered]
+        try:
+            inspect.signature(self.function).bind(context, *given)
+        except TypeError as error:
+            raise ArgumentError(
+                f"the symbolic function of {self.name} is given the {len(given)} arguments "
+                f"of its operator: {error}"
+            ) from None
+        token = current.set(context)
+        try:
+            return _unwrapped(self.function(context, *given))
+        finally:
+            current.reset(token)
+
+    def _ordered(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> list[Any]:
+        """Every argument of the operator in the order of its schema."""
+        schema = self._schema(g, arguments)
+        if schema is None:
+            names = [name for name in self.parameters if name in arguments]
+            return [arguments[name] for name in (names if len(names) == len(arguments) else arguments)]
+        return [arguments.get(formal.name, formal.default_value) for formal in schema]
+
+    def _schema(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The arguments of the operator's schema; None where the function is called for another operator."""
+        node = g.node
+        torch = sys.modules.get("torch")
+        if torch is None or node is None or qualified_name(node) != self.name:
+            return None
+        packet = getattr(getattr(torch.ops, node.domain), node.op_type, None)
+        operator = getattr(packet, node.overload or "default", None) if packet is not None else None
+        if operator is None:
+            return None
+        formal = list(operator._schema.arguments)
+        return formal if set(arguments) <= {argument.name for argument in formal} else None
+
+
+def _unwrapped(result: Any) -> Any:
+    if isinstance(result, (list, tuple)):
+        return [_unwrapped(item) for item in result]
+    return result.held if isinstance(result, Value) else result

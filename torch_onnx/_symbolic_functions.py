@@ -1,0 +1,103 @@
+"""`symbolic_opset9` and its like: torch.onnx's symbolic functions by name, served by our own."""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..registration import UnsupportedError
+from ..registration.dispatch import Parameter
+from . import symbolic_helper as helper
+from ._context import GraphContext
+from ._type_utils import JitScalarType
+from ._values import Value
+
+_CAST = re.compile(r"_cast_(\w+)")
+
+
+class SymbolicFunctions(types.ModuleType):
+    """A module whose functions are the symbolic functions of `aten`, at the opset that is exported."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("symbolic_helper", "sym_help"):
+            return helper
+        return _OWN.get(name) or function_of(f"aten::{name}")
+
+
+@functools.cache
+def function_of(operator: str) -> Callable[..., Any]:
+    """A function that calls the built-in symbolic function of an operator, whatever replaces it."""
+    name = operator.partition("::")[2]
+
+    def symbolic(g: GraphContext, *arguments: Any, **named: Any) -> Any:
+        inner = g.inner
+        cast = _CAST.fullmatch(name)
+        if cast is not None:
+            dtype = JitScalarType.from_name(cast[1]).onnx_type()
+            return g.wrap(inner.cast(inner.constant(_argument(g, arguments[0], None)), dtype))
+        found = inner.registry.lookup(operator, "", inner.opset, custom=False)
+        if found is None:
+            raise UnsupportedError(
+                f"{operator} has no symbolic function at opset {inner.opset}",
+                first_opset=inner.registry.first_opset(operator),
+            )
+        given = dict(zip(found.parameters, arguments, strict=False)) | named
+        given = {key: _argument(g, item, found.parameters.get(key)) for key, item in given.items()}
+        if isinstance(given.get("dtype"), int):
+            given["dtype"] = JitScalarType(given["dtype"]).onnx_type()
+        return g.wrap(found(inner, given))
+
+    symbolic.__name__ = symbolic.__qualname__ = name
+    return symbolic
+
+
+def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
+    """An argument as our own functions take it: a constant without dimensions decides no element type."""
+    value = Value(g, item)
+    constant = value.constant()
+    if parameter is not None and parameter.number and isinstance(constant, np.ndarray) and not constant.shape:
+        return constant.item()
+    return value.held
+
+
+def _select(g: GraphContext, self: Value, dim: Any, index: Any) -> Any:
+    """A list of one index keeps the dimension, as torch.onnx has it, and a lone index does not."""
+    axis, at = helper._maybe_get_const(dim, "i"), helper._maybe_get_scalar(index)
+    if isinstance(at, Value):
+        return g.wrap(g.inner.op("Gather", self.held, at.held, axis=axis))
+    if int(at) >= 0:
+        return g.wrap(g.inner.op("Gather", self.held, g.inner.constant(int(at)), axis=axis))
+    end = int(at) + 1 or np.iinfo(np.int64).max
+    part = g.inner.op("Slice", self.held, starts=[int(at)], ends=[end], axes=[axis])
+    return g.wrap(g.inner.op("Squeeze", part, axes=[axis]))
+
+
+def _squeeze(g: GraphContext, self: Value, dim: Any = None) -> Any:
+    if helper._is_none(dim):
+        return g.wrap(g.inner.op("Squeeze", self.held))
+    axis = helper._get_const(dim, "i", "dim")
+    size = helper._get_tensor_dim_size(self, axis)
+    return self if size not in (1, None) else helper._squeeze_helper(g, self, [axis])
+
+
+def _unsqueeze(g: GraphContext, self: Value, dim: Any) -> Any:
+    return helper._unsqueeze_helper(g, self, [helper._get_const(dim, "i", "dim")])
+
+
+# What files call on results whose rank is unknown, or with what only torch.onnx's own functions take.
+_OWN: dict[str, Callable[..., Any]] = {
+    "select": _select,
+    "squeeze": _squeeze,
+    "unsqueeze": _unsqueeze,
+    "reshape": helper._reshape_helper,
+    "view": helper._reshape_helper,
+    "_reshape_from_tensor": helper._reshape_helper,
+    "_slice": helper._slice_helper,
+}

@@ -1,0 +1,30 @@
+"""Between torch tensors, which symbolic functions of torch.onnx hold, and numpy arrays, which graphs hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    """The contents of a torch tensor, whatever its element type."""
+    return ir.tensor(tensor.detach().cpu().contiguous()).numpy()
+
+
+def to_tensor(contents: Any) -> Any:
+    """A torch tensor of an array or of Python numbers; a float is double, as torch.onnx has it."""
+    import torch
+
+    if isinstance(contents, np.ndarray):
+        if contents.dtype.name == "bfloat16":
+            return torch.from_numpy(contents.astype(np.float32)).to(torch.bfloat16)
+        return torch.from_numpy(np.array(contents))
+    numbers = contents if isinstance(contents, (list, tuple)) else [contents]
+    floats = any(isinstance(number, float) for number in numbers)
+    if floats and not isinstance(contents, (list, tuple)):
+        return torch.tensor(contents, dtype=torch.float64)
+    if not numbers:
+        return torch.empty(0, dtype=torch.int64)
+    return torch.tensor(contents)

@@ -1,0 +1,172 @@
+"""Element types under the names that torch.onnx has for them."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from ._values import Value, is_tensor_of_torch
+from .errors import OnnxExporterError
+
+
+class JitScalarType(enum.IntEnum):
+    """The element types of torch, numbered as in `torch.onnx.JitScalarType`."""
+
+    UINT8 = 0
+    INT8 = 1
+    INT16 = 2
+    INT = 3
+    INT64 = 4
+    HALF = 5
+    FLOAT = 6
+    DOUBLE = 7
+    COMPLEX32 = 8
+    COMPLEX64 = 9
+    COMPLEX128 = 10
+    BOOL = 11
+    QINT8 = 12
+    QUINT8 = 13
+    QINT32 = 14
+    BFLOAT16 = 15
+    FLOAT8E5M2 = 16
+    FLOAT8E4M3FN = 17
+    FLOAT8E5M2FNUZ = 18
+    FLOAT8E4M3FNUZ = 19
+    UNDEFINED = 20
+
+    @classmethod
+    def of(cls, dtype: DataType | None) -> JitScalarType:
+        """The type that has an ONNX element type; UNDEFINED where it is unknown."""
+        return next((kind for kind, own in _ONNX.items() if own == dtype), cls.UNDEFINED)
+
+    @classmethod
+    def from_name(cls, name: str | None) -> JitScalarType:
+        """The type called so: `Float`, or `float` as C++ has it.
+
+        Raises:
+            OnnxExporterError: there is none of this name.
+        """
+        for table in (_SCALAR_NAMES, _TORCH_NAMES):
+            for kind, own in table.items():
+                if own == name:
+                    return kind
+        raise OnnxExporterError(f"no element type is called {name!r}")
+
+    _from_name = from_name
+
+    @classmethod
+    def from_dtype(cls, dtype: Any) -> JitScalarType:
+        """The type of a `torch.dtype`.
+
+        Raises:
+            OnnxExporterError: it is none, or None.
+        """
+        for kind in cls:
+            if kind in _DTYPES and str(dtype) == f"torch.{_DTYPES[kind]}":
+                return kind
+        raise OnnxExporterError(f"{dtype!r} is no element type")
+
+    @classmethod
+    def from_onnx_type(cls, onnx_type: int | None) -> JitScalarType:
+        """The type that a number of ONNX's `TensorProto.DataType` means."""
+        found = cls.of(DataType(int(onnx_type))) if onnx_type is not None else cls.UNDEFINED
+        if found == cls.UNDEFINED:
+            raise OnnxExporterError(f"{onnx_type!r} is no element type of torch")
+        return found
+
+    @classmethod
+    def from_value(cls, value: Any, default: JitScalarType | None = None) -> JitScalarType:
+        """The element type of a value or tensor; of its elements for a list.
+
+        Raises:
+            OnnxExporterError: it is unknown, and there is no default.
+        """
+        found = cls.UNDEFINED
+        if is_tensor_of_torch(value):
+            found = cls.from_dtype(value.dtype)
+        elif isinstance(value, Value):
+            found = cls.of(value.element_type)
+        if found != cls.UNDEFINED:
+            return found
+        if default is None:
+            raise OnnxExporterError(f"the element type of {value!r} is unknown")
+        return default
+
+    def scalar_name(self) -> str:
+        """`Float`, `Long`: what `type().scalarType()` says."""
+        return _SCALAR_NAMES[self]
+
+    def torch_name(self) -> str:
+        """`float`, `int64_t`: what C++ says."""
+        return _TORCH_NAMES[self]
+
+    def dtype(self) -> Any:
+        """The `torch.dtype`."""
+        import torch
+
+        if self not in _DTYPES:
+            raise OnnxExporterError(f"{self.name} has no torch.dtype")
+        return getattr(torch, _DTYPES[self])
+
+    def onnx_type(self) -> DataType:
+        """The element type in ONNX, which `to_i=` takes."""
+        if self not in _ONNX:
+            raise OnnxExporterError(f"ONNX has no element type for {self.name}")
+        return _ONNX[self]
+
+    def onnx_compatible(self) -> bool:
+        """Whether ONNX has the type."""
+        return self in _ONNX
+
+
+_SCALAR_NAMES = dict(
+    zip(
+        JitScalarType,
+        "Byte Char Short Int Long Half Float Double ComplexHalf ComplexFloat ComplexDouble Bool QInt8 QUInt8 "
+        "QInt32 BFloat16 Float8E5M2 Float8E4M3FN Float8E5M2FNUZ Float8E4M3FNUZ Undefined".split(),
+        strict=True,
+    )
+)
+_TORCH_NAMES = dict(
+    zip(
+        JitScalarType,
+        "uint8_t int8_t int16_t int int64_t half float double complex32 complex64 complex128 bool qint8 "
+        "quint8 qint32 bfloat16 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz".split(),
+        strict=False,
+    )
+)
+_DTYPES = {
+    **_TORCH_NAMES,
+    JitScalarType.UINT8: "uint8",
+    JitScalarType.INT8: "int8",
+    JitScalarType.INT16: "int16",
+    JitScalarType.INT: "int32",
+    JitScalarType.INT64: "int64",
+    JitScalarType.HALF: "float16",
+    JitScalarType.FLOAT: "float32",
+    JitScalarType.DOUBLE: "float64",
+}
+_ONNX = {
+    JitScalarType.UINT8: ir.DataType.UINT8,
+    JitScalarType.INT8: ir.DataType.INT8,
+    JitScalarType.INT16: ir.DataType.INT16,
+    JitScalarType.INT: ir.DataType.INT32,
+    JitScalarType.INT64: ir.DataType.INT64,
+    JitScalarType.HALF: ir.DataType.FLOAT16,
+    JitScalarType.FLOAT: ir.DataType.FLOAT,
+    JitScalarType.DOUBLE: ir.DataType.DOUBLE,
+    JitScalarType.COMPLEX64: ir.DataType.COMPLEX64,
+    JitScalarType.COMPLEX128: ir.DataType.COMPLEX128,
+    JitScalarType.BOOL: ir.DataType.BOOL,
+    JitScalarType.BFLOAT16: ir.DataType.BFLOAT16,
+    JitScalarType.QINT8: ir.DataType.INT8,
+    JitScalarType.QUINT8: ir.DataType.UINT8,
+    JitScalarType.QINT32: ir.DataType.INT32,
+    JitScalarType.FLOAT8E5M2: ir.DataType.FLOAT8E5M2,
+    JitScalarType.FLOAT8E4M3FN: ir.DataType.FLOAT8E4M3FN,
+    JitScalarType.FLOAT8E5M2FNUZ: ir.DataType.FLOAT8E5M2FNUZ,
+    JitScalarType.FLOAT8E4M3FNUZ: ir.DataType.FLOAT8E4M3FNUZ,
+}

@@ -1,0 +1,356 @@
+"""Values, nodes and types as the symbolic functions of torch.onnx see them: thin views over the graph.
+
+Every argument of an operator is a value to them, constants too: a number stands behind the kind
+`onnx::Constant`, a list with values in it behind `prim::ListConstruct`, None behind `prim::Constant`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from ..registration import Device, Layout, MemoryFormat
+from . import _tensors
+
+if TYPE_CHECKING:
+    from ._context import GraphContext
+
+_MEMORY_FORMATS = {"contiguous_format": 0, "preserve_format": 1, "channels_last": 2, "channels_last_3d": 3}
+
+
+def is_tensor_of_torch(item: Any) -> bool:
+    """Whether something is a torch tensor, said without importing torch."""
+    return any(
+        kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Tensor" for kind in type(item).mro()
+    )
+
+
+def refuse_attribute(owner: str, name: str, remedy: str) -> NoReturn:
+    """Say that a part of torch.onnx is not here, and what there is instead."""
+    raise AttributeError(f"opsetta.torch_onnx has no '{name}' of {owner}: {remedy}")
+
+
+class TensorType:
+    """What is known of a tensor: `scalarType`, `dim`, `sizes`."""
+
+    __slots__ = ("element_type", "shape")
+
+    def __init__(self, element_type: DataType | None, shape: Sequence[Any] | None):
+        self.element_type = element_type
+        self.shape = None if shape is None else tuple(shape)
+
+    def kind(self) -> str:
+        """`TensorType`."""
+        return "TensorType"
+
+    def scalarType(self) -> str | None:
+        """The element type as torch calls it, `Float` or `Long`; None where it is unknown."""
+        from ._type_utils import JitScalarType
+
+        found = JitScalarType.of(self.element_type)
+        return None if found == JitScalarType.UNDEFINED else found.scalar_name()
+
+    def dtype(self) -> Any:
+        """The element type as a `torch.dtype`; None where it is unknown."""
+        from ._type_utils import JitScalarType
+
+        found = JitScalarType.of(self.element_type)
+        return None if found == JitScalarType.UNDEFINED else found.dtype()
+
+    def dim(self) -> int | None:
+        """The rank; None where it is unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    def varyingSizes(self) -> list[int | None] | None:
+        """The sizes, each None where it is not static; None where the rank is unknown."""
+        return None if self.shape is None else [s if isinstance(s, int) else None for s in self.shape]
+
+    def sizes(self) -> list[int] | None:
+        """The sizes where all of them are static, else None."""
+        sizes = self.varyingSizes()
+        return None if sizes is None or None in sizes else sizes  # type: ignore[return-value]
+
+    def with_sizes(self, sizes: Sequence[int | None] | None) -> TensorType:
+        """The same element type with other sizes."""
+        return TensorType(self.element_type, sizes)
+
+    def with_dtype(self, dtype: Any) -> TensorType:
+        """The same sizes with another element type, a `torch.dtype`."""
+        from ._type_utils import JitScalarType
+
+        return TensorType(JitScalarType.from_dtype(dtype).onnx_type(), self.shape)
+
+    def contiguous(self) -> TensorType:
+        """The type itself: strides are no matter here."""
+        return self
+
+    def isSubtypeOf(self, other: Any) -> bool:
+        """Whether the other is of the same kind."""
+        return other.kind() == self.kind()
+
+    def __str__(self) -> str:
+        return "Tensor"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute("a type", name, "kind, scalarType, dtype, dim, sizes and varyingSizes are here")
+
+
+class ListType(TensorType):
+    """The type of a list."""
+
+    __slots__ = ()
+
+    def kind(self) -> str:
+        """`ListType`."""
+        return "ListType"
+
+    def getElementType(self) -> TensorType:
+        """The type of what is in the list."""
+        return TensorType(self.element_type, self.shape)
+
+    def __str__(self) -> str:
+        return "List[Tensor]"
+
+
+class NoneType(TensorType):
+    """The type of None."""
+
+    __slots__ = ()
+
+    def kind(self) -> str:
+        """`NoneType`."""
+        return "NoneType"
+
+    def __str__(self) -> str:
+        return "NoneType"
+
+
+class Value:
+    """An argument or a result: a value of the graph, a constant, a list, or None."""
+
+    __slots__ = ("context", "held")
+
+    def __init__(self, context: GraphContext, held: Any):
+        self.context = context
+        self.held = _plain(held)
+
+    @property
+    def element_type(self) -> DataType | None:
+        """The ONNX element type, that of the elements for a list; None where it is unknown."""
+        held = self.held
+        if isinstance(held, ir.Value):
+            return held.dtype
+        first = held[0] if isinstance(held, list) and held else held
+        if isinstance(first, ir.Value):
+            return first.dtype
+        if isinstance(first, bool):
+            return DataType.BOOL
+        if isinstance(first, int) or held == []:
+            return DataType.INT64
+        return DataType.DOUBLE if isinstance(first, float) else None
+
+    def is_packed(self) -> bool:
+        """Whether it is a list that is not constant."""
+        held = self.held
+        return isinstance(held, list) and any(
+            item is None or isinstance(item, (ir.Value, str)) for item in held
+        )
+
+    def type(self) -> TensorType:
+        """What is known of it."""
+        held = self.held
+        if held is None:
+            return NoneType(None, None)
+        if self.is_packed() or (isinstance(held, ir.Value) and isinstance(held.type, ir.SequenceType)):
+            return ListType(self.element_type, None)
+        if isinstance(held, ir.Value):
+            return TensorType(held.dtype, None if held.shape is None else held.shape.dims)
+        return TensorType(self.element_type, [len(held)] if isinstance(held, list) else [])
+
+    def setType(self, type: TensorType) -> Value:
+        """Add what is known of a result where the graph does not know it yet; returns the value itself."""
+        held = self.held
+        if isinstance(held, ir.Value) and isinstance(type, TensorType):
+            if held.dtype is None and type.element_type is not None:
+                held.dtype = type.element_type
+            if held.shape is None and type.shape is not None:
+                held.shape = ir.Shape(type.shape)
+        return self
+
+    def node(self) -> Node:
+        """What made it."""
+        return Node(self)
+
+    def debugName(self) -> str:
+        """Its name in the graph."""
+        return (self.held.name or "") if isinstance(self.held, ir.Value) else repr(self.held)
+
+    def isCompleteTensor(self) -> bool:
+        """Whether its element type and all its sizes are known."""
+        return self.element_type is not None and self.type().sizes() is not None
+
+    def constant(self) -> Any:
+        """A constant as a number, a string, a list of numbers or an array; None for anything else."""
+        held = self.held
+        if isinstance(held, ir.Value):
+            return self.context.inner.constant_value(held) if self.context.inner.is_foldable(held) else None
+        return None if held is None or self.is_packed() else held
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Value):
+            return NotImplemented
+        if isinstance(self.held, ir.Value) or isinstance(other.held, ir.Value):
+            return self.held is other.held
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self.held) if isinstance(self.held, ir.Value) else id(self)
+
+    def __repr__(self) -> str:
+        return f"Value({self.debugName()})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute("a value", name, "type, setType, node and debugName are here")
+
+
+def _plain(held: Any) -> Any:
+    """An argument as torch.onnx hands it over, where element types and memory formats are numbers."""
+    if isinstance(held, Value):
+        return held.held
+    if isinstance(held, (list, tuple)):
+        return [_plain(item) for item in held]
+    if isinstance(held, DataType):
+        from ._type_utils import JitScalarType
+
+        return int(JitScalarType.of(held))
+    if isinstance(held, MemoryFormat):
+        return _MEMORY_FORMATS.get(held, 0)
+    if isinstance(held, Layout):
+        return 0
+    return str(held) if isinstance(held, Device) else held
+
+
+class Node:
+    """What made a value: its kind, inputs and attributes."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Value):
+        self._value = value
+
+    @property
+    def _producer(self) -> ir.Node | None:
+        held = self._value.held
+        return held.producer() if isinstance(held, ir.Value) else None
+
+    def kind(self) -> str:
+        """`onnx::Add`; `onnx::Constant`, `prim::ListConstruct`, `prim::Constant` (None) or `prim::Param`."""
+        if self._value.held is None:
+            return "prim::Constant"
+        if self._value.is_packed():
+            return "prim::ListConstruct"
+        if self._value.constant() is not None:
+            return "onnx::Constant"
+        producer = self._producer
+        if producer is None:
+            return "prim::Param"
+        return f"{producer.domain or 'onnx'}::{producer.op_type}"
+
+    def mustBeNone(self) -> bool:
+        """Whether the value is None."""
+        return self._value.held is None
+
+    def inputs(self) -> list[Value]:
+        """The inputs, or what is in a list."""
+        context = self._value.context
+        if self._value.is_packed():
+            return [Value(context, item) for item in self._value.held]
+        producer = self._producer
+        return [Value(context, item) for item in producer.inputs] if producer is not None else []
+
+    def input(self, index: int = 0) -> Value:
+        """One of the inputs."""
+        return self.inputs()[index]
+
+    def inputsSize(self) -> int:
+        """How many inputs there are."""
+        return len(self.inputs())
+
+    def outputs(self) -> list[Value]:
+        """All results of what made the value."""
+        producer = self._producer
+        if producer is None:
+            return [self._value]
+        return [Value(self._value.context, item) for item in producer.outputs]
+
+    def output(self) -> Value:
+        """The first result."""
+        return self.outputs()[0]
+
+    def outputsSize(self) -> int:
+        """How many results there are."""
+        return len(self.outputs())
+
+    def _attributes(self) -> dict[str, tuple[str, Any]]:
+        constant = self._value.constant()
+        if constant is not None:
+            kind = "s" if isinstance(constant, str) else "t"
+            return {"value": (kind, constant if kind == "s" else _tensors.to_tensor(constant))}
+        producer = self._producer
+        if producer is None:
+            return {}
+        return {name: _read(item) for name, item in producer.attributes.items()}
+
+    def attributeNames(self) -> list[str]:
+        """The names of the attributes; a constant has `value`."""
+        return list(self._attributes())
+
+    def hasAttribute(self, name: str) -> bool:
+        """Whether there is an attribute of this name."""
+        return name in self._attributes()
+
+    def kindOf(self, name: str) -> str:
+        """The suffix of an attribute: `i`, `f`, `s`, `t`, `is`, `fs`, `ss`."""
+        return self._attributes()[name][0]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._attributes()[name][1]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _KINDS.values():
+            return self.__getitem__
+        return refuse_attribute("a node", name, "kind, mustBeNone, inputs, outputs and attributes are here")
+
+
+class OriginalNode(Node):
+    """The operator that is exported. Its inputs are the arguments of the symbolic function."""
+
+    __slots__ = ()
+
+    def inputs(self) -> list[Value]:
+        """Refused: they are values of another graph."""
+        return refuse_attribute("the original node", "inputs", "they are the arguments of the function")
+
+
+_KINDS = {
+    ir.AttributeType.INT: "i",
+    ir.AttributeType.FLOAT: "f",
+    ir.AttributeType.STRING: "s",
+    ir.AttributeType.TENSOR: "t",
+    ir.AttributeType.INTS: "is",
+    ir.AttributeType.FLOATS: "fs",
+    ir.AttributeType.STRINGS: "ss",
+    ir.AttributeType.GRAPH: "g",
+}
+
+
+def _read(attribute: ir.Attr) -> tuple[str, Any]:
+    kind = _KINDS.get(attribute.type, "")
+    value = attribute.value
+    if kind == "t":
+        return kind, _tensors.to_tensor(np.asarray(value.numpy()))
+    return kind, list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,26 @@
+"""The errors of torch.onnx, as errors of this package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..registration import UnsupportedError
+
+
+class OnnxExporterError(UnsupportedError):
+    """What a symbolic function cannot express; the export names the operator and its place."""
+
+
+class SymbolicValueError(OnnxExporterError):
+    """One that is about a value, whose name joins the message."""
+
+    def __init__(self, message: str, value: Any = None):
+        name = value.debugName() if hasattr(value, "debugName") else ""
+        super().__init__(f"{message} (at '{name}')" if name else message)
+
+
+class UnsupportedOperatorError(OnnxExporterError):
+    """An operator that has no symbolic function at an opset."""
+
+    def __init__(self, name: str, version: int, supported_version: int | None = None):
+        super().__init__(f"{name} is not supported at opset {version}", first_opset=supported_version)

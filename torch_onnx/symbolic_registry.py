@@ -1,0 +1,25 @@
+"""`torch.onnx.symbolic_registry`, which torch had up to 1.12, over the registry of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..registration import default_registry
+from . import register_custom_op_symbolic
+from ._symbolic_functions import function_of
+
+
+def register_op(opname: str, op: Callable[..., Any], domain: str, version: int) -> None:
+    """Register a symbolic function; the domain "" is `aten`. See `register_custom_op_symbolic`."""
+    register_custom_op_symbolic(f"{domain or 'aten'}::{opname}", op, version)
+
+
+def is_registered_op(opname: str, domain: str, version: int) -> bool:
+    """Whether an operator has a symbolic function at an opset."""
+    return default_registry.lookup(f"{domain or 'aten'}::{opname}", "", version) is not None
+
+
+def get_registered_op(opname: str, domain: str, version: int) -> Callable[..., Any]:
+    """The function that opsetta itself has, at the opset that is exported."""
+    return function_of(f"{domain or 'aten'}::{opname}")
