@@ -90,11 +90,19 @@ CREATIONS = [
             torch.linspace(-3, 3, 1),
             torch.linspace(1, -2, 5, dtype=torch.float64),
             torch.linspace(2, 9, 4, dtype=torch.int64),
+            torch.linspace(4.3, -3, 50, dtype=torch.int64),
+            torch.linspace(0, 1, 0),
         ),
         (X,),
         EVERYWHERE,
     ),
     Record("linspace of tensors", lambda x: torch.linspace(x[0, 0, 0], x[0, 0, 1], 5), (X,), BASE),
+    Record(
+        "linspace of tensors, whole",
+        lambda x: torch.linspace(x[0, 0, 0], 7.5 * x[0, 0, 1], 12, dtype=torch.int32),
+        (X,),
+        BASE,
+    ),
     _computed(
         "arange",
         lambda x: (

@@ -220,25 +220,21 @@ def linspace(
     device: str | None = None,
     pin_memory: bool | None = None,
 ) -> Value:
-    """Counted from both ends to the middle, as ATen does it."""
+    """Counted from both ends to the middle, as ATen does it; of integers, from whole ends."""
     dtype = dtype or _promised(g, "linspace") or DataType.FLOAT
     kind = DataType.DOUBLE if dtype in (DataType.DOUBLE, *dtypes.INTEGERS) else DataType.FLOAT
-    counted = kind.numpy().type
-    places = np.arange(steps)
-    front = places < steps // 2
-    if not isinstance(start, Value) and not isinstance(end, Value):
-        first, last = counted(start), counted(end)
-        step = (last - first) / counted(max(steps - 1, 1))
-        values = np.where(
-            front, first + step * places.astype(counted), last - step * (steps - 1 - places).astype(counted)
-        )
-        return g.constant((values if steps != 1 else np.array([first])).astype(dtype.numpy()))
-    first, last = g.constant(start, kind), g.constant(end, kind)
-    if steps == 1:
-        return g.cast(g.op("Reshape", first, [1]), dtype)
-    weight = places / max(steps - 1, 1)
-    span = g.op("Sub", last, first)
-    return g.cast(g.op("Add", g.op("Mul", span, g.constant(weight, kind)), first), dtype)
+    half = steps // 2
+    ends = [
+        g.cast(g.cast(g.constant(item), dtype), kind) if dtype in dtypes.INTEGERS else g.constant(item, kind)
+        for item in (start, end)
+    ]
+    first, last = (g.op("Reshape", item, [1]) for item in ends)
+    if steps <= 1:
+        return g.cast(first, dtype) if steps else g.constant(np.empty(0, dtype=dtype.numpy()))
+    step = g.op("Div", g.op("Sub", last, first), g.constant(steps - 1, kind))
+    upwards = g.op("Mul", step, g.constant(np.arange(half), kind))
+    downwards = g.op("Mul", step, g.constant(np.arange(steps - half)[::-1].copy(), kind))
+    return g.cast(g.op("Concat", g.op("Add", first, upwards), g.op("Sub", last, downwards), axis=0), dtype)
 
 
 @onnx_symbolic("aten::eye")
