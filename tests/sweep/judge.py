@@ -170,8 +170,21 @@ def _second_look(
     error: opsetta.VerificationError,
 ) -> Outcome:
     """Whether results that differ are what the operator may give: random, undefined, or up to a sign."""
-    agree = may_stand(program(*inputs), eager(case, inputs), case, operators)
+    actual = program(*inputs)
+    agree = may_stand(actual, eager(case, inputs), case, operators) or _as_in_float32(actual, case, inputs)
     return Outcome(PASSED) if agree else Outcome(WRONG, described(error))
+
+
+def _as_in_float32(actual: Any, case: Case, inputs: tuple[torch.Tensor, ...]) -> bool:
+    """Whether float16 results are what float32 gives: onnxruntime rounds less often than PyTorch does."""
+    if not any(tensor.dtype == torch.float16 for tensor in inputs):
+        return False
+    wide = tuple(tensor.float() if tensor.dtype == torch.float16 else tensor for tensor in inputs)
+    expected = eager(case, wide)
+    if expected is None or pytree.tree_structure(expected) != pytree.tree_structure(actual):
+        return False
+    pairs = zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True)
+    return all(compare("", a, torch.as_tensor(b).to(a.dtype)).within_tolerance for a, b in pairs)
 
 
 def may_stand(actual: Any, expected: Any, case: Case, operators: Sequence[str]) -> bool:
