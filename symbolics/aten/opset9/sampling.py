@@ -150,6 +150,12 @@ def composed_grid_sampler(
     padding_mode: int,
     align_corners: bool,
 ) -> Value:
+    dtype = g.dtype(input)
+    if dtype in (DataType.FLOAT16, DataType.BFLOAT16):
+        # Rounded to 10 bits, a coordinate may be a pixel off.
+        wide = g.cast(input, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
+        rest = interpolation_mode, padding_mode, align_corners
+        return g.cast(g.call("composed::grid_sampler", *wide, *rest), dtype)
     dimensions = known_rank(g, input) - 2
     sampler = _Sampler(g, input, padding_mode, align_corners)
     output = sizes_of(g, grid)[1:-1]
