@@ -10,6 +10,7 @@ import torch.utils._pytree as pytree
 
 from ..registration import OpsettaError
 from .capture.source import Interface
+from .capture.transformer_modules import without_fused_attention
 from .scripted_state import preserved, tensors_of
 from .tensors import to_ortvalue
 
@@ -103,10 +104,12 @@ def _called(
         if isinstance(module, torch.jit.ScriptModule):
             return _called_script(module, mutated, args, kwargs)
         if not isinstance(module, torch.nn.Module):
-            return module(*args, **kwargs), {}
+            with without_fused_attention():
+                return module(*args, **kwargs), {}
         # The graph's initializers are the model's own memory: a buffer written to here would change them too.
         state = _copied_state(module, mutated)
-        return torch.func.functional_call(module, state, args, kwargs), state
+        with without_fused_attention():
+            return torch.func.functional_call(module, state, args, kwargs), state
 
 
 def _called_script(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +12,10 @@ import torch._dynamo
 import torch.utils._pytree as pytree
 
 from ...registration import CaptureError
-from . import associative_scan, linear_algebra, recurrent
+from . import associative_scan, linear_algebra, recurrent, sequence_losses, transformer_modules
 from . import dynamic_shapes as shapes
 from .exported_program import import_exported_program
+from .quiet import quiet
 from .source import Capture
 from .structure import register_structures
 
@@ -87,10 +86,12 @@ def _export(
         try:
             with (
                 torch.no_grad(),
-                _quiet(),
+                quiet(),
                 _unmarked(values),
                 recurrent.by_shapes(strict),
                 linear_algebra.by_shapes(),
+                sequence_losses.by_shapes(),
+                transformer_modules.captured(),
                 associative_scan.as_operator(strict=strict),
                 # What is dynamic is what the caller says, whatever torch has traced before.
                 torch._dynamo.config.patch(automatic_dynamic_shapes=False),
@@ -99,7 +100,10 @@ def _export(
                     model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
             recurrent.restore_operators(program)
-            return program
+            refusal = shapes.specialised(leaves, _placeholders(program))
+            if refusal is None:
+                return program
+            failures.append(CaptureError(refusal))
         except Exception as error:
             failures.append(error)
             if not any(leaves.wanted):
@@ -107,17 +111,11 @@ def _export(
     raise CaptureError(_explain(failures[0])) from failures[0]
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """What torch logs and warns of on the way is in the error, or does not concern the user."""
-    level = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
+def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
+    """What stands for each leaf of the call in a captured graph."""
+    names = program.graph_signature.user_inputs
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
 @contextlib.contextmanager
