@@ -11,9 +11,11 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch.export import Dim
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 
 from ...registration import CaptureError
 
@@ -268,8 +270,29 @@ def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
         if not isinstance(value, torch.Tensor) or not isinstance(found, torch.Tensor):
             continue
         for axis, (own, size) in enumerate(zip(value.shape, found.shape, strict=True)):
-            if isinstance(size, int) and size != own:
+            known = size if isinstance(size, int) else size.node.maybe_as_int()
+            if known is not None and known != own:
                 return f"axis {axis} of input {index}, of size {own}, takes no other size"
+    return None
+
+
+def rounded(captured: Sequence[Any]) -> str | None:
+    """A whole number that was computed from a dynamic size by way of a float, and fixed, in words; or None.
+
+    torch.export keeps `int(0.7 * size)` as the number that it is in the example, behind a guard.
+    """
+    sizes = [size for found in captured if isinstance(found, torch.Tensor) for size in found.shape]
+    symbolic = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
+    for guard in symbolic.node.shape_env.guards if symbolic is not None else ():
+        expression = guard.expr
+        if not isinstance(expression, sympy.Eq):
+            continue
+        computed, number = expression.args
+        if number.is_Integer and isinstance(computed, (TruncToInt, FloorToInt, CeilToInt, RoundToInt)):
+            return (
+                f"the model rounds a float that it makes of a size, {computed}, and torch.export fixes it "
+                f"at {number}: use whole numbers, size * 7 // 10 for int(size * 0.7), or a static dimension"
+            )
     return None
 
 

@@ -100,7 +100,8 @@ def _export(
                     model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
             recurrent.restore_operators(program)
-            refusal = shapes.specialised(leaves, _placeholders(program))
+            captured = _placeholders(program)
+            refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
             if refusal is None:
                 return program
             failures.append(CaptureError(refusal))

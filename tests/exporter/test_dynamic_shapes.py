@@ -147,3 +147,12 @@ def test_a_hint_is_not_specialised_to_an_enlarged_size():
     kept = [size == own for size, own in zip(captured, example.shape, strict=True) if isinstance(size, int)]
     assert all(kept)
     program.verify()
+
+
+@pytest.mark.parametrize("hint", ["rows", Dim.DYNAMIC, Dim.AUTO], ids=str)
+def test_a_size_that_is_rounded_from_a_float_is_refused(hint):
+    def front(x: torch.Tensor) -> torch.Tensor:
+        return x[: int(x.shape[0] * 0.7)]
+
+    with pytest.raises(opsetta.CaptureError, match=r"rounds a float .* whole numbers"):
+        opsetta.export(front, (torch.randn(5, 3),), dynamic_shapes=({0: hint},))
