@@ -75,7 +75,10 @@ def _name(size: object) -> object:
 def _extreme(op_type: str, first_is_less: bool) -> None:
     @onnx_symbolic(f"composed::broadcast_{op_type.lower()}", opset=7)
     def extreme(g: GraphContext, a: Value, b: Value) -> Value:
-        """Max and Min at 7: of floats of one shape; of integers a choice."""
+        """Max and Min at 7: of floats of one shape; of integers a choice, and of DOUBLE for onnxruntime."""
+        if g.dtype(a) == DataType.DOUBLE:
+            takes_second = g.op("Less", *((a, b) if not first_is_less else (b, a)))
+            return g.op("Where", g.op("Or", takes_second, g.call("aten::isnan", b)), b, a)
         if g.dtype(a) not in dtypes.FLOATS:
             less = g.op("Less", a, b)
             return g.op("Where", less, a, b) if first_is_less else g.op("Where", less, b, a)

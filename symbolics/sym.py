@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
 from ..registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ..registration.folding import MAXIMUM_ELEMENTS
 from .sizes import Size, compute, is_non_negative, known, where_true
 
 INT, FLOAT, BOOL = DataType.INT64, DataType.DOUBLE, DataType.BOOL
@@ -238,6 +240,11 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
 
     Range begins at opset 11: below, the positions of the ones in a tensor of that length.
     """
+    start, end = known(g, start), known(g, end)
+    if isinstance(start, int) and isinstance(end, int):
+        numbers = range(start, end, step)
+        if len(numbers) <= MAXIMUM_ELEMENTS:
+            return g.constant(np.array(numbers, dtype=np.int64))
     span = compute(g, "sub", end, start)
     if step != 1:
         steps = compute(g, "floordiv", compute(g, "add", span, step - (1 if step > 0 else -1)), step)
@@ -248,7 +255,6 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
     ones = g.op("ConstantOfShape", g.stack([steps]), value=[1])
     result = where_true(g, ones)
     result = result if step == 1 else g.op("Mul", result, step)
-    start = known(g, start)
     return result if start == 0 and isinstance(start, int) else g.op("Add", result, start)
 
 

@@ -1,11 +1,13 @@
 """What changes meaning or reach at opset 20."""
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
 
 
 @onnx_symbolic("aten::gelu", opset=20)
 def gelu(g: GraphContext, self: Value, approximate: str = "none") -> Value:
-    """From 20: Gelu."""
+    """From 20: Gelu, which onnxruntime lacks for DOUBLE."""
+    if g.dtype(self) == DataType.DOUBLE:
+        return g.call("composed::gelu", self, approximate)
     return g.op("Gelu", self, approximate=approximate)
 
 

@@ -6,8 +6,11 @@ from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_
 
 
 def _extreme(g: GraphContext, op_type: str, self: Value, other: Value | Number) -> Value:
-    """Max and Min of this opset take floats of one shape only; with a number they are a clip."""
-    if not isinstance(other, Value) and g.dtype(self) in dtypes.FLOATS:
+    """Max and Min of this opset take floats of one shape only; with a number they are a clip.
+
+    onnxruntime's Clip of this opset takes no DOUBLE.
+    """
+    if not isinstance(other, Value) and g.dtype(self) in dtypes.FLOATS - {DataType.DOUBLE}:
         low, high = (float(other), math.inf) if op_type == "Max" else (-math.inf, float(other))
         return g.op("Clip", self, min=low, max=high)
     other = g.constant(other, g.dtype(self))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import opsetta
 
-from .records import BASE, EVERYWHERE, HIGHEST, Record, check, floats, parametrized
+from .records import BASE, EVERYWHERE, HIGHEST, Record, check, floats, integers, parametrized
 
 X = floats(2, 4, 3, 5, scale=3.0)
 ROWS = floats(4, 6, seed=1)
@@ -34,12 +34,14 @@ def _activations() -> list[Record]:
         Record("elu scales", lambda x: torch.ops.aten.elu(x, 0.7, 1.3, 0.5), (WIDE,), EVERYWHERE),
         Record("celu", F.celu, (WIDE,), (*EVERYWHERE, 12)),
         Record("celu alpha", lambda x: F.celu(x, 0.3), (WIDE,), (*EVERYWHERE, 12)),
+        Record("hardtanh of int", lambda x: F.hardtanh(x, -1.5, 2.7), (integers(3, 4),), (*EVERYWHERE, 12)),
         Record("selu", F.selu, (WIDE,), EVERYWHERE),
         Record("gelu", F.gelu, (WIDE,), (*EVERYWHERE, 20), atol=2e-6),
         Record("gelu of many", F.gelu, (floats(4000, scale=2.0),), (*EVERYWHERE, 20), atol=2e-6),
         Record(
             "gelu tanh", lambda x: F.gelu(x, approximate="tanh"), (floats(500, scale=3.0),), (*EVERYWHERE, 20)
         ),
+        Record("gelu double", F.gelu, (X.double(),), (7, 13, 20, HIGHEST)),
         Record("gelu tanh double", lambda x: F.gelu(x, approximate="tanh"), (X.double(),), (7, 13, 20)),
         Record("silu", F.silu, (WIDE,), EVERYWHERE),
         Record("softplus", F.softplus, (WIDE,), EVERYWHERE),
@@ -84,7 +86,7 @@ def _activations() -> list[Record]:
             f"{name} of double",
             getattr(F, name),
             (WIDE.double(),),
-            (9, 13, 18, HIGHEST),
+            (7, 9, 13, 18, HIGHEST),
             rtol=1e-9,
             atol=1e-12,
         )

@@ -5,7 +5,7 @@ import torch
 
 import opsetta
 
-from .records import HIGHEST, Record, check, floats, parametrized
+from .records import HIGHEST, Record, check, floats, integers, parametrized
 
 OPSETS = (7, 9, 11, 13, 22, HIGHEST)
 SIZES = {1: (9,), 2: (9, 8), 3: (6, 5, 7)}
@@ -95,8 +95,56 @@ LARGE_OUTPUT_PADDING = [
 ]
 
 
+CONVOLVED = {
+    1: torch.nn.functional.conv1d,
+    2: torch.nn.functional.conv2d,
+    3: torch.nn.functional.conv3d,
+}
+
+
+def _of_integers() -> list[Record]:
+    records = []
+    for kind in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        opsets = (9, 11, 13, HIGHEST) if kind == torch.int64 else (7, 9, 11, 13, HIGHEST)
+        refused = dict.fromkeys((7, 8), "MatMul takes INT64 from 9 on") if kind == torch.int64 else {}
+        low = 0 if kind == torch.uint8 else -99
+        records += [
+            Record(
+                f"conv{dimensions}d of {kind}",
+                lambda x, w, b: CONVOLVED[x.dim() - 2](x, w, b, stride=2, padding=1, groups=2),
+                (
+                    integers(2, 2, *(7, 6, 5)[:dimensions], low=low, high=99, dtype=kind),
+                    integers(4, 1, *(3, 2, 3)[:dimensions], low=low, high=99, dtype=kind, seed=1),
+                    integers(4, low=low, high=99, dtype=kind, seed=2),
+                ),
+                opsets,
+                refused,
+            )
+            for dimensions in (1, 2, 3)
+        ]
+    records += [
+        Record(
+            "conv2d of int64 dynamic",
+            lambda x, w: torch.nn.functional.conv2d(x, w, padding=2, dilation=2),
+            (integers(2, 2, 7, 6), integers(3, 2, 3, 2)),
+            (9, 11, 13, HIGHEST),
+            dynamic=({0: "n", 2: "h", 3: "w"}, None),
+        ),
+        Record(
+            "conv2d of int64 same",
+            lambda x, w: torch.nn.functional.conv2d(x, w, padding="same"),
+            (integers(2, 7, 6), integers(3, 2, 2, 2)),
+            (9, 13, HIGHEST),
+        ),
+    ]
+    return records
+
+
 @parametrized(
-    [record for dimensions in (1, 2, 3) for record in _records(dimensions)] + GENERAL + LARGE_OUTPUT_PADDING
+    [record for dimensions in (1, 2, 3) for record in _records(dimensions)]
+    + GENERAL
+    + LARGE_OUTPUT_PADDING
+    + _of_integers()
 )
 def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)

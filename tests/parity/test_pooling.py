@@ -14,9 +14,6 @@ MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
 ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
-CEIL = dict.fromkeys((7, 9), "ceil_mode of unknown sizes begins at 10")
-DILATION = dict.fromkeys((7, 9), "dilated windows begin at 10")
-INDICES = {7: "indices begin at 8"}
 WINDOW_OPSETS = (7, 10, 19, HIGHEST)
 
 # Kernel, stride, padding: with a last window of every kind (whole, cut, in the padding, dropped).
@@ -54,7 +51,7 @@ def _windows(dimensions: int) -> list[Record]:
                 )
     options = {"kernel_size": 3, "stride": 2, "padding": 1}
     # torch.export makes a constant of the length that max_pool1d is given.
-    of_maximum, ceil = (({0: "batch"},), None) if dimensions == 1 else (free, CEIL)
+    of_maximum = ({0: "batch"},) if dimensions == 1 else free
     result += [
         _record(f"max_pool{dimensions}d-dynamic", lambda x: maximum(x, **options), batch, dynamic=of_maximum),
         _record(f"avg_pool{dimensions}d-dynamic", lambda x: average(x, **options), batch, dynamic=free),
@@ -65,33 +62,84 @@ def _windows(dimensions: int) -> list[Record]:
             lambda x: maximum(x, **options, ceil_mode=True),
             batch,
             dynamic=of_maximum,
-            refused=ceil,
         ),
         _record(
             f"avg_pool{dimensions}d-ceil-dynamic",
             lambda x: average(x, **options, ceil_mode=True, count_include_pad=False),
             batch,
             dynamic=free,
-            refused=CEIL,
+        ),
+        _record(
+            f"avg_pool{dimensions}d-ceil-counted-dynamic",
+            lambda x: average(x, **options, ceil_mode=True),
+            batch,
+            dynamic=free,
         ),
         _record(
             f"max_pool{dimensions}d-dilated",
             lambda x: maximum(x, kernel_size=2, stride=2, dilation=2, padding=1, ceil_mode=True),
             batch,
-            refused=DILATION,
         ),
         _record(
             f"max_pool{dimensions}d-indices",
             lambda x: maximum(x, **options, return_indices=True),
             batch,
-            refused=INDICES,
         ),
         _record(
             f"max_pool{dimensions}d-indices-dynamic-ceil",
             lambda x: maximum(x, **options, return_indices=True, ceil_mode=True),
             batch,
             dynamic=free,
-            refused=CEIL,
+        ),
+        _record(
+            f"max_pool{dimensions}d-dilated-indices",
+            lambda x: maximum(x, 2, 2, 1, 2, ceil_mode=True, return_indices=True),
+            batch,
+        ),
+        _record(
+            f"max_pool{dimensions}d-dilated-indices-dynamic",
+            lambda x: maximum(x, 2, 3, 0, 2, return_indices=True),
+            batch,
+            dynamic=free,
+        ),
+        _record(
+            f"max_unpool{dimensions}d",
+            lambda x: getattr(F, f"max_unpool{dimensions}d")(*maximum(x, 2, 2, return_indices=True), 2, 2),
+            floats(2, 3, *(8, 6, 4)[:dimensions]),
+            dynamic=free,
+        ),
+    ]
+    return result
+
+
+def _of_integers(dimensions: int) -> list[Record]:
+    maximum, average = MAX[dimensions], AVERAGE[dimensions]
+    shape = (2, 3, *SIZES[dimensions])
+    free = ({0: "batch", **{axis + 2: f"size{axis}" for axis in range(dimensions)}},)
+    whole = integers(*shape, low=-(2**60), high=2**60)
+    result = [
+        _record(
+            f"avg_pool{dimensions}d-int64{'-ceil' * ceil}{'-counted' * counted}{'-free' if dynamic else ''}",
+            lambda x, c=ceil, i=counted: average(x, 3, 2, 1, c, i),
+            integers(*shape, low=-99, high=99),
+            dynamic=dynamic,
+        )
+        for ceil in (False, True)
+        for counted in (False, True)
+        for dynamic in (None, free)
+    ]
+    if dimensions == 1:  # Eager has no max_pool1d of integers.
+        return result
+    options = {"kernel_size": 3, "stride": 2, "padding": 1, "return_indices": True}
+    result += [
+        _record(f"max_pool{dimensions}d-int64", lambda x: maximum(x, **options), whole),
+        _record(f"max_pool{dimensions}d-int64-dynamic", lambda x: maximum(x, **options), whole, dynamic=free),
+        _record(f"max_pool{dimensions}d-int32", lambda x: maximum(x, **options), (whole >> 30).int()),
+        _record(f"max_pool{dimensions}d-double", lambda x: maximum(x, **options), floats(*shape).double()),
+        _record(
+            f"avg_pool{dimensions}d-int64-divisor",
+            lambda x: average(x, 3, 2, 1, True, divisor_override=4),
+            integers(*shape, low=-99, high=99),
         ),
     ]
     return result
@@ -129,6 +177,18 @@ def _adaptive(dimensions: int) -> list[Record]:
             ]
     batch = floats(2, 3, *even)
     ones = (1,) * dimensions
+    free = ({0: "batch", **{axis + 2: f"size{axis}" for axis in range(dimensions)}},)
+    result += [
+        _record(
+            f"adaptive_{name}_pool{dimensions}d-dynamic-{counts[0]}",
+            lambda x, f=pool, c=counts: f(x, c),
+            floats(2, 3, *odd),
+            opsets=(7, 9, 10, 11, 13, HIGHEST),
+            dynamic=free,
+        )
+        for name, pool in (("avg", average), ("max", maximum))
+        for counts in (several, mixed)
+    ]
     result += [
         _record(
             f"adaptive_max_pool{dimensions}d-indices-of-one",
@@ -141,7 +201,6 @@ def _adaptive(dimensions: int) -> list[Record]:
             lambda x: maximum(x, several, return_indices=True),
             batch,
             opsets=(7, 8, 13, HIGHEST),
-            refused=INDICES,
         ),
         _record(
             f"adaptive_max_pool{dimensions}d-indices-uneven",
@@ -161,6 +220,38 @@ OTHERS = [
         floats(1, 2, 8, 7),
     ),
     _record("max_pool2d-int8", lambda x: F.max_pool2d(x, 2), integers(1, 2, 6, 6, dtype=torch.int8)),
+    _record(
+        "max_pool2d-unbatched-indices", lambda x: F.max_pool2d(x, 2, return_indices=True), floats(3, 8, 7)
+    ),
+    _record(
+        "max_pool2d-indices-infinite",
+        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+        torch.full((1, 2, 6, 6), -torch.inf),
+        opsets=(7,),
+    ),
+    _record(
+        "max_pool2d-dilated-dynamic",
+        lambda x: F.max_pool2d(x, 2, 2, 1, 2),
+        floats(1, 2, 6, 6),
+        dynamic=({2: "height"},),
+        refused=dict.fromkeys((7, 9), "a window may have nothing but padding in it"),
+    ),
+    _record(
+        "adaptive_avg_pool2d-own-height-dynamic",
+        lambda x: F.adaptive_avg_pool2d(x, (None, 3)),
+        floats(2, 3, 8, 7),
+        dynamic=({0: "batch", 2: "height", 3: "width"},),
+        opsets=(7, 9, 11, 13, HIGHEST),
+    ),
+    _record(
+        "adaptive_avg_pool2d-computed-dynamic",
+        lambda x, y: F.adaptive_avg_pool2d(x, (y.shape[0], x.shape[3] - 2)),
+        floats(2, 3, 8, 7),
+        floats(3),
+        dynamic=({0: "batch", 2: "height", 3: "width"}, {0: "count"}),
+        opsets=(7, 9, 11, 13, HIGHEST),
+    ),
+    _record("local_response_norm-int64", lambda x: F.local_response_norm(x, 3), integers(2, 5, 4, 4)),
     _record("adaptive_avg_pool2d-unbatched", lambda x: F.adaptive_avg_pool2d(x, (3, 2)), floats(3, 8, 7)),
     *(
         _record(
@@ -184,7 +275,7 @@ OTHERS = [
         dynamic=({0: "batch"},),
     ),
 ]
-RECORDS = [r for n in (1, 2, 3) for r in _windows(n) + _adaptive(n)] + OTHERS
+RECORDS = [r for n in (1, 2, 3) for r in _windows(n) + _of_integers(n) + _adaptive(n)] + OTHERS
 
 
 @parametrized(RECORDS)
@@ -192,21 +283,25 @@ def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
 
 
-REFUSED_EVERYWHERE = {
-    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, (3, 3)),
-    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (3, 3)),
-    "avg_pool2d": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
-}
-
-
 @pytest.mark.parametrize("opset", [7, HIGHEST])
-@pytest.mark.parametrize("operator", REFUSED_EVERYWHERE)
-def test_unknown_sizes_are_refused_by_name(operator: str, opset: int) -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return REFUSED_EVERYWHERE[operator](x)
+def test_positions_among_unknown_sizes_are_refused_by_name(opset: int) -> None:
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_max_pool2d(x, (3, 3), return_indices=True)
 
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match=operator):
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="adaptive_max_pool2d"):
         opsetta.export(
-            Model(), (floats(2, 3, 8, 7),), opset=opset, dynamic_shapes={"x": {2: "height", 3: "width"}}
+            pooled, (floats(2, 3, 8, 7),), opset=opset, dynamic_shapes={"x": {2: "height", 3: "width"}}
         )
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 13, HIGHEST])
+@pytest.mark.parametrize("average", [True, False])
+def test_adaptive_pooling_of_other_sizes_than_the_example(average: bool, opset: int) -> None:
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return (F.adaptive_avg_pool2d if average else F.adaptive_max_pool2d)(x, (3, 4))
+
+    program = opsetta.export(
+        pooled, (floats(2, 3, 8, 7),), opset=opset, dynamic_shapes={"x": {2: "height", 3: "width"}}
+    )
+    for sizes in ((8, 7), (3, 4), (2, 1), (11, 30)):
+        program.verify((floats(2, 3, *sizes),))

@@ -14,6 +14,38 @@ DISTINCT = torch.randperm(60, generator=torch.Generator().manual_seed(0)).reshap
 REDUCED = (*EVERYWHERE, 11, 18)
 
 
+def _moments_of_few() -> list[Record]:
+    """Over dims that turn out to have no element, or one."""
+
+    def moments(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        variance, mean = torch.var_mean(x, 0, keepdim=True)
+        biased, of_all = torch.var_mean(x, correction=0)
+        return (
+            variance,
+            mean,
+            biased,
+            of_all,
+            x.mean(0),
+            x.mean(),
+            x.std(0),
+            x.var(1),
+            torch.std_mean(x, 0)[1],
+        )
+
+    return [
+        Record(
+            f"moments of {count} dynamic {kind}",
+            moments,
+            (X[0, :count].to(kind),),
+            REDUCED,
+            dynamic=({0: "n"},),
+        )
+        for count in (0, 1, 4)
+        for kind in (torch.float32, torch.float64, torch.float16)
+        if kind == torch.float32 or count == 0
+    ]
+
+
 def _over_dims() -> list[Record]:
     records = []
     for name in ("sum", "mean", "amax", "amin", "std", "var", "logsumexp", "nansum"):
@@ -66,6 +98,7 @@ def _over_dims() -> list[Record]:
         Record("nanmean", lambda x: torch.nanmean(x, 1), (NAN,), (9, 13)),
         Record("sum of nothing", lambda x: x.sum(1), (torch.zeros(2, 0),), (13,)),
         Record("mean dynamic", lambda x: x.mean((0, 2)), (X,), (9, 18), dynamic=({0: "a", 2: "b"},)),
+        *_moments_of_few(),
         Record(
             "logsumexp infinite", lambda x: x.logsumexp(0), (torch.tensor([-math.inf, -math.inf]),), (9, 18)
         ),
@@ -328,13 +361,24 @@ def _running() -> list[Record]:
             (8, 9, 11, 13),
             dynamic=({1: "n"},),
         ),
+        *(
+            Record(
+                f"{name} dynamic {'x'.join(map(str, x.shape))} {x.dtype}",
+                lambda x, f=function: f(x, 1),
+                (x,),
+                (*EVERYWHERE, 11, 25),
+                dynamic=({0: "m", 1: "n"},),
+            )
+            for name, function in (("cumprod", torch.cumprod), ("logcumsumexp", torch.logcumsumexp))
+            for x in (X[0], X[0, :, :1], X[0, :, :0], I[0].clamp(-2, 3))
+            if name == "cumprod" or x.is_floating_point()
+        ),
         Record(
-            "cumprod dynamic",
-            lambda x: x.cumprod(1),
-            (X,),
-            (26,),
-            {25: "CumProd begins at 26"},
-            dynamic=({1: "n"},),
+            "vander dynamic",
+            lambda x: torch.linalg.vander(x),
+            (X[0, 0],),
+            (*EVERYWHERE, 25),
+            dynamic=({0: "n"},),
         ),
     ]
     return records

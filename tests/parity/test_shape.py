@@ -412,6 +412,16 @@ PARTS = [
     Record(
         "flip", lambda x: (x.flip(0), x.flip(1, -1), x.flip(()), x[0, 0, 0].flip(0)), (X,), (*EVERYWHERE, 10)
     ),
+    *(
+        Record(
+            f"rot90 {k} {dims}",
+            lambda x, k=k, d=dims: torch.rot90(x, k, d),
+            (X,),
+            (*EVERYWHERE, 10),
+            dynamic=({0: "a", 2: "b"},),
+        )
+        for k, dims in ((1, (0, 1)), (2, (1, -1)), (3, (2, 0)), (-1, (-1, -2)), (4, (0, 2)), (-6, (0, 1)))
+    ),
     _sized("flip", lambda x: x.flip(1, 2), (X,), ({1: "s"},), (floats(2, 6, 4),)),
     Record(
         "unfold",

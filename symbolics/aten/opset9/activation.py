@@ -21,6 +21,9 @@ def relu6(g: GraphContext, self: Value) -> Value:
 
 @aten("hardtanh")
 def hardtanh(g: GraphContext, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
+    """Of integers between the whole parts of the bounds."""
+    if is_integral(g, self):
+        min_val, max_val = int(min_val), int(max_val)
     return g.call("aten::clamp", self, min_val, max_val)
 
 
@@ -113,6 +116,7 @@ def selu(g: GraphContext, self: Value) -> Value:
 
 
 @aten("gelu")
+@onnx_symbolic("composed::gelu")
 def gelu(g: GraphContext, self: Value, approximate: str = "none") -> Value:
     """In the forms that onnxruntime fuses into its own Gelu and, on accelerators, FastGelu."""
     if approximate == "tanh":

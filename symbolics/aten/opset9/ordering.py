@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 
-from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...sizes import axis, known, known_rank, product, sizes_of
+from ..doubling import scanned
 from ._common import aten, counted, is_integral
 
 
@@ -144,32 +145,11 @@ def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -
     return g.call("aten::kthvalue", self, (size + 1) // 2, dim, keepdim)
 
 
-def _running(
-    g: GraphContext,
-    self: Value,
-    dim: int,
-    combine: Callable[[Value, Value], Value],
-    neutral: Number,
-    first_opset: int | None,
-) -> Value:
-    """A scan by doubling: after the step of s, an element combines the 2 s elements up to itself."""
+def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, Value], Value]) -> Value:
+    """What the elements up to each one give together; of one later and one earlier part."""
     if g.rank(self) == 0:
         return self
-    at = axis(g, self, dim)
-    size = g.size(self, at)
-    if isinstance(size, Value):
-        raise g.refuse(
-            "a running total below its own operator needs a dim of known size", first_opset=first_opset
-        )
-    step = 1
-    while step < size:
-        head = g.op("Slice", self, starts=[0], ends=[step], axes=[at])
-        # Comparing a value with itself is false for NaN too, so nothing of the head is left.
-        before = g.op("Where", g.op("Less", head, head), head, neutral)
-        body = g.op("Slice", self, starts=[0], ends=[size - step], axes=[at])
-        self = combine(self, g.op("Concat", before, body, axis=at))
-        step *= 2
-    return self
+    return scanned(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
 
 
 def _masked_sum(g: GraphContext, self: Value, dim: int) -> Value:
@@ -188,13 +168,13 @@ def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
     if g.rank(self) != 0 and isinstance(g.size(self, axis(g, self, dim)), Value):
         return _masked_sum(g, self, axis(g, self, dim))
-    return _running(g, self, dim, lambda total, before: g.op("Add", total, before), 0, 11)
+    return _running(g, self, dim, lambda total, before: g.op("Add", total, before))
 
 
 @aten("cumprod")
 def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
-    return _running(g, self, dim, lambda product, before: g.op("Mul", product, before), 1, 26)
+    return _running(g, self, dim, lambda product, before: g.op("Mul", product, before))
 
 
 @aten("logcumsumexp")
@@ -202,7 +182,7 @@ def logcumsumexp(g: GraphContext, self: Value, dim: int) -> Value:
     def combine(total: Value, before: Value) -> Value:
         return g.call("aten::logaddexp", total, before)
 
-    return _running(g, self, dim, combine, -math.inf, None)
+    return _running(g, self, dim, combine)
 
 
 @aten("quantile")
@@ -214,7 +194,7 @@ def quantile(
     keepdim: bool = False,
     interpolation: str = "linear",
 ) -> Value:
-    """Between the two sorted elements that the quantile falls between."""
+    """Between the two sorted elements that the quantile falls between; NaN where any element is."""
     if dim is None or g.rank(self) == 0:
         count = product(g, sizes_of(g, self))
         flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
@@ -223,11 +203,13 @@ def quantile(
     at = axis(g, self, dim)
     size = g.size(self, at)
     if isinstance(size, Value):
-        raise g.refuse("a quantile needs a dim of known size")
+        place = g.constant(q, g.dtype(self))
+        return g.call("aten::quantile.default", self, place, dim, keepdim, interpolation)
     ordered = g.call("aten::sort", self, at)[0]
     low, high, weight = _quantile_position(q * (size - 1), interpolation)
     below, above = (g.op("Gather", ordered, [position], axis=at) for position in (low, high))
     found = below if weight == 0 else g.call("aten::lerp", below, above, weight)
+    found = g.op("Where", g.call("aten::any", g.call("aten::isnan", self), [at], True), math.nan, found)
     return found if keepdim else g.op("Squeeze", found, axes=[at])
 
 

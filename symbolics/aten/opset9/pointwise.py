@@ -24,7 +24,7 @@ _UNARY = {
 _INTEGRAL_IDENTITY = {"ceil": "Ceil", "floor": "Floor"}
 
 # The same for every element type.
-_ANY_TYPE = {"abs absolute": "Abs", "neg negative": "Neg", "sign sgn": "Sign"}
+_ANY_TYPE = {"abs absolute": "Abs", "neg negative": "Neg"}
 
 
 def _register_unary(names: str, op_type: str) -> None:
@@ -68,6 +68,17 @@ for _names, _op_type in _INTEGRAL_IDENTITY.items():
     _register_integral_identity(_names, _op_type)
 for _names, _op_type in _ANY_TYPE.items():
     _register_any_type(_names, _op_type)
+
+
+@aten("sign")
+def sign(g: GraphContext, self: Value) -> Value:
+    """Of NaN it is 0, where ONNX leaves it open and onnxruntime gives NaN."""
+    if is_integral(g, self):
+        return self if g.dtype(self) == DataType.BOOL else g.op("Sign", self)
+    return g.op("Where", g.op("IsNaN", self), 0.0, g.op("Sign", self))
+
+
+_register_aliases("sign", ["sgn"])
 
 
 @aten("positive")

@@ -4,12 +4,14 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
+from ...sizes import Size, compute, dimension, known, same
+from ..sliding import Slide, largest
 from ..windows import is_unbatched, per_dimension, spatial_sizes
 
 
@@ -100,19 +102,57 @@ def _within_plane(g: GraphContext, indices: Value, input: Value, dimensions: int
     return g.op("Sub", indices, g.op("Mul", g.op("Div", indices, plane), plane))
 
 
+def _has_kernel(g: GraphContext, input: Value) -> bool:
+    """Whether runtimes have a MaxPool for the element type; onnxruntime's first one is of FLOAT."""
+    dtype = g.dtype(input)
+    if dtype in (DataType.INT64, DataType.UINT64):
+        return False
+    return dtype not in (DataType.DOUBLE, DataType.INT32, DataType.UINT32) or _outputs(g) > 1
+
+
+def _outputs(g: GraphContext) -> int:
+    schema = schemas.operator_schema("MaxPool", g.opset)
+    return 0 if schema is None else len(schema.outputs)
+
+
+def _says(g: GraphContext, op_type: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether the operator has these attributes at this opset."""
+    schema = schemas.operator_schema(op_type, g.opset)
+    wanted = (name for name, value in attributes.items() if value is not None)
+    return schema is not None and all(name in schema.attributes for name in wanted)
+
+
+def _pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
+    """MaxPool, and where it cannot say it, the largest of windows that are taken out of the input.
+
+    Positions are those in their own plane.
+    """
+    attributes = {**window.attributes, **window.pads(g, input)}
+    if not _has_kernel(g, input) or not _says(g, "MaxPool", attributes) or (indices and _outputs(g) < 2):
+        slides = [
+            Slide.pooling(g, g.size(input, 2 + index), *numbers, window.ceil_mode)
+            for index, numbers in enumerate(
+                zip(window.kernel, window.stride, window.padding, window.dilation, strict=True)
+            )
+        ]
+        return largest(g, input, slides, indices)
+    if not indices:
+        return g.op("MaxPool", input, **attributes), None
+    values, found = g.op("MaxPool", input, **attributes, outputs=2)
+    return values, _within_plane(g, found, input, len(window.kernel))
+
+
 def _max_pool(g: GraphContext, input: Value, dimensions: int, window: Window) -> Value:
     batched, restored = _batched(g, input, dimensions)
-    return restored(g.op("MaxPool", batched, **window.attributes, **window.pads(g, batched)))
+    return restored(_pooled(g, batched, window, indices=False)[0])
 
 
 def _max_pool_with_indices(
     g: GraphContext, input: Value, dimensions: int, window: Window
 ) -> tuple[Value, Value | None]:
-    if not _is_used(g, 1):
-        return _max_pool(g, input, dimensions, window), None
     batched, restored = _batched(g, input, dimensions)
-    values, indices = g.op("MaxPool", batched, **window.attributes, **window.pads(g, batched), outputs=2)
-    return restored(values), restored(_within_plane(g, indices, batched, dimensions))
+    values, indices = _pooled(g, batched, window, indices=_is_used(g, 1))
+    return restored(values), None if indices is None else restored(indices)
 
 
 def _register_max_pools(dimensions: int) -> None:
@@ -161,6 +201,8 @@ def _avg_pool(
     sizes = spatial_sizes(g, batched, dimensions)
     padding = window.padding
     right = padding
+    if g.dtype(input) in dtypes.INTEGERS:
+        return restored(_windowed_average(g, batched, window, count_include_pad, divisor_override))
     if window.ceil_mode:
         if sizes is None:
             return restored(
@@ -183,15 +225,30 @@ def _avg_pool(
     return restored(result)
 
 
+def _windowed_average(
+    g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
+) -> Value:
+    return g.call(
+        "composed::windowed_average",
+        input,
+        window.kernel,
+        window.stride,
+        window.padding,
+        window.ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
+
+
 def _avg_pool_of_unknown_size(
     g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
 ) -> Value:
     """With `ceil_mode`, where windows over the right edge count what they cover and padding does not."""
-    if divisor_override is not None or (count_include_pad and any(window.padding)):
-        raise g.refuse("ceil_mode with padding or divisor_override needs the spatial sizes to be known")
-    return g.op(
-        "AveragePool", input, **window.attributes, pads=window.padding * 2, ceil_mode=1, count_include_pad=0
-    )
+    attributes = {**window.attributes, "pads": window.padding * 2, "ceil_mode": 1, "count_include_pad": 0}
+    counts = divisor_override is not None or (count_include_pad and any(window.padding))
+    if counts or not _says(g, "AveragePool", attributes):
+        return _windowed_average(g, input, window, count_include_pad, divisor_override)
+    return g.op("AveragePool", input, **attributes)
 
 
 @onnx_symbolic("aten::avg_pool1d")
@@ -230,26 +287,33 @@ def _bounds(size: int, count: int) -> list[tuple[int, int]]:
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
-def _even_window(sizes: list[int] | None, counts: list[int]) -> Window | None:
+def _unknown_bounds(g: GraphContext, size: Size, count: int) -> list[tuple[Size, Size]]:
+    """The same for a size that is computed."""
+    ends = [compute(g, "add", compute(g, "mul", size, i + 1), count - 1) for i in range(count)]
+    return [
+        (compute(g, "floordiv", compute(g, "mul", size, i), count), compute(g, "floordiv", end, count))
+        for i, end in enumerate(ends)
+    ]
+
+
+def _even_window(sizes: list[int] | None, counts: Sequence[Size]) -> Window | None:
     """The window that adaptive pooling amounts to where every size is a multiple of its count."""
-    if sizes is None or any(size % count or not size for size, count in zip(sizes, counts, strict=True)):
+    numbers = [count for count in counts if isinstance(count, int)]
+    if sizes is None or len(numbers) < len(counts):
         return None
-    kernel = [size // count for size, count in zip(sizes, counts, strict=True)]
+    if any(size % count or not size for size, count in zip(sizes, numbers, strict=True)):
+        return None
+    kernel = [size // count for size, count in zip(sizes, numbers, strict=True)]
     return Window(kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)
 
 
-def _averaged_along(
-    g: GraphContext, input: Value, axis: int, rank: int, bounds: list[tuple[int, int]]
-) -> Value:
-    """Means over slices of one axis, as a product with a constant matrix.
+def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
+    """Means over slices of one axis, as a product with a matrix.
 
     Batch and channels trade places where the axis is the last but one: onnxruntime makes a swap of the last
     two axes alone one operator with MatMul, which does not take an empty batch.
     """
-    weights = np.zeros((bounds[-1][1], len(bounds)))
-    for column, (start, end) in enumerate(bounds):
-        weights[start:end, column] = 1 / (end - start)
-    matrix = g.constant(weights, g.dtype(input))
+    matrix = _averaging_matrix(g, g.size(input, axis), count, g.dtype(input) or DataType.FLOAT)
     if axis == rank - 1:
         return g.op("MatMul", input, matrix)
     perm = list(range(rank))
@@ -259,31 +323,50 @@ def _averaged_along(
     return g.op("Transpose", g.op("MatMul", g.op("Transpose", input, perm=perm), matrix), perm=perm)
 
 
+def _averaging_matrix(g: GraphContext, size: Size, count: Size, dtype: DataType) -> Value:
+    """What each of `size` elements adds to each of `count` means."""
+    if isinstance(size, int) and isinstance(count, int):
+        weights = np.zeros((size, count))
+        for column, (start, end) in enumerate(_bounds(size, count)):
+            weights[start:end, column] = 1 / (end - start)
+        return g.constant(weights, dtype)
+    numbers, total = g.call("sym::range", start=0, end=count), g.constant(size)
+    starts = g.op("Div", g.op("Mul", numbers, total), g.constant(count))
+    ends = g.op("Mul", g.op("Add", numbers, 1), total)
+    ends = g.op("Div", g.op("Add", ends, g.constant(compute(g, "sub", count, 1))), g.constant(count))
+    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=size), axes=[1])
+    inside = g.op("And", g.op("Not", g.op("Less", places, starts)), g.op("Less", places, ends))
+    return g.op("Div", g.cast(inside, dtype), g.cast(g.op("Sub", ends, starts), dtype))
+
+
 def _adaptive_along_axes(
     g: GraphContext,
     input: Value,
     dimensions: int,
-    counts: list[int],
+    counts: list[Size],
     reduction: str,
-    along: Callable[[GraphContext, Value, int, int, list[tuple[int, int]]], Value],
+    along: Callable[[GraphContext, Value, int, int, Size], Value],
 ) -> Value:
     """Adaptive pooling of one axis after the other: its windows are products of intervals."""
     rank = dimensions + 2
     shape = g.shape(input)
     for axis, count in enumerate(counts, start=2):
-        size = None if shape is None else shape[axis]
-        if count == 1:
+        if not isinstance(count, Value) and count == 1:
             input = g.op(reduction, input, axes=[axis], keepdims=1)
-        elif not isinstance(size, int):
-            raise g.refuse(f"adaptive pooling to size {count} needs spatial dimension {axis - 2} to be known")
-        elif size != count:
-            input = along(g, input, axis, rank, _bounds(size, count))
+        elif shape is None or not same(dimension(count), shape[axis]):
+            input = along(g, input, axis, rank, count)
     return input
 
 
+def _counts(g: GraphContext, output_size: Sequence[int | Value], dimensions: int) -> list[Size]:
+    """The number of windows along each dimension; a lone one is meant for all of them."""
+    counts = [known(g, count) for count in output_size]
+    return counts * dimensions if len(counts) == 1 else counts
+
+
 def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
-    def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int]) -> Value:
-        counts = per_dimension(output_size, dimensions)
+    def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
+        counts = _counts(g, output_size, dimensions)
         batched, restored = _batched(g, self, dimensions)
         if set(counts) == {1}:
             return restored(g.op("GlobalAveragePool", batched))
@@ -296,11 +379,13 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
         onnx_symbolic(f"aten::{name}")(adaptive_avg_pool)
 
 
-def _largest_along(
-    g: GraphContext, input: Value, axis: int, rank: int, bounds: list[tuple[int, int]]
-) -> Value:
+def _largest_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
     """Maxima over slices of one axis."""
-    slices = [g.op("Slice", input, starts=[start], ends=[end], axes=[axis]) for start, end in bounds]
+    size = g.size(input, axis)
+    if isinstance(count, Value):
+        raise g.refuse("the number of windows of adaptive max pooling must be known")
+    bounds = _bounds(size, count) if isinstance(size, int) else _unknown_bounds(g, size, count)
+    slices = [g.call("aten::slice", self=input, dim=axis, start=start, end=end) for start, end in bounds]
     return g.op("Concat", *(g.op("ReduceMax", part, axes=[axis], keepdims=1) for part in slices), axis=axis)
 
 
@@ -326,27 +411,28 @@ def _positions_of_largest(g: GraphContext, input: Value, sizes: list[int], count
 
 
 def _register_adaptive_max_pool(dimensions: int) -> None:
-    def adaptive_max_pool(g: GraphContext, self: Value, output_size: list[int]) -> tuple[Value, Value | None]:
-        counts = per_dimension(output_size, dimensions)
+    def adaptive_max_pool(
+        g: GraphContext, self: Value, output_size: list[int | Value]
+    ) -> tuple[Value, Value | None]:
+        counts = _counts(g, output_size, dimensions)
         batched, restored = _batched(g, self, dimensions)
         if set(counts) == {1}:
-            largest = restored(g.op("GlobalMaxPool", batched))
+            values = restored(g.op("GlobalMaxPool", batched))
             if not _is_used(g, 1):
-                return largest, None
-            return largest, restored(_position_of_largest(g, batched, dimensions))
+                return values, None
+            return values, restored(_position_of_largest(g, batched, dimensions))
         sizes = spatial_sizes(g, batched, dimensions)
         window = _even_window(sizes, counts)
-        if window is not None and not _is_used(g, 1):
-            return restored(g.op("MaxPool", batched, **window.attributes)), None
         if window is not None:
-            values, indices = g.op("MaxPool", batched, **window.attributes, outputs=2)
-            return restored(values), restored(_within_plane(g, indices, batched, dimensions))
+            values, indices = _pooled(g, batched, window, indices=_is_used(g, 1))
+            return restored(values), None if indices is None else restored(indices)
         values = _adaptive_along_axes(g, batched, dimensions, counts, "ReduceMax", _largest_along)
         if not _is_used(g, 1):
             return restored(values), None
-        if sizes is None:
+        numbers = [count for count in counts if isinstance(count, int)]
+        if sizes is None or len(numbers) < dimensions:
             raise g.refuse("the indices of adaptive pooling need the spatial sizes to be known")
-        return restored(values), restored(_positions_of_largest(g, batched, sizes, counts))
+        return restored(values), restored(_positions_of_largest(g, batched, sizes, numbers))
 
     onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d")(adaptive_max_pool)
 

@@ -1,5 +1,6 @@
 """Reductions over dims: sums, extremes, moments, norms, and truth."""
 
+import builtins
 import math
 from collections.abc import Sequence
 
@@ -18,16 +19,28 @@ def _reduce(g: GraphContext, op_type: str, value: Value, dims: Dims, keepdim: bo
     if g.rank(value) == 0:
         return g.op("Abs", value) if op_type in ("ReduceL1", "ReduceL2") else value
     dims = [dims] if isinstance(dims, int) else dims
-    axes = sorted(axis(g, value, dim) for dim in dims) if dims else None
-    if op_type == "ReduceMean" and _is_empty(g, value, axes):
-        return g.op("Div", g.op("ReduceSum", value, axes=axes, keepdims=int(keepdim)), 0.0)
-    return g.op(op_type, value, axes=axes, keepdims=int(keepdim))
+    return g.op(op_type, value, axes=_axes(g, value, dims), keepdims=int(keepdim))
 
 
-def _is_empty(g: GraphContext, value: Value, axes: Sequence[int] | None) -> bool:
-    """Whether a reduction is known to be over nothing: onnxruntime's mean of that is 0, and not nan."""
-    shape = g.shape(value) or ()
-    return 0 in (shape if axes is None else [shape[at] for at in axes if shape])
+def _axes(g: GraphContext, value: Value, dims: Sequence[int] | None) -> list[int] | None:
+    return sorted(axis(g, value, dim) for dim in dims) if dims else None
+
+
+def _mean(g: GraphContext, value: Value, dims: Dims, keepdim: bool) -> Value:
+    """The mean; of nothing NaN, where onnxruntime's is 0.
+
+    That is divided by whether the tensor has elements: one of none has no mean, or only means of nothing.
+    """
+    shape = g.shape(value)
+    axes = _axes(g, value, [dims] if isinstance(dims, int) else dims) if shape else None
+    reduced = None if shape is None else shape if axes is None else [shape[at] for at in axes]
+    if reduced is not None and 0 in reduced:
+        return g.op("Div", _reduce(g, "ReduceSum", value, dims, keepdim), 0.0)
+    result = _reduce(g, "ReduceMean", value, dims, keepdim)
+    dtype = g.dtype(result)
+    if dtype is None or (reduced is not None and builtins.all(isinstance(size, int) for size in reduced)):
+        return result
+    return g.op("Div", result, g.cast(g.cast(g.op("Size", value), DataType.BOOL), dtype))
 
 
 def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
@@ -71,7 +84,7 @@ def mean(
     keepdim: bool = False,
     dtype: DataType | None = None,
 ) -> Value:
-    return _reduce(g, "ReduceMean", self if dtype is None else g.cast(self, dtype), dim, keepdim)
+    return _mean(g, self if dtype is None else g.cast(self, dtype), dim, keepdim)
 
 
 @aten("nanmean")
@@ -161,19 +174,15 @@ def count_nonzero(g: GraphContext, self: Value, dim: list[int] | int | None = No
     return _reduce(g, "ReduceSum", truth, dim, False)
 
 
-def _moments(
-    g: GraphContext, self: Value, dim: Dims, correction: Number, keepdim: bool
-) -> tuple[Value, Value]:
-    """Variance and mean, in two passes over the data."""
+def _variance(g: GraphContext, self: Value, dim: Dims, correction: Number, keepdim: bool) -> Value:
+    """In two passes over the data."""
     mean_kept = _reduce(g, "ReduceMean", self, dim, True)
     centered = g.op("Sub", self, mean_kept)
     squares = g.op("Mul", centered, centered)
     if correction == 0:
-        variance = _reduce(g, "ReduceMean", squares, dim, keepdim)
-    else:
-        total = _reduce(g, "ReduceSum", squares, dim, keepdim)
-        variance = g.op("Div", total, _degrees_of_freedom(g, self, dim, correction))
-    return variance, mean_kept if keepdim else _reduce(g, "ReduceMean", self, dim, False)
+        return _mean(g, squares, dim, keepdim)
+    total = _reduce(g, "ReduceSum", squares, dim, keepdim)
+    return g.op("Div", total, _degrees_of_freedom(g, self, dim, correction))
 
 
 def _degrees_of_freedom(g: GraphContext, self: Value, dim: Dims, correction: Number) -> Value | float:
@@ -198,7 +207,7 @@ def var(
     keepdim: bool = False,
     correction: Number | None = None,
 ) -> Value:
-    return _moments(g, self, dim, _correction(unbiased, correction), keepdim)[0]
+    return _variance(g, self, dim, _correction(unbiased, correction), keepdim)
 
 
 @aten("std")
@@ -222,7 +231,8 @@ def var_mean(
     keepdim: bool = False,
     correction: Number | None = None,
 ) -> list[Value]:
-    return list(_moments(g, self, dim, _correction(unbiased, correction), keepdim))
+    variance = _variance(g, self, dim, _correction(unbiased, correction), keepdim)
+    return [variance, _mean(g, self, dim, keepdim)]
 
 
 @aten("std_mean")
@@ -234,8 +244,8 @@ def std_mean(
     keepdim: bool = False,
     correction: Number | None = None,
 ) -> list[Value]:
-    variance, average = _moments(g, self, dim, _correction(unbiased, correction), keepdim)
-    return [g.op("Sqrt", variance), average]
+    variance = _variance(g, self, dim, _correction(unbiased, correction), keepdim)
+    return [g.op("Sqrt", variance), _mean(g, self, dim, keepdim)]
 
 
 @aten("linalg_vector_norm")
