@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -14,9 +15,9 @@ import torch.utils._pytree as pytree
 from onnx.reference import ReferenceEvaluator
 
 import opsetta
-from opsetta.exporter import calls
 from opsetta.exporter.capture.source import Capture
 from opsetta.exporter.entry import capture, lowered
+from opsetta.exporter.tensors import as_real
 from opsetta.exporter.verification import compare
 from opsetta.registration.arguments import overloaded_name
 
@@ -26,6 +27,7 @@ PASSED = "passed"
 REFUSED = "refused"
 UNCAPTURED = "not captured"
 NO_KERNEL = "no kernel"
+BY_REFERENCE = "agrees by onnx.reference"
 RUNTIME = "runtime"
 WRONG = "wrong"
 FAILED = "failed"
@@ -147,19 +149,31 @@ def _by_reference(
     problem: str,
 ) -> Outcome:
     """What ONNX's own evaluator makes of a valid file for which onnxruntime has no kernel."""
-    feed = calls.feed(program.interface, program.input_names, list(inputs))
     evaluator = ReferenceEvaluator(program.model_proto)
+    feed = dict(zip(program.input_names, map(_as_array, inputs), strict=True))
     try:
-        found = evaluator.run(None, {name: value.numpy() for name, value in feed.items()})
+        found = evaluator.run(None, feed)
     except Exception as error:
         return Outcome(NO_KERNEL, f"{problem}; and onnx.reference: {described(error)}")
     leaves, structure = pytree.tree_flatten(eager(case, inputs))
     expected = [torch.as_tensor(leaf) for leaf in leaves]
-    actual = [torch.as_tensor(np.asarray(item)) for item in found[: len(expected)]]
+    actual = [_as_tensor(np.asarray(item)) for item in found[: len(expected)]]
     if all(compare("", a, b).within_tolerance for a, b in zip(actual, expected, strict=True)):
-        return Outcome(NO_KERNEL, problem)
+        return Outcome(BY_REFERENCE, problem)
     sides = (pytree.tree_unflatten(side, structure) for side in (actual, expected))
-    return Outcome(NO_KERNEL if may_stand(*sides, case, operators) else WRONG, problem)
+    return Outcome(BY_REFERENCE if may_stand(*sides, case, operators) else WRONG, problem)
+
+
+def _as_array(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return as_real(tensor).numpy()
+
+
+def _as_tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.as_tensor(array.view(np.int16)).view(torch.bfloat16)
+    return torch.as_tensor(array)
 
 
 def _second_look(

@@ -7,7 +7,7 @@ import json
 import pathlib
 from typing import Any
 
-from .judge import FAULTS, PASSED
+from .judge import BY_REFERENCE, FAULTS, PASSED
 
 Entries = dict[str, list[dict[str, Any]]]
 
@@ -26,17 +26,19 @@ def summary(entries: Entries) -> dict[str, Any]:
 
 
 def _column(entries: Entries, column: str) -> dict[str, Any]:
-    passed, faults, refused = 0, {}, {}
+    passed, by_reference, faults, refused = 0, 0, {}, {}
     for entry, cases in entries.items():
         outcomes = [case["outcomes"][column] for case in cases if column in case["outcomes"]]
         failed = [outcome for outcome in outcomes if outcome["status"] != PASSED]
         passed += not failed
+        by_reference += bool(failed) and all(outcome["status"] == BY_REFERENCE for outcome in failed)
         for outcome in failed:
             group = faults if outcome["status"] in FAULTS else refused
             group.setdefault(entry, collections.Counter())[f"{outcome['status']}: {outcome['detail']}"] += 1
     return {
         "entries": len(entries),
         "passed": passed,
+        "by_reference": by_reference,
         "ratio": round(passed / max(len(entries), 1), 4),
         "faults": faults,
         "refused": {entry: reasons for entry, reasons in refused.items() if entry not in faults},
@@ -55,8 +57,14 @@ def table(folder: pathlib.Path) -> str:
     found = json.loads((folder / "summary.json").read_text())
     rows = [
         f"| {suite} | {column} | {entry['entries']} | {entry['passed']} | {entry['ratio']:.1%} "
-        f"| {len(entry['faults'])} |"
+        f"| {entry['by_reference']} | {len(entry['faults'])} |"
         for suite, columns in found.items()
         for column, entry in columns.items()
     ]
-    return "\n".join(["| suite | at | entries | pass | | faults |", "|---|---|---|---|---|---|", *rows])
+    return "\n".join(
+        [
+            "| suite | at | entries | pass | | by onnx.reference | faults |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+        ]
+    )

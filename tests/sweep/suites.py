@@ -42,6 +42,7 @@ SUITES = {
     "operators-bool": Suite("operators", "bool", (13, 18)),
     "operators-float16": Suite("operators", "float16", (13, 18)),
     "operators-float64": Suite("operators", "float64", (13, 18), samples=4),
+    "operators-bfloat16": Suite("operators", "bfloat16", (13, 18), samples=4),
     "operators-complex64": Suite("operators", "complex64", (13, 18), samples=4),
     "operators-dynamic": Suite("operators", "float32", (11, 13, 18), dynamic=True),
     "modules-float32": Suite("modules", "float32", (9, 13, 18, 21)),

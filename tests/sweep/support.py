@@ -20,7 +20,7 @@ from opsetta.registration import default_registry
 from opsetta.registration.registry import split_name
 
 from . import report
-from .judge import PASSED, REFUSED
+from .judge import BY_REFERENCE, PASSED, REFUSED
 from .suites import OPSETS, SUITES
 
 TARGET = pathlib.Path(__file__).resolve().parents[2] / "exporter" / "operator_support.json"
@@ -57,7 +57,7 @@ def _collect_case(
     operators = {split_name(name)[0] for name in case["operators"]}
     for column, outcome in case["outcomes"].items():
         opset = int(column)
-        if outcome["status"] == PASSED:
+        if outcome["status"] in (PASSED, BY_REFERENCE):
             for name in operators:
                 passed[name].add(opset)
         elif outcome["status"] == REFUSED:
@@ -91,7 +91,7 @@ def figures(folder: pathlib.Path) -> list[dict[str, Any]]:
             continue
         for column, entry in report.summary(report.read(path)).items():
             row = {"suite": path.stem.replace("-", ", "), "opset": int(column)}
-            found.append(row | {key: entry[key] for key in ("entries", "passed", "ratio")})
+            found.append(row | {key: entry[key] for key in ("entries", "passed", "by_reference", "ratio")})
     return found
 
 
