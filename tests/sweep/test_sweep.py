@@ -1,0 +1,135 @@
+"""The sweep itself: what it calls passed, refused and wrong, and that a crash is an outcome."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from . import judge, report, support, workers
+from .cases import Case, operator_cases, operator_names
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class _Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors):
+        return self.function(*tensors)
+
+
+def case(function, *inputs, gauge_free=lambda output: output):
+    return Case(_Function(function).eval(), inputs, gauge_free)
+
+
+def statuses(verdict):
+    return {opset: outcome.status for opset, outcome in verdict.outcomes.items()}
+
+
+def test_an_entry_of_the_database_passes():
+    [first, *_] = operator_cases(operator_names().index("add"), torch.float32, 2)
+    verdict = judge.judge(first, (7, 13), dynamic=False)
+    assert statuses(verdict) == {7: judge.PASSED, 13: judge.PASSED}
+    assert verdict.operators == ["aten::add.Tensor"]
+
+
+def test_a_refusal_says_which_operator_and_why():
+    verdict = judge.judge(case(lambda x: x.to(torch.bfloat16), torch.randn(2)), (9, 13), dynamic=False)
+    assert verdict.outcomes[9].status == judge.REFUSED
+    [(name, reason)] = verdict.outcomes[9].refused.items()
+    assert name == "aten::to.dtype"
+    assert "BFLOAT16" in reason
+
+
+def test_what_eager_refuses_is_no_case():
+    assert judge.judge(case(lambda x: x.reshape(7), torch.randn(2)), (13,), dynamic=False) is None
+
+
+def test_random_numbers_need_the_same_shape_only():
+    assert statuses(judge.judge(case(torch.rand_like, torch.randn(2, 3)), (13,), False)) == {13: judge.PASSED}
+
+
+def test_what_onnxruntime_lacks_is_run_by_the_evaluator():
+    verdict = judge.judge(case(torch.add, *torch.randn(2, 3, dtype=torch.bfloat16)), (13,), dynamic=False)
+    assert statuses(verdict) == {13: judge.BY_REFERENCE}
+
+
+def test_positions_of_equal_elements_may_differ():
+    tensor = torch.tensor([2.0, 1.0, 1.0, 3.0])
+    sides = torch.tensor([1, 2, 0, 3]), torch.tensor([2, 1, 0, 3])
+    drawn = case(torch.argsort, tensor)
+    assert judge.may_stand(*sides, drawn, ["aten::argsort.default"])
+    assert not judge.may_stand(sides[0], torch.tensor([2, 1, 3, 0]), drawn, ["aten::argsort.default"])
+    assert not judge.may_stand(*sides, drawn, ["aten::add.Tensor"])
+
+
+def test_another_size_is_run_where_all_are_free():
+    sizes = []
+
+    def function(x):
+        sizes.append(tuple(x.shape))
+        return x * 2
+
+    assert statuses(judge.judge(case(function, torch.randn(2, 3)), (13,), dynamic=True)) == {13: judge.PASSED}
+    assert (3, 4) in sizes
+
+
+def test_a_crash_and_a_hang_are_outcomes():
+    # The built-in is what a process of its own can be given here: it cannot import this module.
+    jobs = ["1 + 1", "__import__('os')._exit(3)", "__import__('time').sleep(60)", "2 + 2"]
+    found = [(result, problem) for _, result, problem in workers.run(eval, jobs, 1, 5.0)]
+    problems = ["the process ended with code 3", "not done within 5 seconds"]
+    assert found == [(2, ""), (None, problems[0]), (None, problems[1]), (4, "")]
+
+
+def outcome(status, detail="", refused=None):
+    return {"status": status, "detail": detail, "refused": refused or {}}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    refused = outcome(judge.REFUSED, "no", {"aten::b.default": "needs [1, 2]", "aten::piece.x": "missing"})
+    cases = [
+        {"operators": ["aten::a.Tensor"], "outcomes": {"13": outcome(judge.PASSED)}},
+        {"operators": ["aten::b.default", "aten::c.x"], "outcomes": {"13": refused}},
+    ]
+    lines = [{"entry": "one", "cases": cases[:1]}, {"entry": "two", "cases": cases}]
+    lines.append({"entry": "none", "cases": []})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "operators-float32.jsonl").write_text(text)
+    return tmp_path
+
+
+def test_an_entry_passes_when_all_of_its_samples_do(folder):
+    found = report.write_summary(folder)["operators-float32"]["13"]
+    assert (found["entries"], found["passed"], found["ratio"]) == (2, 1, 0.5)
+    assert found["refused"] == {"two": {"refused: no": 1}}
+    assert "| operators-float32 | 13 | 2 | 1 | 50.0% | 0 | 0 |" in report.table(folder)
+
+
+def test_a_refused_piece_is_told_of_the_operator_that_it_is_a_piece_of(folder):
+    assert support.collect(folder) == {
+        "aten::a": {"passed": [13], "refused": {}},
+        "aten::b": {"passed": [], "refused": {"needs [...]": [13], "aten::piece: missing": [13]}},
+        "aten::c": {"passed": [], "refused": {"aten::piece: missing": [13]}},
+    }
+
+
+def test_the_command_runs(tmp_path):
+    arguments = ["--suite", "operators-int64", "--only", "^(neg|clone)$", "--samples", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sweep", *arguments, "--workers", "1", "--output", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| operators-int64 | 18 | 2 | 2 | 100.0% | 0 | 0 |" in done.stdout
+    assert json.loads((tmp_path / "summary.json").read_text())["operators-int64"]["13"]["passed"] == 2
