@@ -79,12 +79,25 @@ def test_another_size_is_run_where_all_are_free():
     assert (3, 4) in sizes
 
 
+def run_at_root(*arguments):
+    """Python with these arguments where processes of its own find the modules of the sweep."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_crash_and_a_hang_are_outcomes():
-    # The built-in is what a process of its own can be given here: it cannot import this module.
-    jobs = ["1 + 1", "__import__('os')._exit(3)", "__import__('time').sleep(60)", "2 + 2"]
-    found = [(result, problem) for _, result, problem in workers.run(eval, jobs, 1, 5.0)]
+    code = """
+from tests.sweep import workers
+jobs = ["1 + 1", "__import__('os')._exit(3)", "__import__('time').sleep(60)", "2 + 2"]
+print([(result, problem) for _, result, problem in workers.run(eval, jobs, 1, 5.0)])
+"""
     problems = ["the process ended with code 3", "not done within 5 seconds"]
-    assert found == [(2, ""), (None, problems[0]), (None, problems[1]), (4, "")]
+    assert run_at_root("-c", code).strip() == str(
+        [(2, ""), (None, problems[0]), (None, problems[1]), (4, "")]
+    )
 
 
 def outcome(status, detail="", refused=None):
@@ -122,14 +135,6 @@ def test_a_refused_piece_is_told_of_the_operator_that_it_is_a_piece_of(folder):
 
 def test_the_command_runs(tmp_path):
     arguments = ["--suite", "operators-int64", "--only", "^(neg|clone)$", "--samples", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.sweep", *arguments, "--workers", "1", "--output", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| operators-int64 | 18 | 2 | 2 | 100.0% | 0 | 0 |" in done.stdout
+    printed = run_at_root("-m", "tests.sweep", *arguments, "--workers", "1", "--output", str(tmp_path))
+    assert "| operators-int64 | 18 | 2 | 2 | 100.0% | 0 | 0 |" in printed
     assert json.loads((tmp_path / "summary.json").read_text())["operators-int64"]["13"]["passed"] == 2
