@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from . import judge, report, support, workers
+from . import judge, report, support
 from .cases import Case, operator_cases, operator_names
 
 ROOT = Path(__file__).resolve().parents[2]
