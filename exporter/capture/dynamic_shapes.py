@@ -15,13 +15,21 @@ import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch.export import Dim
-from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
+from torch.utils._sympy import functions
 
 from ...registration import CaptureError
 
 _DYNAMIC = type(Dim.DYNAMIC)
 _ENLARGED = (2, 3, 5, 7, 11, 13)
 _ATTEMPTS = 12
+_ROUNDED = (
+    functions.TruncToInt,
+    functions.FloorToInt,
+    functions.CeilToInt,
+    functions.RoundToInt,
+)
+_CONDITIONS = (functions.Mod, functions.PythonMod, sympy.Min, sympy.Max, functions.Min, functions.Max)
+"""In a guard they say which sizes the model takes, and fix none."""
 
 
 class Leaves:
@@ -261,39 +269,57 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
 
 
 def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
-    """A dimension that was captured as a constant which is not the example's own size, in words; or None.
+    """A dimension that was captured as what the example's own size is not, in words; or None.
+
+    That is another constant, or, where sizes were enlarged to the same one, the size of another dimension.
 
     Args:
         captured: per leaf what stands for it in the capture, a tensor where it is one.
     """
+    sizes: dict[Any, tuple[int, str]] = {}
     for index, (value, found) in enumerate(zip(leaves.values, captured, strict=True)):
         if not isinstance(value, torch.Tensor) or not isinstance(found, torch.Tensor):
             continue
-        for axis, (own, size) in enumerate(zip(value.shape, found.shape, strict=True)):
+        dims: Sequence[Any] = found.shape
+        for axis, (own, size) in enumerate(zip(value.shape, dims, strict=True)):
             known = size if isinstance(size, int) else size.node.maybe_as_int()
             if known is not None and known != own:
                 return f"axis {axis} of input {index}, of size {own}, takes no other size"
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                place = f"axis {axis} of input {index}"
+                other, first = sizes.setdefault(size.node.expr, (own, place))
+                if other != own:
+                    return f"{place}, of size {own}, is taken to be as large as {first}, of size {other}"
     return None
 
 
 def rounded(captured: Sequence[Any]) -> str | None:
-    """A whole number that was computed from a dynamic size by way of a float, and fixed, in words; or None.
+    """A whole number that was divided or rounded from a dynamic size, and fixed, in words; or None.
 
-    torch.export keeps `int(0.7 * size)` as the number that it is in the example, behind a guard.
+    torch.export keeps `int(0.7 * size)`, and `size // 2` where an operator takes no symbolic size, as the
+    number that it is in the example, behind a guard.
     """
     sizes = [size for found in captured if isinstance(found, torch.Tensor) for size in found.shape]
     symbolic = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
     for guard in symbolic.node.shape_env.guards if symbolic is not None else ():
-        expression = guard.expr
-        if not isinstance(expression, sympy.Eq):
+        if not isinstance(guard.expr, sympy.Eq):
             continue
-        computed, number = expression.args
-        if number.is_Integer and isinstance(computed, (TruncToInt, FloorToInt, CeilToInt, RoundToInt)):
+        computed, number = guard.expr.args
+        if number.is_Integer and _is_pinned(computed):
             return (
-                f"the model rounds a float that it makes of a size, {computed}, and torch.export fixes it "
-                f"at {number}: use whole numbers, size * 7 // 10 for int(size * 0.7), or a static dimension"
+                f"the model makes a number of a dynamic size, {computed}, and torch.export fixes it at "
+                f"{number}: the operator that takes it takes no symbolic size, or it was a float (write "
+                "size * 7 // 10 for int(size * 0.7)); make the dimension static"
             )
     return None
+
+
+def _is_pinned(computed: sympy.Expr) -> bool:
+    """Whether few sizes give the same number: it is divided by constants, or rounded."""
+    divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
+    if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
+        return False
+    return bool(divided) or computed.has(*_ROUNDED)
 
 
 def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

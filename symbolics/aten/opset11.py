@@ -4,7 +4,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic, schemas
+from .computed_resampling import by_computation
 from .resampling import agrees, axes, by_constants, float_scale
 
 
@@ -79,7 +80,7 @@ def resample(
     antialias: bool = False,
 ) -> Value:
     """From 11: Resize, which has the coordinates of ATen."""
-    spatial = axes(g, input, dimensions, sizes, scales)
+    spatial = axes(g, input, dimensions, sizes, scales, mode, antialias)
     is_nearest = mode.startswith("nearest")
     exact = mode == "nearest_exact"
     unlike = antialias or (is_nearest and not all(agrees(axis, exact) for axis in spatial))
@@ -87,8 +88,14 @@ def resample(
         constant = by_constants(g, input, spatial, mode, align_corners, antialias)
         if constant is not None:
             return constant
-    if antialias and align_corners:
-        raise g.refuse("antialiasing with align_corners needs the spatial sizes to be known")
+    factors = [float_scale(axis) for axis in spatial]
+    by_factors = all(factor is not None for factor in factors)
+    by_sizes = sizes is not None and all(axis.scale is None for axis in spatial)
+    says = (by_factors or by_sizes) and all(axis.is_settled for axis in spatial)
+    if antialias:
+        says = says and not align_corners and _has_antialiasing(g)
+    if not says or g.dtype(input) == DataType.DOUBLE:
+        return by_computation(g, input, spatial, mode, align_corners, antialias)
     modes: dict[str, Any] = {
         "mode": "nearest" if is_nearest else mode,
         "coordinate_transformation_mode": "half_pixel",
@@ -103,12 +110,14 @@ def resample(
         modes["coordinate_transformation_mode"] = "align_corners"
     elif mode == "nearest":
         modes["coordinate_transformation_mode"] = "asymmetric"
-    factors = [float_scale(axis) for axis in spatial]
-    if all(factor is not None for factor in factors):
+    if by_factors:
         return g.call("composed::resize", input, factors, None, modes)
-    if sizes is None or any(axis.scale is not None for axis in spatial):
-        raise g.refuse("the sizes and the factors of the interpolation contradict each other")
     return g.call("composed::resize", input, None, sizes, modes)
+
+
+def _has_antialiasing(g: GraphContext) -> bool:
+    schema = schemas.operator_schema("Resize", g.opset)
+    return schema is not None and "antialias" in schema.attributes
 
 
 @onnx_symbolic("composed::gather", opset=11)

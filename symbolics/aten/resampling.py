@@ -19,11 +19,27 @@ class Axis:
         size: of the input, an int where it is known.
         count: size of the output, None where only `scale` is given.
         scale: the factor that the user gave; ATen then takes coordinates from it and not from the sizes.
+        multiples: of its size an output for which ATen takes them from the sizes all the same.
     """
 
     size: int | None
     count: int | Value | None
     scale: float | None
+    multiples: tuple[int, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the factor alone says the coordinates, whatever the size; of one pixel all are alike."""
+        if self.scale is None or self.scale.is_integer():
+            return True
+        whole = math.floor(self.scale)
+        return whole not in self.multiples or self.scale - whole >= 0.5
+
+    def by_sizes(self) -> "Axis":
+        """The same without a factor, where ATen does without it."""
+        if self.size and self.output is not None and self.output in [n * self.size for n in self.multiples]:
+            return dataclasses.replace(self, count=self.output, scale=None)
+        return self
 
     @property
     def output(self) -> int | None:
@@ -62,8 +78,17 @@ def axes(
     dimensions: int,
     sizes: list[int | Value] | None,
     scales: list[Number | None] | None,
+    mode: str,
+    antialias: bool,
 ) -> list[Axis]:
-    """The spatial axes of an interpolation to given sizes, by given factors, or both."""
+    """The spatial axes of an interpolation to given sizes, by given factors, or both.
+
+    Where a size stays, linear interpolation and antialiasing copy, and so do nearest pixels of images, which
+    are repeated too where it doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
+    """
+    multiples: tuple[int, ...] = (1,) if mode == "linear" or antialias else ()
+    if mode == "nearest" and dimensions == 2:
+        multiples = (1, 2)
     shape = g.shape(input)
     known = (None,) * dimensions if shape is None else shape[2:]
     return [
@@ -71,7 +96,8 @@ def axes(
             size if isinstance(size, int) else None,
             None if sizes is None else sizes[i],
             None if scales is None or scales[i] is None else float(scales[i]),  # type: ignore[arg-type]
-        )
+            multiples,
+        ).by_sizes()
         for i, size in enumerate(known)
     ]
 
@@ -193,7 +219,7 @@ def by_constants(
 
 def float_scale(axis: Axis) -> float | None:
     """The factor as the FLOAT from which ONNX computes the same output size, None where there is none."""
-    if axis.scale is None and (axis.size is None or axis.output is None):
+    if (axis.scale is None or axis.count is not None) and (axis.size is None or axis.output is None):
         return None
     exact = axis.scale if axis.scale is not None else axis.output / axis.size  # type: ignore[operator]
     scale = np.float32(exact)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -131,21 +130,39 @@ def largest(
 ) -> tuple[Value, Value | None]:
     """The largest element of each window, and its position in its plane."""
     positions = [slide.nearest(g) for slide in slides]
-    dimensions, length = len(slides), math.prod(slide.kernel for slide in slides)
-    windows = g.op("Reshape", taken(g, input, positions), [*[0] * (2 + dimensions), length])
-    last = 2 + dimensions
-    values = g.op("ReduceMax", windows, axes=[last], keepdims=0)
+    counts, kernel = [slide.count for slide in slides], [slide.kernel for slide in slides]
+    return largest_at(g, input, positions, counts, kernel, indices)
+
+
+def largest_at(
+    g: GraphContext,
+    input: Value,
+    positions: Sequence[Value],
+    counts: Sequence[Size],
+    kernel: Sequence[Size],
+    indices: bool,
+) -> tuple[Value, Value | None]:
+    """The same for windows by the positions `[count, kernel]` along each dimension."""
+    dimensions = len(positions)
+    last, windows = 2 + dimensions, taken(g, input, positions)
+    values = g.op("ReduceMax", windows, axes=list(range(last, last + dimensions)), keepdims=0)
     if not indices:
         return values, None
+    length = product(g, kernel)
+    if isinstance(length, int):
+        chosen = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
+    else:
+        # onnxruntime makes -1 of what is computed in the target of a Reshape, which an empty batch cannot.
+        chosen = g.op("ArgMax", g.op("Flatten", windows, axis=last), axis=1, keepdims=0)
+        chosen = g.op("Reshape", chosen, g.op("Shape", values))
     plane: Value | None = None
     stride: Size = 1
     for index in reversed(range(dimensions)):
         part = spread_out(g, g.op("Mul", positions[index], g.constant(stride)), index, dimensions)
         plane = part if plane is None else g.op("Add", plane, part)
-        stride = compute(g, "mul", stride, slides[index].size)
+        stride = compute(g, "mul", stride, g.size(input, 2 + index))
     assert plane is not None
-    counts = [slide.count for slide in slides]
-    total = product(g, counts)
-    begins = g.op("Reshape", g.op("Mul", g.call("sym::range", start=0, end=total), length), counts)
-    chosen = g.op("Add", g.op("ArgMax", windows, axis=last, keepdims=0), begins)
+    numbers = g.call("sym::range", start=0, end=product(g, counts))
+    begins = g.op("Mul", numbers, g.constant(length))
+    chosen = g.op("Add", chosen, g.op("Reshape", begins, g.stack(counts)))
     return values, g.op("Gather", g.op("Reshape", plane, [-1]), chosen)

@@ -154,5 +154,22 @@ def test_a_size_that_is_rounded_from_a_float_is_refused(hint):
     def front(x: torch.Tensor) -> torch.Tensor:
         return x[: int(x.shape[0] * 0.7)]
 
-    with pytest.raises(opsetta.CaptureError, match=r"rounds a float .* whole numbers"):
+    with pytest.raises(opsetta.CaptureError, match=r"a number of a dynamic size.* was a float"):
         opsetta.export(front, (torch.randn(5, 3),), dynamic_shapes=({0: hint},))
+
+
+@pytest.mark.parametrize("hint", ["width", Dim.AUTO], ids=str)
+def test_a_divided_size_that_an_operator_fixes_is_refused(hint):
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.adaptive_max_pool1d(x, x.shape[2] // 2)
+
+    with pytest.raises(opsetta.CaptureError, match="takes no symbolic size"):
+        opsetta.export(pooled, (torch.randn(2, 3, 9),), dynamic_shapes=({2: hint},))
+
+
+def test_a_size_that_must_divide_is_taken():
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0] // 2, 2, 3)
+
+    program = opsetta.export(halves, (torch.randn(6, 3),), dynamic_shapes=({0: "rows"},))
+    program.verify((torch.randn(10, 3),))

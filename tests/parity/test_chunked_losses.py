@@ -7,7 +7,8 @@ from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOpti
 
 import opsetta
 
-from .records import EVERYWHERE, Record, check, floats, parametrized
+from .records import BASE, EVERYWHERE, Record, check, floats, integers, parametrized
+from .resized import Resized, check_sizes
 
 ROWS, WEIGHT, BIAS = floats(6, 4), floats(9, 4, seed=1), floats(9, seed=2)
 CLASSES = torch.tensor([0, 8, 3, 2, 2, -100])
@@ -36,6 +37,26 @@ def _records(reduction: str) -> list[Record]:
 @parametrized([record for reduction in ("mean", "sum", "none") for record in _records(reduction)])
 def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
+
+
+def _of_places() -> Record:
+    """A weight for several places, along some of which there is one class: no size is taken for another."""
+    shapes = ((4, 2), (2, 1, 2, 1, 2), (4, 1, 2, 1)), ((5, 3), (3, 2, 4, 2, 3), (5, 2, 4, 2))
+    first, second = ((floats(*x), floats(*w, seed=1), integers(*t, low=0, high=2)) for x, w, t in shapes)
+    free = tuple(dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO) for tensor in first)
+    return Resized(
+        "of several places",
+        lambda x, weight, target: F.linear_cross_entropy(x, weight, target, reduction="none"),
+        first,
+        BASE,
+        dynamic=free,
+        others=(second,),
+    )
+
+
+@parametrized([_of_places()])
+def test_agrees_at_other_sizes(record: Record, opset: int) -> None:
+    check_sizes(record, opset)
 
 
 def test_half_precision_is_refused_by_name() -> None:

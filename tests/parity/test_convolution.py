@@ -6,6 +6,7 @@ import torch
 import opsetta
 
 from .records import HIGHEST, Record, check, floats, integers, parametrized
+from .resized import Resized, check_sizes
 
 OPSETS = (7, 9, 11, 13, 22, HIGHEST)
 SIZES = {1: (9,), 2: (9, 8), 3: (6, 5, 7)}
@@ -102,6 +103,30 @@ CONVOLVED = {
 }
 
 
+def _same_around_unknown_kernels() -> list[Record]:
+    """Weights that are inputs, of kernels whose size is not known; an even one has more zeros at the end."""
+    free = {axis: f"size{axis}" for axis in range(4)}
+
+    def convolved(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        plane, line = torch.nn.functional.conv2d, torch.nn.functional.conv1d
+        return (
+            plane(x, weight, padding="same"),
+            plane(x, weight, padding="same", dilation=(2, 1)),
+            line(x[0, :, 0], weight[:, :, 0], padding="same"),
+        )
+
+    return [
+        Resized(
+            "conv-same of unknown kernels",
+            convolved,
+            (floats(2, 3, 8, 9), floats(5, 3, 3, 4)),
+            (9, 13, HIGHEST),
+            dynamic=(free, {axis: f"kernel{axis}" if axis != 1 else "size1" for axis in range(4)}),
+            others=((floats(1, 2, 6, 7), floats(4, 2, 2, 5)),),
+        )
+    ]
+
+
 def _of_integers() -> list[Record]:
     records = []
     for kind in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
@@ -148,6 +173,11 @@ def _of_integers() -> list[Record]:
 )
 def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
+
+
+@parametrized(_same_around_unknown_kernels())
+def test_agrees_at_other_sizes(record: Record, opset: int) -> None:
+    check_sizes(record, opset)
 
 
 @pytest.mark.parametrize("opset", [7, HIGHEST])

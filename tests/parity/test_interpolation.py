@@ -1,25 +1,19 @@
 """Interpolation against eager PyTorch: every mode, to sizes and by factors, known and unknown sizes."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
-import opsetta
-
 from .records import HIGHEST, Record, check, floats, integers, parametrized
+from .resized import Resized, check_sizes
 
 OPSETS = (7, 9, 10, 11, 13, 18, 19, HIGHEST)
-UNKNOWN = dict.fromkeys((7, 9, 10), "sizes must be known before Resize has coordinates")
-ANTIALIASED = dict.fromkeys((7, 9, 10, 11, 13), "antialiasing of unknown sizes begins at 18")
 SIZES = {1: (7,), 2: (7, 6), 3: (4, 5, 6)}
 SMOOTH = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}
 FACTORS = (2.0, 1.5, 0.7, 2.3)
 
 
-def _record(name: str, inputs: torch.Tensor, dynamic=None, refused=None, **options) -> Record:
-    refused = refused or {}
-    opsets = tuple(opset for opset in OPSETS if opset not in refused)
-    return Record(name, lambda x: F.interpolate(x, **options), (inputs,), opsets, refused, dynamic=dynamic)
+def _record(name: str, inputs: torch.Tensor, dynamic=None, **options) -> Record:
+    return Record(name, lambda x: F.interpolate(x, **options), (inputs,), OPSETS, dynamic=dynamic)
 
 
 def _targets(dimensions: int) -> dict[str, dict]:
@@ -45,11 +39,9 @@ def _records(dimensions: int) -> list[Record]:
             records += [
                 _record(f"{label}-dynamic-batch", x, batch, **options, scale_factor=1.5),
                 _record(f"{label}-dynamic-batch-size", x, batch, **options, size=(9,) * dimensions),
-                _record(
-                    f"{label}-dynamic", x, free, UNKNOWN if smooth else None, **options, scale_factor=2.0
-                ),
-                _record(f"{label}-dynamic-1.5", x, free, UNKNOWN, **options, scale_factor=1.5),
-                _record(f"{label}-dynamic-size", x, free, UNKNOWN, **options, size=(9,) * dimensions),
+                _record(f"{label}-dynamic", x, free, **options, scale_factor=2.0),
+                _record(f"{label}-dynamic-1.5", x, free, **options, scale_factor=1.5),
+                _record(f"{label}-dynamic-size", x, free, **options, size=(9,) * dimensions),
             ]
     return records
 
@@ -65,7 +57,7 @@ def _antialiased() -> list[Record]:
             records += [
                 _record(name, x, **options, size=target),
                 _record(f"{name}-corners", x, **options, size=target, align_corners=True),
-                _record(f"{name}-dynamic", x, free, ANTIALIASED, **options, size=target),
+                _record(f"{name}-dynamic", x, free, **options, size=target),
             ]
         records.append(_record(f"{mode}-antialias-by-0.6", x, **options, scale_factor=0.6))
     return records
@@ -86,16 +78,14 @@ OTHERS = [
         "nearest-to-another",
         lambda x, y: F.interpolate(x, size=y.shape[2:], mode="nearest") + y,
         (floats(1, 2, 4, 5), floats(1, 2, 8, 10, seed=1)),
-        (11, 13, 18, HIGHEST),
-        UNKNOWN,
+        OPSETS,
         dynamic=({2: "h", 3: "w"}, {2: "h2", 3: "w2"}),
     ),
     Record(
         "bilinear-to-another",
         lambda x, y: F.interpolate(x, size=y.shape[2:], mode="bilinear") + y,
         (floats(1, 2, 4, 5), floats(1, 2, 9, 8, seed=1)),
-        (11, 13, 18, HIGHEST),
-        UNKNOWN,
+        OPSETS,
         dynamic=({2: "h", 3: "w"}, {2: "h2", 3: "w2"}),
     ),
 ]
@@ -106,15 +96,84 @@ def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
 
 
-def test_refusal_names_the_opset_that_can() -> None:
-    program = opsetta.export(
-        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
-        (floats(1, 2, 4, 5),),
-        opset=11,
-        dynamic_shapes=({2: "height"},),
-    )
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match="opset 11 is the lowest"):
-        program.lower(opset=9)
+IMAGE, LINE = floats(2, 3, 4, 5), floats(2, 3, 4)
+OTHER_IMAGES = ((floats(1, 2, 5, 4),), (floats(1, 2, 12, 4),), (floats(1, 1, 2, 9),))
+FREE = ({axis: f"size{axis}" for axis in range(4)},)
+
+
+def _to_its_own_size(mode: str) -> list[Record]:
+    """By factors with which a size stays as it is, or doubles, and to sizes that are computed."""
+    antialias, kind = mode.endswith("antialias"), mode.split()[0]
+
+    def scaled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        factors = [(1.1, 1.7), (2.2, 1.3), (1.2, 0.6)]
+        given = {"mode": kind, "antialias": antialias}
+        return tuple(F.interpolate(x, scale_factor=factor, **given) for factor in factors)
+
+    def resized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = {"mode": kind, "antialias": antialias}
+        if not kind.startswith("nearest"):
+            given["align_corners"] = True
+        sizes = [(x.shape[3] + 1, x.shape[2] + 2), (3, x.shape[3]), (1, 7)]
+        return tuple(F.interpolate(x, size=size, **given) for size in sizes)
+
+    return [
+        Record(f"{mode} scaled", scaled, (IMAGE,), (9, 13, HIGHEST)),
+        Resized(
+            f"{mode} scaled unknown",
+            scaled,
+            (IMAGE,),
+            (9, 13, 18, HIGHEST),
+            dynamic=FREE,
+            others=OTHER_IMAGES,
+        ),
+        Resized(
+            f"{mode} resized unknown",
+            resized,
+            (IMAGE,),
+            (9, 13, 18, HIGHEST),
+            dynamic=FREE,
+            others=OTHER_IMAGES,
+        ),
+    ]
+
+
+def _of_computed_sizes() -> list[Record]:
+    modes = ("nearest", "nearest-exact", "bilinear", "bicubic", "bilinear antialias", "bicubic antialias")
+    upsample = torch.ops.aten._upsample_bilinear2d_aa
+    doubled = tuple((image.double(),) for (image,) in OTHER_IMAGES)
+    smooth = {"size": (6, 7), "mode": "bilinear"}
+    return [record for mode in modes for record in _to_its_own_size(mode)] + [
+        Resized(
+            "antialiased to a size by another factor",
+            lambda x: upsample(x, [3, 4], False, 0.5, 0.6),
+            (floats(2, 3, 6, 7),),
+            (9, 13, 18, HIGHEST),
+            dynamic=FREE,
+            others=((floats(1, 2, 7, 8),),),
+        ),
+        Resized(
+            "linear scaled unknown",
+            lambda x: F.interpolate(x, scale_factor=1.1, mode="linear"),
+            (LINE,),
+            (9, 13, HIGHEST),
+            dynamic=({2: "n"},),
+            others=((floats(2, 3, 12),), (floats(2, 3, 1),)),
+        ),
+        Resized(
+            "bilinear of double unknown",
+            lambda x: F.interpolate(x, **smooth),
+            (IMAGE.double(),),
+            (9, 13, HIGHEST),
+            dynamic=FREE,
+            others=doubled,
+        ),
+    ]
+
+
+@parametrized(_of_computed_sizes())
+def test_computed_sizes_agree_with_eager(record: Record, opset: int) -> None:
+    check_sizes(record, opset)
 
 
 def _grid_samples() -> list[Record]:

@@ -91,8 +91,7 @@ PADS = [
         ({1: "h", 2: "w"},),
         (floats(2, 2, 8),),
         (floats(2, 4, 5),),
-        opsets=(11, 13, HIGHEST),
-        refused={9: "amounts are attributes before 11"},
+        opsets=(9, 11, 13, HIGHEST),
     ),
 ]
 CONVERSIONS = [

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 import opsetta
 
 from .records import HIGHEST, Record, check, floats, integers, parametrized
+from .resized import Resized, check_sizes
 
 OPSETS = (7, 9, 10, 11, 13, 19, 22, HIGHEST)
 SIZES = {1: (11,), 2: (11, 9), 3: (7, 6, 5)}
@@ -283,15 +284,38 @@ def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
 
 
-@pytest.mark.parametrize("opset", [7, HIGHEST])
-def test_positions_among_unknown_sizes_are_refused_by_name(opset: int) -> None:
-    def pooled(x: torch.Tensor) -> torch.Tensor:
-        return F.adaptive_max_pool2d(x, (3, 3), return_indices=True)
+def _positions_of_unknown_sizes() -> list[Record]:
+    free = {axis: f"size{axis}" for axis in range(4)}
+    ties = integers(2, 3, 7, 5, low=0, high=3).float()
+    others = ((floats(1, 2, 9, 8),), (floats(3, 1, 3, 11),), (ties.transpose(2, 3),), (floats(0, 1, 4, 4),))
 
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match="adaptive_max_pool2d"):
-        opsetta.export(
-            pooled, (floats(2, 3, 8, 7),), opset=opset, dynamic_shapes={"x": {2: "height", 3: "width"}}
+    def found(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sizes = (3, (2, 4), (1, 3))
+        return tuple(item for size in sizes for item in F.adaptive_max_pool2d(x, size, return_indices=True))
+
+    def in_line(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.adaptive_max_pool1d(x[:, :, 0], 4, return_indices=True)
+
+    def in_space(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.adaptive_max_pool3d(x[:, None], (2, 3, 2), return_indices=True)
+
+    return [
+        Resized(
+            f"positions of {function.__name__} {dtype}",
+            function,
+            (ties.to(dtype),),
+            (9, 13, HIGHEST),
+            dynamic=(free,),
+            others=tuple((item.to(dtype),) for (item,) in others if item.shape[0] or function is found),
         )
+        for function in (found, in_line, in_space)
+        for dtype in ((torch.float32, torch.float64) if function is found else (torch.float32,))
+    ]
+
+
+@parametrized(_positions_of_unknown_sizes())
+def test_positions_agree_at_other_sizes(record: Record, opset: int) -> None:
+    check_sizes(record, opset)
 
 
 @pytest.mark.parametrize("opset", [7, 9, 10, 13, HIGHEST])

@@ -312,6 +312,14 @@ def _orders() -> list[Record]:
             )
             for i in ("lower", "higher", "nearest", "midpoint")
         ),
+        Record("quantile of NaN", lambda x: torch.quantile(x, 0.5, dim=1), (NAN,), (9, 13)),
+        Record(
+            "quantile dynamic",
+            lambda x: (torch.quantile(x, 0.3, dim=1, keepdim=True), torch.quantile(x, 0.8)),
+            (torch.cat([NAN, X[0, :, :3]]),),
+            BASE,
+            dynamic=({0: "n", 1: "m"},),
+        ),
         Record("median dynamic", lambda x: x.median(1), (X,), (10, 13), dynamic=({1: "n"},)),
     ]
     return records

@@ -3,29 +3,37 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ....registration import GraphContext, Value, onnx_symbolic
-from ...sizes import known_rank
+from ....registration import GraphContext, Value, dtypes, onnx_symbolic
+from ...sizes import Size, compute, known_rank
 from ..windows import is_unbatched, per_dimension
 
 
-def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[int]:
+def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[Size]:
     """The pads of padding="same" (ATen's `_convolution_same`): an odd total has its extra on the right."""
-    shape = g.shape(weight)
-    kernel = None if shape is None else shape[2:]
-    if kernel is None or not all(isinstance(size, int) for size in kernel):
-        raise g.refuse('padding="same" needs the kernel size to be known')
-    totals = [step * (int(size) - 1) for step, size in zip(dilation, kernel, strict=True)]  # type: ignore[arg-type]
-    return [total // 2 for total in totals] + [total - total // 2 for total in totals]
+    totals = [
+        compute(g, "mul", compute(g, "sub", g.size(weight, 2 + i), 1), step)
+        for i, step in enumerate(dilation)
+    ]
+    begins = [compute(g, "floordiv", total, 2) for total in totals]
+    return begins + [compute(g, "sub", *both) for both in zip(totals, begins, strict=True)]
 
 
-def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation: list[int]) -> list[int]:
+def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation: list[int]) -> list[Size]:
     if isinstance(padding, str):
         if padding == "same":
             return _same_pads(g, weight, dilation)
         if padding == "valid":
             return [0] * (2 * len(dilation))
         raise g.refuse(f'padding="{padding}" is neither "same" nor "valid"')
-    return per_dimension(padding, len(dilation)) * 2
+    return [*per_dimension(padding, len(dilation)) * 2]
+
+
+def _padded(g: GraphContext, input: Value, pads: list[Size]) -> Value:
+    """The input with zeros around its spatial dimensions, as many as the pads say."""
+    dimensions = len(pads) // 2
+    others: list[Size] = [0] * (known_rank(g, input) - dimensions)
+    begins, ends = others + pads[:dimensions], others + pads[dimensions:]
+    return g.call("composed::pad", self=input, begins=begins, ends=ends, value=0)
 
 
 def _convolved(
@@ -36,9 +44,12 @@ def _convolved(
     if unbatched:
         input = g.op("Unsqueeze", input, axes=[0])
     shape = g.shape(weight)
-    if shape is not None and all(isinstance(size, int) for size in shape[2:]):
-        attributes["kernel_shape"] = list(shape[2:])
-    result = g.op(op_type, input, weight, bias, **attributes)
+    if op_type == "Conv" and g.dtype(input) in dtypes.INTEGERS:
+        result = g.call("composed::integer_convolution", input, weight, bias, **attributes)
+    else:
+        if shape is not None and all(isinstance(size, int) for size in shape[2:]):
+            attributes["kernel_shape"] = list(shape[2:])
+        result = g.op(op_type, input, weight, bias, **attributes)
     return g.op("Squeeze", result, axes=[0]) if unbatched else result
 
 
@@ -54,6 +65,9 @@ def _conv(
     dimensions: int,
 ) -> Value:
     dilation = per_dimension(dilation, dimensions)
+    pads = _pads(g, weight, padding, dilation)
+    if not all(isinstance(pad, int) for pad in pads):
+        input, pads = _padded(g, input, pads), [0] * len(pads)
     return _convolved(
         g,
         "Conv",
@@ -62,7 +76,7 @@ def _conv(
         bias,
         dilations=dilation,
         group=groups,
-        pads=_pads(g, weight, padding, dilation),
+        pads=pads,
         strides=per_dimension(stride, dimensions),
     )
 

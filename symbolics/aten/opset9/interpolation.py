@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ....registration import GraphContext, Number, Value, onnx_symbolic
+from ..computed_resampling import by_computation
 from ..resampling import axes, by_constants
 
 
@@ -25,18 +26,14 @@ def resample(
 ) -> Value:
     """Interpolation with ATen's coordinates.
 
-    Before Resize has them (11) the spatial sizes must be known, but for nearest neighbours at whole factors.
+    Before Resize has them (11) by indices and weights, but for nearest neighbours at whole factors.
     """
-    spatial = axes(g, input, dimensions, sizes, scales)
+    spatial = axes(g, input, dimensions, sizes, scales, mode, antialias)
     factors = [axis.factor for axis in spatial]
     if mode.startswith("nearest") and all(factor is not None for factor in factors):
         return input if set(factors) == {1} else g.call("composed::enlarge", input, factors)
     result = by_constants(g, input, spatial, mode, align_corners, antialias)
-    if result is None:
-        raise g.refuse(
-            "interpolation needs the spatial sizes to be known", first_opset=18 if antialias else 11
-        )
-    return result
+    return by_computation(g, input, spatial, mode, align_corners, antialias) if result is None else result
 
 
 def _nearest_to_size(dimensions: int, mode: str) -> Callable[..., Value]:

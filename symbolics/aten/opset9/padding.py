@@ -92,8 +92,9 @@ def constant_pad(
     ends: list[int | Value],
     value: float | int | bool,
 ) -> Value:
-    """Pad before opset 11 has constant amounts and takes floats alone: other types are joined with blocks."""
-    if g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, None):
+    """Pad before opset 11 has constant amounts and takes floats alone: all else is joined with blocks."""
+    is_constant = all(isinstance(amount, int) for amount in (*begins, *ends))
+    if is_constant and g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, None):
         return g.op("Pad", self, mode="constant", pads=[*begins, *ends], value=float(value))
     for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         parts = [self]

@@ -2,15 +2,11 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
-from ...sizes import Size, compute, dimension, known, same
 from ..sliding import Slide, largest
 from ..windows import is_unbatched, per_dimension, spatial_sizes
 
@@ -79,14 +75,14 @@ class Window:
         return {"pads": self.padding * 2}
 
 
-def _batched(g: GraphContext, input: Value, dimensions: int) -> tuple[Value, Callable[[Value], Value]]:
+def as_batch(g: GraphContext, input: Value, dimensions: int) -> tuple[Value, Callable[[Value], Value]]:
     """The input with a batch dimension, and what takes it away from a result again."""
     if not is_unbatched(g, input, dimensions):
         return input, lambda value: value
     return g.op("Unsqueeze", input, axes=[0]), lambda value: g.op("Squeeze", value, axes=[0])
 
 
-def _is_used(g: GraphContext, output: int) -> bool:
+def is_used(g: GraphContext, output: int) -> bool:
     """Whether anything uses this output of the source node."""
     if len(g.expected) <= output:
         return False
@@ -122,7 +118,7 @@ def _says(g: GraphContext, op_type: str, attributes: Mapping[str, Any]) -> bool:
     return schema is not None and all(name in schema.attributes for name in wanted)
 
 
-def _pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
+def pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
     """MaxPool, and where it cannot say it, the largest of windows that are taken out of the input.
 
     Positions are those in their own plane.
@@ -143,15 +139,15 @@ def _pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tup
 
 
 def _max_pool(g: GraphContext, input: Value, dimensions: int, window: Window) -> Value:
-    batched, restored = _batched(g, input, dimensions)
-    return restored(_pooled(g, batched, window, indices=False)[0])
+    batched, restored = as_batch(g, input, dimensions)
+    return restored(pooled(g, batched, window, indices=False)[0])
 
 
 def _max_pool_with_indices(
     g: GraphContext, input: Value, dimensions: int, window: Window
 ) -> tuple[Value, Value | None]:
-    batched, restored = _batched(g, input, dimensions)
-    values, indices = _pooled(g, batched, window, indices=_is_used(g, 1))
+    batched, restored = as_batch(g, input, dimensions)
+    values, indices = pooled(g, batched, window, indices=is_used(g, 1))
     return restored(values), None if indices is None else restored(indices)
 
 
@@ -197,7 +193,7 @@ def _avg_pool(
     count_include_pad: bool,
     divisor_override: int | None = None,
 ) -> Value:
-    batched, restored = _batched(g, input, dimensions)
+    batched, restored = as_batch(g, input, dimensions)
     sizes = spatial_sizes(g, batched, dimensions)
     padding = window.padding
     right = padding
@@ -282,166 +278,7 @@ def _register_avg_pool(dimensions: int) -> None:
     onnx_symbolic(f"aten::avg_pool{dimensions}d")(avg_pool)
 
 
-def _bounds(size: int, count: int) -> list[tuple[int, int]]:
-    """The windows of adaptive pooling along one dimension (ATen's `start_index`, `end_index`)."""
-    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
-def _unknown_bounds(g: GraphContext, size: Size, count: int) -> list[tuple[Size, Size]]:
-    """The same for a size that is computed."""
-    ends = [compute(g, "add", compute(g, "mul", size, i + 1), count - 1) for i in range(count)]
-    return [
-        (compute(g, "floordiv", compute(g, "mul", size, i), count), compute(g, "floordiv", end, count))
-        for i, end in enumerate(ends)
-    ]
-
-
-def _even_window(sizes: list[int] | None, counts: Sequence[Size]) -> Window | None:
-    """The window that adaptive pooling amounts to where every size is a multiple of its count."""
-    numbers = [count for count in counts if isinstance(count, int)]
-    if sizes is None or len(numbers) < len(counts):
-        return None
-    if any(size % count or not size for size, count in zip(sizes, numbers, strict=True)):
-        return None
-    kernel = [size // count for size, count in zip(sizes, numbers, strict=True)]
-    return Window(kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)
-
-
-def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
-    """Means over slices of one axis, as a product with a matrix.
-
-    Batch and channels trade places where the axis is the last but one: onnxruntime makes a swap of the last
-    two axes alone one operator with MatMul, which does not take an empty batch.
-    """
-    matrix = _averaging_matrix(g, g.size(input, axis), count, g.dtype(input) or DataType.FLOAT)
-    if axis == rank - 1:
-        return g.op("MatMul", input, matrix)
-    perm = list(range(rank))
-    perm[axis], perm[-1] = perm[-1], perm[axis]
-    if axis == rank - 2:
-        perm[:2] = 1, 0
-    return g.op("Transpose", g.op("MatMul", g.op("Transpose", input, perm=perm), matrix), perm=perm)
-
-
-def _averaging_matrix(g: GraphContext, size: Size, count: Size, dtype: DataType) -> Value:
-    """What each of `size` elements adds to each of `count` means."""
-    if isinstance(size, int) and isinstance(count, int):
-        weights = np.zeros((size, count))
-        for column, (start, end) in enumerate(_bounds(size, count)):
-            weights[start:end, column] = 1 / (end - start)
-        return g.constant(weights, dtype)
-    numbers, total = g.call("sym::range", start=0, end=count), g.constant(size)
-    starts = g.op("Div", g.op("Mul", numbers, total), g.constant(count))
-    ends = g.op("Mul", g.op("Add", numbers, 1), total)
-    ends = g.op("Div", g.op("Add", ends, g.constant(compute(g, "sub", count, 1))), g.constant(count))
-    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=size), axes=[1])
-    inside = g.op("And", g.op("Not", g.op("Less", places, starts)), g.op("Less", places, ends))
-    return g.op("Div", g.cast(inside, dtype), g.cast(g.op("Sub", ends, starts), dtype))
-
-
-def _adaptive_along_axes(
-    g: GraphContext,
-    input: Value,
-    dimensions: int,
-    counts: list[Size],
-    reduction: str,
-    along: Callable[[GraphContext, Value, int, int, Size], Value],
-) -> Value:
-    """Adaptive pooling of one axis after the other: its windows are products of intervals."""
-    rank = dimensions + 2
-    shape = g.shape(input)
-    for axis, count in enumerate(counts, start=2):
-        if not isinstance(count, Value) and count == 1:
-            input = g.op(reduction, input, axes=[axis], keepdims=1)
-        elif shape is None or not same(dimension(count), shape[axis]):
-            input = along(g, input, axis, rank, count)
-    return input
-
-
-def _counts(g: GraphContext, output_size: Sequence[int | Value], dimensions: int) -> list[Size]:
-    """The number of windows along each dimension; a lone one is meant for all of them."""
-    counts = [known(g, count) for count in output_size]
-    return counts * dimensions if len(counts) == 1 else counts
-
-
-def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
-    def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
-        counts = _counts(g, output_size, dimensions)
-        batched, restored = _batched(g, self, dimensions)
-        if set(counts) == {1}:
-            return restored(g.op("GlobalAveragePool", batched))
-        window = _even_window(spatial_sizes(g, batched, dimensions), counts)
-        if window is not None:
-            return restored(g.op("AveragePool", batched, **window.attributes))
-        return restored(_adaptive_along_axes(g, batched, dimensions, counts, "ReduceMean", _averaged_along))
-
-    for name in names:
-        onnx_symbolic(f"aten::{name}")(adaptive_avg_pool)
-
-
-def _largest_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
-    """Maxima over slices of one axis."""
-    size = g.size(input, axis)
-    if isinstance(count, Value):
-        raise g.refuse("the number of windows of adaptive max pooling must be known")
-    bounds = _bounds(size, count) if isinstance(size, int) else _unknown_bounds(g, size, count)
-    slices = [g.call("aten::slice", self=input, dim=axis, start=start, end=end) for start, end in bounds]
-    return g.op("Concat", *(g.op("ReduceMax", part, axes=[axis], keepdims=1) for part in slices), axis=axis)
-
-
-def _position_of_largest(g: GraphContext, input: Value, dimensions: int) -> Value:
-    """The position of the largest element of each plane, [N, C, 1, ...]."""
-    flat = g.op("Reshape", input, [0, 0, -1])
-    position = g.op("ArgMax", flat, axis=2, keepdims=1)
-    return g.op("Unsqueeze", position, axes=list(range(3, dimensions + 2))) if dimensions > 1 else position
-
-
-def _positions_of_largest(g: GraphContext, input: Value, sizes: list[int], counts: list[int]) -> Value:
-    """The position in its plane of the largest element of each window, window by window."""
-    plane = np.arange(math.prod(sizes)).reshape(sizes)
-    axes = list(range(2, len(sizes) + 2))
-    found = []
-    for bounds in itertools.product(*map(_bounds, sizes, counts)):
-        starts, ends = zip(*bounds, strict=True)
-        window = g.op("Slice", input, starts=list(starts), ends=list(ends), axes=axes)
-        largest = g.op("ArgMax", g.op("Reshape", window, [0, 0, -1]), axis=2, keepdims=1)
-        positions = plane[tuple(slice(start, end) for start, end in bounds)].reshape(-1)
-        found.append(g.op("Gather", g.constant(positions), largest, axis=0))
-    return g.op("Reshape", g.op("Concat", *found, axis=2), [0, 0, *counts])
-
-
-def _register_adaptive_max_pool(dimensions: int) -> None:
-    def adaptive_max_pool(
-        g: GraphContext, self: Value, output_size: list[int | Value]
-    ) -> tuple[Value, Value | None]:
-        counts = _counts(g, output_size, dimensions)
-        batched, restored = _batched(g, self, dimensions)
-        if set(counts) == {1}:
-            values = restored(g.op("GlobalMaxPool", batched))
-            if not _is_used(g, 1):
-                return values, None
-            return values, restored(_position_of_largest(g, batched, dimensions))
-        sizes = spatial_sizes(g, batched, dimensions)
-        window = _even_window(sizes, counts)
-        if window is not None:
-            values, indices = _pooled(g, batched, window, indices=_is_used(g, 1))
-            return restored(values), None if indices is None else restored(indices)
-        values = _adaptive_along_axes(g, batched, dimensions, counts, "ReduceMax", _largest_along)
-        if not _is_used(g, 1):
-            return restored(values), None
-        numbers = [count for count in counts if isinstance(count, int)]
-        if sizes is None or len(numbers) < dimensions:
-            raise g.refuse("the indices of adaptive pooling need the spatial sizes to be known")
-        return restored(values), restored(_positions_of_largest(g, batched, sizes, numbers))
-
-    onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d")(adaptive_max_pool)
-
-
 for _dimensions in (1, 2, 3):
     _register_max_pools(_dimensions)
-    _register_adaptive_max_pool(_dimensions)
 _register_avg_pool(2)
 _register_avg_pool(3)
-_register_adaptive_avg_pool(1, "adaptive_avg_pool1d")
-_register_adaptive_avg_pool(2, "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
-_register_adaptive_avg_pool(3, "adaptive_avg_pool3d", "_adaptive_avg_pool3d")

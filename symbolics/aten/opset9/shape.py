@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -21,9 +20,8 @@ from ...sizes import (
     same,
     sizes_of,
 )
-from ._common import is_integral
 
-_RESHAPES = frozenset({"view", "_unsafe_view", "reshape"})
+_RESHAPES = frozenset({"view", "view_copy", "_unsafe_view", "reshape"})
 
 
 def _promised(g: GraphContext, names: frozenset[str], rank: int) -> Sequence[Dim] | None:
@@ -42,6 +40,7 @@ def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim
 
 
 @onnx_symbolic("aten::view")
+@onnx_symbolic("aten::view_copy")
 def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
     return g.call("aten::reshape", self=self, shape=size)
 
@@ -52,6 +51,7 @@ def _unsafe_view(g: GraphContext, self: Value, size: list[int | Value] | Value) 
 
 
 @onnx_symbolic("aten::view.dtype")
+@onnx_symbolic("aten::view_copy.dtype")
 def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
     if g.dtype(self) != dtype:
         raise g.refuse("the bits of one element type cannot be read as another")
@@ -408,63 +408,6 @@ def _at_least(rank: int, axes: dict[int, list[int]]) -> None:
 _at_least(1, {0: [0]})
 _at_least(2, {0: [0, 1], 1: [0]})
 _at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
-
-
-@onnx_symbolic("aten::pixel_shuffle")
-def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
-    """DepthToSpace, which onnxruntime lacks for integers and bools."""
-    [*batch, channels, height, width] = sizes_of(g, self)
-    if isinstance(channels, Value):
-        raise g.refuse("the number of channels is not known")
-    r = upscale_factor
-    sizes = [channels // (r * r), compute(g, "mul", height, r), compute(g, "mul", width, r)]
-    if is_integral(g, self):
-        blocks = g.call("aten::reshape", self=self, shape=[product(g, batch), sizes[0], r, r, height, width])
-        blocks = g.op("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
-        return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
-    result = g.call("composed::depth_to_space", self=_as_images(g, self), channels=channels, blocksize=r)
-    return _from_images(g, result, batch, sizes)
-
-
-@onnx_symbolic("composed::depth_to_space")
-def depth_to_space(g: GraphContext, self: Value, channels: int, blocksize: int) -> Value:
-    """DepthToSpace with channels outermost. Before 11 they are innermost, so they are put there."""
-    order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
-    return g.op("DepthToSpace", g.op("Gather", self, order.tolist(), axis=1), blocksize=blocksize)
-
-
-@onnx_symbolic("aten::pixel_unshuffle")
-def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Value:
-    """SpaceToDepth, which onnxruntime lacks for integers and bools."""
-    [*batch, channels, height, width] = sizes_of(g, self)
-    if isinstance(channels, Value):
-        raise g.refuse("the number of channels is not known")
-    r = downscale_factor
-    sizes = [channels * r * r, compute(g, "floordiv", height, r), compute(g, "floordiv", width, r)]
-    if is_integral(g, self):
-        blocks = g.call(
-            "aten::reshape", self=self, shape=[product(g, batch), channels, sizes[1], r, sizes[2], r]
-        )
-        blocks = g.op("Transpose", blocks, perm=[0, 1, 3, 5, 2, 4])
-        return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
-    result = g.op("SpaceToDepth", _as_images(g, self), blocksize=r)
-    order = np.arange(channels * r * r).reshape(r, r, channels).transpose(2, 0, 1).reshape(-1)
-    result = g.op("Gather", result, order.tolist(), axis=1)
-    return _from_images(g, result, batch, sizes)
-
-
-def _as_images(g: GraphContext, self: Value) -> Value:
-    """The value with exactly one batch dimension."""
-    sizes = sizes_of(g, self)
-    if len(sizes) == 3:
-        return g.op("Unsqueeze", self, axes=[0])
-    return self if len(sizes) == 4 else g.call("aten::reshape", self=self, shape=[-1, *sizes[-3:]])
-
-
-def _from_images(g: GraphContext, images: Value, batch: Sequence[Size], sizes: Sequence[Size]) -> Value:
-    if len(batch) == 0:
-        return g.op("Squeeze", images, axes=[0])
-    return images if len(batch) == 1 else g.call("aten::reshape", self=images, shape=[*batch, *sizes])
 
 
 @onnx_symbolic("aten::sym_size")

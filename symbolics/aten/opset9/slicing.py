@@ -226,6 +226,28 @@ def tensor_split(
     ]
 
 
+def _axis_of_split(rank: int, name: str) -> int:
+    """The dim that hsplit, vsplit and dsplit cut."""
+    return {"hsplit": 0 if rank == 1 else 1, "vsplit": 0, "dsplit": 2}[name]
+
+
+def _register_split_of_axis(name: str) -> None:
+    def split_of_axis(
+        g: GraphContext,
+        self: Value,
+        sections: int | None = None,
+        indices: list[int | Value] | None = None,
+    ) -> list[Value]:
+        dim = _axis_of_split(known_rank(g, self), name)
+        return g.call("aten::tensor_split", self=self, sections=sections, indices=indices, dim=dim)
+
+    onnx_symbolic(f"aten::{name}")(split_of_axis)
+
+
+for _name in ("hsplit", "vsplit", "dsplit"):
+    _register_split_of_axis(_name)
+
+
 @onnx_symbolic("aten::unbind")
 def unbind(g: GraphContext, self: Value, dim: int = 0) -> list[Value]:
     at = axis(g, self, dim)
