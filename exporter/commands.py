@@ -148,7 +148,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare a model file in onnxruntime with eager PyTorch."""
-    from .summary import read_model
+    from .reading import read_model
 
     read_model(model)
     _need_torch("verifying")

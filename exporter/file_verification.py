@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from ..registration import InferenceError, OpsettaError
 from . import tensors, verification
 from .capture.structure import register_structures
-from .summary import read_model
+from .reading import read_model
 
 
 def verify_file(

@@ -19,7 +19,8 @@ import onnx_ir as ir
 
 from ..passes import inplace_operators as operators
 from ..registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
-from .summary import graphs, read_model
+from .reading import check_calls, check_text, read_model
+from .summary import graphs
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
 _LARGE = 1024
@@ -55,7 +56,8 @@ def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model) -> int:
     nodes = _nodes(proto)
     if not any(_annotations(node) for node in nodes):
         return 0
-    _check_text(nodes)
+    check_text(proto)
+    check_calls(proto)
     simulation = _Simulation(_with_types(proto))
     unsafe = [a.finding() for a in simulation.run() if a.reason]
     if unsafe:
@@ -66,14 +68,6 @@ def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model) -> int:
 def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     bodies = [model.graph, *model.functions]
     return [node for body in bodies for inner in graphs(body) for node in inner.node]
-
-
-def _check_text(nodes: list[onnx.NodeProto]) -> None:
-    """Refuse names that are not UTF-8: protobuf gives them as bytes."""
-    for node in nodes:
-        texts = [node.name, node.op_type, node.domain, *node.input, *node.output]
-        if not all(isinstance(text, str) for text in (*texts, *(e.value for e in node.metadata_props))):
-            raise ModelFileError("a node holds text that is not UTF-8")
 
 
 def _annotations(node: onnx.NodeProto) -> list[tuple[str, str]]:

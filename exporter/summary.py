@@ -10,37 +10,24 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 
-from ..registration import ModelFileError
+from .reading import check_text, read_model
 
-
-def read_model(path: str | os.PathLike) -> onnx.ModelProto:
-    """Read a model file without its external data.
-
-    Raises:
-        ModelFileError: the file cannot be read, or is not an ONNX model.
-    """
-    model = onnx.ModelProto()
-    try:
-        with open(path, "rb") as file:
-            model.ParseFromString(file.read())
-    except OSError as error:
-        raise ModelFileError(f"'{path}' cannot be read: {error.strerror or error}") from error
-    except DecodeError:
-        raise ModelFileError(f"'{path}' is not an ONNX file") from None
-    if not model.ir_version or not model.HasField("graph"):
-        raise ModelFileError(f"'{path}' is not an ONNX file")
-    return model
+_BITS = {
+    int(kind): kind.bitwidth
+    for kind in ir.DataType
+    if kind not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
+}
 
 
 def describe_file(path: str | os.PathLike) -> dict[str, Any]:
     """What a model file declares and holds: opsets, inputs, outputs, operators, weights.
 
     Raises:
-        ModelFileError: see `read_model`.
+        ModelFileError: see `read_model`; or names in the file are not text.
     """
     model = read_model(path)
+    check_text(model)
     graph = model.graph
     stored = {tensor.name for tensor in graph.initializer}
     nodes = [node for inner in graphs(graph) for node in inner.node]
@@ -82,7 +69,12 @@ def _value(value: onnx.ValueInfoProto) -> dict[str, Any]:
         return {"name": value.name, "type": (kind or "unknown").removesuffix("_type"), "shape": None}
     tensor = getattr(value.type, kind)
     shape = [_dimension(d) for d in tensor.shape.dim] if tensor.HasField("shape") else None
-    return {"name": value.name, "type": onnx.TensorProto.DataType.Name(tensor.elem_type), "shape": shape}
+    return {"name": value.name, "type": _element_type(tensor.elem_type), "shape": shape}
+
+
+def _element_type(number: int) -> str:
+    known = number in onnx.TensorProto.DataType.values()
+    return onnx.TensorProto.DataType.Name(number) if known else f"unknown ({number})"
 
 
 def _dimension(dimension: Any) -> int | str | None:
@@ -91,6 +83,9 @@ def _dimension(dimension: Any) -> int | str | None:
 
 
 def _tensor_bytes(tensor: onnx.TensorProto) -> int:
+    """The bytes of a tensor as its shape states them; none where it states none that there can be."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(map(len, tensor.string_data))
-    return math.ceil(math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth / 8)
+    if tensor.data_type not in _BITS or min(tensor.dims, default=0) < 0:
+        return 0
+    return -(-math.prod(tensor.dims) * _BITS[tensor.data_type] // 8)

@@ -1,0 +1,8 @@
+"""Reading model files that anybody may have written, within bounds."""
+
+from .content import check_text
+from .files import read_model
+from .functions import check_calls
+from .representation import to_ir
+
+__all__ = ["check_calls", "check_text", "read_model", "to_ir"]

@@ -1,0 +1,124 @@
+"""The files that hold contents of tensors beside the model: within its folder, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import stat
+from collections.abc import Callable
+
+import onnx
+
+from ...registration import ModelFileError
+from .names import quoted
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_IGNORED = ("checksum", "basepath")
+_CACHED = "prepacked"
+"""ONNX Runtime's keys for weights that it has arranged for one processor begin with this."""
+
+
+class ExternalFiles:
+    """The files beside a model that its tensors lie in.
+
+    Args:
+        folder: the model's folder.
+        note: told of what a tensor's entries say beyond what is kept.
+    """
+
+    def __init__(self, folder: str | os.PathLike, note: Callable[[str, str], None]):
+        self.folder = os.path.abspath(folder)
+        self._real = os.path.realpath(folder)
+        self._sizes: dict[str, int] = {}
+        self._note = note
+
+    def check(self, tensor: onnx.TensorProto, size: int, shown: str) -> None:
+        """Refuse contents that are not where they may be, or not as long as the tensor.
+
+        Nothing is opened. A tensor without elements needs no file; it is put into the message.
+
+        Args:
+            size: the bytes of the tensor, by its element type and shape.
+            shown: the tensor, as an error names it.
+
+        Raises:
+            ModelFileError: the entries are malformed, lead out of the folder, or to other than `size` bytes.
+        """
+        entries = self._entries(tensor, shown)
+        location = entries.get("location", "")
+        _check_relative(location, shown)
+        offset, length = (_number(entries, key, shown) for key in ("offset", "length"))
+        if length is not None and length != size:
+            raise ModelFileError(f"{shown} is {size} bytes, and its external data {length}")
+        if size == 0:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = b""
+            return
+        if location not in self._sizes:
+            self._sizes[location] = self._size(location, shown)
+        held = self._sizes[location]
+        if (offset or 0) + size > held:
+            raise ModelFileError(
+                f"{shown} is {size} bytes at {offset or 0} in {quoted(location)}, which has {held} bytes"
+            )
+
+    def _entries(self, tensor: onnx.TensorProto, shown: str) -> dict[str, str]:
+        entries: dict[str, str] = {}
+        for entry in tensor.external_data:
+            if entries.setdefault(entry.key, entry.value) != entry.value:
+                raise ModelFileError(f"{shown} has external data with two values of {quoted(entry.key)}")
+        for key in list(entries):
+            if key in _IGNORED or key.startswith(_CACHED):
+                self._note(f"the {key.split('_')[0]} of external data", shown)
+                del entries[key]
+            elif key not in ("location", "offset", "length"):
+                raise ModelFileError(
+                    f"{shown} has external data with the key {quoted(key)}, which ONNX has not"
+                )
+        del tensor.external_data[:]
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        return entries
+
+    def _size(self, location: str, shown: str) -> int:
+        """The size of a file in the folder, links followed only as far as they stay in it."""
+        path = os.path.join(self.folder, location)
+        real = os.path.realpath(path)
+        if real != self._real and not real.startswith(os.path.join(self._real, "")):
+            raise ModelFileError(f"{shown} lies in {quoted(location)}, a link out of the model's folder")
+        try:
+            status = os.stat(real)
+        except OSError as error:
+            raise ModelFileError(
+                f"{shown} lies in {quoted(location)}, which cannot be read: {error.strerror}"
+            ) from None
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError(f"{shown} lies in {quoted(location)}, which is not a regular file")
+        if status.st_nlink > 1:
+            raise ModelFileError(
+                f"{shown} lies in {quoted(location)}, which has hard links, perhaps out of the model's folder"
+            )
+        return status.st_size
+
+
+def _check_relative(location: str, shown: str) -> None:
+    """Refuse a path that leads out of its folder on any system, whatever lies there."""
+    windows = pathlib.PureWindowsPath(location)
+    if not location or "\0" in location:
+        raise ModelFileError(f"{shown} has external data without a location, or with a NUL in it")
+    if windows.drive or windows.root or location.startswith("/"):
+        raise ModelFileError(
+            f"{shown} lies in {quoted(location)}: external data has a path within its folder"
+        )
+    if ".." in windows.parts:
+        raise ModelFileError(f"{shown} lies in {quoted(location)}: external data does not leave its folder")
+
+
+def _number(entries: dict[str, str], key: str, shown: str) -> int | None:
+    if key not in entries:
+        return None
+    if _NUMBER.fullmatch(entries[key]) is None:
+        raise ModelFileError(f"{shown} has external data at the {key} {quoted(entries[key])}")
+    return int(entries[key])

@@ -1,0 +1,100 @@
+"""Reading a model file into its message: binary, text or JSON, told apart by content."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ...registration import ModelFileError
+from . import text, wire
+
+MAXIMUM_BYTES = 2**31 - 1
+"""What protobuf puts into one message; more goes to external data."""
+_TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
+_JSON_SUFFIXES = (".json", ".onnxjson")
+
+
+def read_model(path: str | os.PathLike) -> onnx.ModelProto:
+    """Read a model file without its external data: binary, protobuf's text format, or protobuf's JSON.
+
+    The form is told by the content, and by the extension only where the content says nothing. What stands
+    in the message is not judged here; `to_ir` does that. Time and memory are bounded: docs/reading.md has
+    the bounds.
+
+    Raises:
+        ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
+    """
+    shown = f"'{os.fspath(path)!s}'"
+    data = _contents(path, shown)
+    if not data:
+        raise ModelFileError(f"{shown} is not an ONNX file: it is empty")
+    model = onnx.ModelProto()
+    form = text.form_of(data) or _form_by_suffix(path)
+    if form == "onnx text":
+        raise ModelFileError(
+            f"{shown} is in ONNX's own text syntax, which is not read; onnx.parser.parse_model reads it"
+        )
+    try:
+        if form == "binary":
+            wire.check(data)
+            model.ParseFromString(data)
+        else:
+            text.parse(data, form, model)
+    except DecodeError as error:
+        raise ModelFileError(f"{shown} is not an ONNX file: {_reason(error)}") from None
+    except wire.BoundError as error:
+        raise ModelFileError(f"{shown} is not read: {error}") from None
+    except text.SyntaxFault as error:
+        raise ModelFileError(f"{shown} is not an ONNX file: {error}") from None
+    if model.ir_version <= 0 or not model.HasField("graph"):
+        raise ModelFileError(f"{shown} is not an ONNX file: it has no IR version or no graph")
+    return model
+
+
+def _contents(path: str | os.PathLike, shown: str) -> bytes:
+    """The bytes of a regular file; no pipe is waited for, and no device is read."""
+    # What is opened is looked at again, for it need not be what stood there a moment ago.
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    )
+    try:
+        _check_regular(os.stat(path), shown)
+        with open(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            _check_regular(status, shown)
+            if status.st_size > MAXIMUM_BYTES:
+                raise ModelFileError(
+                    f"{shown} is not read: it has {status.st_size} bytes, more than {MAXIMUM_BYTES}"
+                )
+            data = file.read(MAXIMUM_BYTES + 1)
+    except ModelFileError:
+        raise
+    except (OSError, ValueError) as error:
+        # A ValueError is a NUL in the path.
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{shown} cannot be read: {reason}") from error
+    if len(data) > MAXIMUM_BYTES:
+        raise ModelFileError(f"{shown} is not read: it has more than {MAXIMUM_BYTES} bytes")
+    return data
+
+
+def _check_regular(status: os.stat_result, shown: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise ModelFileError(f"{shown} cannot be read: it is a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelFileError(f"{shown} cannot be read: it is not a regular file")
+
+
+def _form_by_suffix(path: str | os.PathLike) -> str:
+    suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
+    return "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
+
+
+def _reason(error: DecodeError) -> str:
+    if "MaxDepth" in str(error):
+        return "its messages are nested more than 100 deep"
+    return "it is cut off, or its bytes are no message"

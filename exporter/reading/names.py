@@ -1,0 +1,32 @@
+"""Names out of a file, which may hold anything, as messages show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+
+def quoted(name: str | bytes) -> str:
+    """A name in quotes, control characters escaped, cut where it is long."""
+    text = repr(name) if isinstance(name, bytes) else f"'{_escaped(name)}'"
+    return text if len(text) <= 120 else f"{text[:110]}...'"
+
+
+def _escaped(name: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name[:200])
+
+
+def node_title(node: onnx.NodeProto) -> str:
+    """A node by its name, or by what it makes."""
+    if node.name:
+        return f"node {quoted(node.name)}"
+    return (
+        f"the {_escaped(node.op_type) or 'node'} of {listed(list(map(quoted, node.output[:5]))) or 'nothing'}"
+    )
+
+
+def listed(names: list[Any]) -> str:
+    """Several names, the first few of them."""
+    shown = ", ".join(str(name) for name in names[:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown

@@ -1,0 +1,137 @@
+"""The text forms of a model, protobuf's text format and JSON, looked over before they are parsed.
+
+Protobuf's parsers of them are written in Python: they go down a level of calls for each level of brackets,
+take microseconds for each value, and a hundred times its own memory for a long string. So levels and values
+are counted first, and long strings are cut into pieces, which text format puts together again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import onnx
+from google.protobuf import json_format, text_format
+
+from .wire import BoundError
+
+MAXIMUM_BYTES = 2**26
+"""Bytes of a text file."""
+MAXIMUM_DEPTH = 100
+"""Messages within messages; those of a binary file go as deep. Lists go no deeper than their values."""
+MAXIMUM_VALUES = 2_000_000
+"""Values, of messages and of lists."""
+
+_MARKS = re.compile(r"[{}<>\[\],:;\"'#]")
+_INSIDE = {
+    quote: re.compile(rf"[^{quote}\\\n]{{0,65536}}(?:\\(?s:.)[^{quote}\\\n]{{0,65536}}){{0,64}}")
+    for quote in "\"'"
+}
+"""A piece of a string, which ends between two characters: short, for protobuf looks at runs of backslashes
+from each of them on, and a repeated group keeps its steps."""
+_FIRST_WORD = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}([a-z_]{2,40})\s*[:{<]")
+_OPENING, _CLOSING = "{<", "}>"
+
+
+class SyntaxFault(Exception):
+    """The text is not a model in the form that it seems to have."""
+
+
+def form_of(data: bytes) -> str:
+    """The form that the first bytes speak of: "binary", "text", "JSON", "onnx text", or "" for none."""
+    start = data[:1_000_000].removeprefix(b"\xef\xbb\xbf")
+    if data[0] == onnx.ModelProto.IR_VERSION_FIELD_NUMBER << 3:
+        return "binary"
+    if start.lstrip().startswith(b"{"):
+        return "JSON"
+    if start.lstrip().startswith(b"<"):
+        return "onnx text"
+    word = _FIRST_WORD.match(start)
+    if word is not None and word[1].decode() in onnx.ModelProto.DESCRIPTOR.fields_by_name:
+        return "text"
+    return ""
+
+
+def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
+    """Read "text" or "JSON" into a model.
+
+    Raises:
+        BoundError: it is too long, too deep, or has too many values.
+        SyntaxFault: it is not a model in that form.
+    """
+    if len(data) > MAXIMUM_BYTES:
+        raise BoundError(
+            f"it has {len(data)} bytes, and {form} is read up to {MAXIMUM_BYTES}; save it as binary"
+        )
+    try:
+        decoded = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SyntaxFault(f"it is not {form} in UTF-8, at byte {error.start}") from None
+    try:
+        if form == "JSON":
+            for _ in _pieces(decoded, '"'):
+                pass
+            json_format.Parse(decoded, model, max_recursion_depth=MAXIMUM_DEPTH)
+        else:
+            text_format.Parse("".join(_pieces(decoded, "\"'#")), model)
+    except text_format.ParseError as error:
+        where = f"line {error.GetLine()}, column {error.GetColumn()}: " if error.GetLine() else ""
+        raise SyntaxFault(f"{where}{_short(error)}") from None
+    except json_format.ParseError as error:
+        raise SyntaxFault(_short(error)) from None
+    except RecursionError:
+        raise BoundError("the caller's own depth of calls leaves no room to read it") from None
+
+
+def _short(error: Exception) -> str:
+    """What is wrong, without the file around it: text format repeats the line, JSON the way down."""
+    lines = str(error).splitlines() or [""]
+    reason = lines[0].rsplit("': ", 1)[-1] if isinstance(error, text_format.ParseError) else lines[0]
+    reason = reason if len(reason) <= 200 else f"...{reason[-200:]}"
+    return reason.encode("unicode_escape").decode("ascii")
+
+
+def _pieces(text: str, special: str) -> Iterator[str]:
+    """The text in pieces, long strings cut into several, while brackets and values are counted.
+
+    Args:
+        special: the quotes of strings, and what begins a comment.
+    """
+    depth = values = position = copied = 0
+    while True:
+        mark = _MARKS.search(text, position)
+        if mark is None:
+            break
+        found, position = mark[0], mark.end()
+        if found in "\"'#":
+            if found not in special:
+                continue
+            if found == "#":
+                line = text.find("\n", position)
+                position = len(text) if line < 0 else line
+                continue
+            for cut in _cuts(text, position, found):
+                yield text[copied:cut]
+                yield f"{found}\n{found}"
+                copied = position = cut
+            end = _INSIDE[found].match(text, position)
+            position = end.end() + 1 if end is not None else position
+            continue
+        values += 1
+        if values > MAXIMUM_VALUES:
+            raise BoundError(f"it holds more than {MAXIMUM_VALUES} values")
+        depth += (found in _OPENING) - (found in _CLOSING)
+        if depth > MAXIMUM_DEPTH:
+            raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep")
+    yield text[copied:]
+
+
+def _cuts(text: str, position: int, quote: str) -> Iterator[int]:
+    """Where a string is cut, so that each piece is one that `_INSIDE` matches."""
+    while True:
+        end = _INSIDE[quote].match(text, position)
+        assert end is not None  # It matches nothing at all as well.
+        if end.end() >= len(text) or text[end.end()] in (quote, "\n") or end.end() == position:
+            return
+        position = end.end()
+        yield position
