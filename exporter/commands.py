@@ -1,4 +1,4 @@
-"""The commands of `opsetta`: export, verify, check, ops, info."""
+"""The commands of `opsetta`: export, verify, check, ops, info; convert has a file of its own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ..registration import DEFAULT_OPSET, AnnotationError, ModelFileError, OpsettaError, UnsafeAnnotation
 from ..registration.opsets import check_opset
+from .convert_command import convert
 from .progress import stages
 
 app = typer.Typer(
@@ -27,6 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.command()(convert)
 
 Factory = Annotated[
     str,

@@ -93,6 +93,7 @@ class GraphContext:
     """
 
     __slots__ = (
+        "_composing",
         "_names",
         "_opset_imports",
         "_place",
@@ -110,6 +111,7 @@ class GraphContext:
         self._pool = ConstantPool(graph, self._names.unique)
         self._opset_imports = graph.opset_imports
         self._place = _Place()
+        self._composing: list[str] = []
 
     @property
     def node(self) -> ir.Node | None:
@@ -238,6 +240,25 @@ class GraphContext:
         if twice is not None:
             raise ArgumentError(f"{name} was given '{twice}' twice")
         return symbolic(self, {**dict(zip(order, positional, strict=False)), **named})
+
+    def may_compose(self, op_type: str) -> bool:
+        """Whether a symbolic function stands in for an ONNX operator, other than the one at work."""
+        known = self.registry.lookup(f"onnx::{op_type}", "", self.opset) is not None
+        return known and self._composing.count(op_type) < _COMPOSED_WITHIN
+
+    def compose(
+        self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
+    ) -> Any:
+        """What stands in for an ONNX operator; it is told the number of outputs where it asks for that."""
+        symbolic = self.registry.lookup(f"onnx::{op_type}", "", self.opset)
+        asks = symbolic is not None and "outputs" in symbolic.parameters
+        self._composing.append(op_type)
+        try:
+            return self.call(
+                f"onnx::{op_type}", *positional, **named, **({"outputs": outputs} if asks else {})
+            )
+        finally:
+            self._composing.pop()
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.
@@ -371,6 +392,9 @@ class GraphContext:
         self._pool.use(value)
         return value
 
+
+# A stand-in may lead to its own operator with other types, but not without end.
+_COMPOSED_WITHIN = 3
 
 _NEWEST = {
     "ai.onnx.ml": 5,

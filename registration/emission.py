@@ -73,10 +73,10 @@ def emit(
         arguments, attributes = _bind(g, schema, positional, named)
         inputs, variables, restored = _typed_inputs(g, schema, arguments)
     except EmissionError:
-        if domain or g.registry.lookup(f"onnx::{op_type}", "", g.opset) is None:
+        if domain or not g.may_compose(op_type):
             raise
-        composed = g.call(f"onnx::{op_type}", *positional, **named)
-        return [composed] if outputs == 1 else composed
+        composed = g.compose(op_type, positional, named, outputs)
+        return list(composed)[:outputs] if isinstance(composed, (list, tuple)) else [composed]
     found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])

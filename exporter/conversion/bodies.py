@@ -1,0 +1,67 @@
+"""The bodies that ONNX itself gives its function operators, as graphs of other operators."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir import Value
+
+from .binding import node_message, type_message
+
+
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """The nodes of a function, and the opset whose operators they are."""
+
+    graph: ir.Graph
+    opset: int
+
+
+def body_of(
+    op_type: str,
+    source: int,
+    target: int,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, ir.Attr],
+    outputs: int,
+) -> Body | None:
+    """The body of an operator of an opset, the newest one that the target has, else the oldest.
+
+    Raises:
+        UnsupportedError: the body depends on an element type that is unknown.
+    """
+    # The stubs of onnx do not know what its schemas say of functions.
+    schema: Any = onnx.defs.get_schema(op_type, source, "")
+    if schema.has_function:
+        version = _nearest(schema.function_opset_versions, target)
+        found = schema.get_function_with_opset_version(version)
+    elif schema.has_context_dependent_function:
+        version = _nearest(schema.context_dependent_function_opset_versions, target)
+        message = node_message(op_type, inputs, attributes, outputs)
+        types = [type_message(value) for value in inputs]
+        found = schema.get_context_dependent_function_with_opset_version(version, message, types)
+    else:
+        return None
+    if not found:
+        return None
+    function = onnx.FunctionProto.FromString(found) if isinstance(found, bytes) else found
+    made = {name for node in function.node for name in node.output}
+    # What the call does not ask for, a body need not make.
+    kept = [name if name in made else function.output[0] for name in function.output[:outputs]]
+    graph = onnx.GraphProto(name=op_type, node=function.node)
+    graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in kept)
+    opset = next((entry.version for entry in function.opset_import if entry.domain == ""), target)
+    # A body made of a sub-graph that the node was given has operators of that sub-graph's opset.
+    given = any(attribute.type == ir.AttributeType.GRAPH for attribute in attributes.values())
+    return Body(ir.serde.deserialize_graph(graph), source if given else opset)
+
+
+def _nearest(versions: Sequence[int], target: int) -> int:
+    reached = [version for version in versions if version <= target]
+    return max(reached) if reached else min(versions)

@@ -1,0 +1,111 @@
+"""Operators of the first opsets: broadcasting on request, types by name, shapes as attributes."""
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..sizes import known_rank
+from .support import today
+
+
+def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
+    """The second operand with its dimensions under those of the first from an axis on."""
+    if axis is None:
+        return B
+    rank, own = known_rank(g, A), known_rank(g, B)
+    at = axis % rank if axis < 0 else axis
+    after = rank - at - own
+    return g.op("Unsqueeze", B, axes=list(range(own, own + after))) if after > 0 else B
+
+
+def _register(op_type: str) -> None:
+    @onnx_symbolic(f"before7::{op_type}")
+    def binary(g: GraphContext, A: Value, B: Value, axis: int | None = None, broadcast: int = 0) -> Value:
+        """Below 7 the second operand is broadcast where that is asked for, from an axis on."""
+        return today(g, op_type, A, _aligned(g, A, B, axis) if broadcast else B)
+
+
+for _op_type in "Add Sub Mul Div And Or Xor Equal Greater Less".split():
+    _register(_op_type)
+
+
+@onnx_symbolic("before7::Pow")
+def pow_(g: GraphContext, X: Value, Y: Value, axis: int | None = None, broadcast: int = 0) -> Value:
+    """As the other operators of two operands."""
+    return today(g, "Pow", X, _aligned(g, X, Y, axis) if broadcast else Y)
+
+
+@onnx_symbolic("before7::PRelu")
+def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
+    """Below 7 a slope for each channel is a list of them."""
+    rank = known_rank(g, X)
+    if g.rank(slope) == 1 and g.shape(slope) != (1,) and rank > 2:
+        slope = g.op("Unsqueeze", slope, axes=list(range(1, rank - 1)))
+    return g.op("PRelu", X, slope)
+
+
+@onnx_symbolic("before7::Gemm")
+def gemm(
+    g: GraphContext,
+    A: Value,
+    B: Value,
+    C: Value,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
+    """Below 7 the bias is broadcast where that is asked for."""
+    return today(g, "Gemm", A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@onnx_symbolic("before6::Cast")
+def cast(g: GraphContext, input: Value, to: str) -> Value:
+    """Below 6 types are names."""
+    return g.cast(input, DataType[to])
+
+
+@onnx_symbolic("before6::Tile")
+def tile(g: GraphContext, input: Value, tiles: Value, axis: Value) -> Value:
+    """Below 6 one axis is repeated."""
+    rank = known_rank(g, input)
+    at = g.constant_value(axis)
+    if at is None:
+        raise g.refuse("its axis is computed")
+    ones = g.constant([1] * int(at.item())), g.constant([1] * (rank - int(at.item()) - 1))
+    times = g.op("Reshape", g.cast(tiles, DataType.INT64), [1])
+    return g.op("Tile", input, g.op("Concat", ones[0], times, ones[1], axis=0))
+
+
+@onnx_symbolic("before7::BatchNormalization")
+def batch_normalization(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    mean: Value,
+    var: Value,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    is_test: int = 1,
+    outputs: int = 1,
+) -> Value:
+    """Below 7 training is an attribute. Where it is left out, runtimes infer."""
+    if outputs > 1 or not is_test:
+        raise g.refuse("training as versions below 7 have it")
+    return g.call("before9::BatchNormalization", X, scale, B, mean, var, epsilon=epsilon, spatial=spatial)
+
+
+@onnx_symbolic("before7::Dropout")
+def dropout(
+    g: GraphContext, data: Value, ratio: float = 0.5, is_test: int = 1, outputs: int = 1
+) -> list[Value]:
+    """Below 7 training is an attribute. Where it is left out, runtimes infer."""
+    if not is_test:
+        raise g.refuse("training as versions below 7 have it")
+    return g.call("before12::Dropout", data, ratio=ratio, outputs=outputs)
+
+
+@onnx_symbolic("before4::Concat")
+def concat(g: GraphContext, inputs: list[Value], axis: int = 1) -> Value:
+    """Below 4 the axis may be left out."""
+    return g.op("Concat", *inputs, axis=axis)

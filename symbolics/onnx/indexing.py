@@ -1,0 +1,256 @@
+"""Reading and writing by positions, below the opsets where the operators begin or gain their arguments."""
+
+import numpy as np
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..sizes import Size, known_rank, product, sizes_of
+from ..sizes import axis as front
+from .support import emitted_from, integers
+
+
+@onnx_symbolic("canonical::Gather")
+def gather(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Below 11 positions count from the front."""
+    at = front(g, data, axis) if axis < 0 else axis
+    array = g.constant_value(indices)
+    if array is not None and np.all(array >= 0):
+        return g.op("Gather", data, indices, axis=at)
+    return g.call("composed::gather", self=data, dim=at, index=indices)
+
+
+@onnx_symbolic("onnx::GatherElements")
+def gather_elements(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Below 11."""
+    at = front(g, data, axis)
+    index = g.call("composed::wrap", index=indices, size=g.size(data, at))
+    return g.call("composed::gather_elements", self=data, dim=at, index=index)
+
+
+@onnx_symbolic("onnx::ScatterElements")
+def scatter_elements(
+    g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
+) -> Value:
+    """Below 11; with a reduction below 16, and with the extremes below 18."""
+    at = front(g, data, axis)
+    index = g.call("composed::wrap", index=indices, size=g.size(data, at))
+    if reduction == "none":
+        return g.call("composed::scatter", self=data, dim=at, index=index, src=updates)
+    return g.call("composed::scatter_reduce", data, at, index, updates, reduction)
+
+
+def _register_scatter(op_type: str) -> None:
+    @onnx_symbolic(f"canonical::{op_type}")
+    def scatter(
+        g: GraphContext,
+        data: Value,
+        indices: Value,
+        updates: Value,
+        axis: int | None = None,
+        reduction: str = "none",
+    ) -> Value:
+        """Below 18 no extremes are taken."""
+        named = {} if axis is None else {"axis": axis}
+        if reduction in ("max", "min"):
+            return g.call(f"onnx::{op_type}", data, indices, updates, reduction=reduction, **named)
+        chosen = reduction if reduction != "none" else None
+        return g.op(op_type, data, indices, updates, reduction=chosen, **named)
+
+    emitted_from(op_type, 18)
+
+
+_register_scatter("ScatterElements")
+_register_scatter("ScatterND")
+
+
+def _row_positions(g: GraphContext, sizes: list[Size], indices: Value, depth: int) -> Value:
+    """The row that each tuple of the last dimension points to, of rows over the first so many dimensions."""
+    total: Value | None = None
+    last = known_rank(g, indices) - 1
+    for at in range(depth):
+        part = g.op("Gather", indices, at, axis=last)
+        part = g.call("composed::wrap", index=part, size=sizes[at])
+        total = part if total is None else g.op("Add", g.op("Mul", total, sizes[at]), part)
+    assert total is not None
+    return total
+
+
+def _depth(g: GraphContext, indices: Value) -> int:
+    shape = g.shape(indices)
+    if shape is None or not isinstance(shape[-1], int):
+        raise g.refuse("how many dimensions it is indexed by is not known", first_opset=11)
+    return int(shape[-1])
+
+
+@onnx_symbolic("onnx::GatherND")
+def gather_nd(g: GraphContext, data: Value, indices: Value, batch_dims: int = 0) -> Value:
+    """Below 11 (with batches, 12): rows of the merged dimensions."""
+    depth = _depth(g, indices)
+    sizes = sizes_of(g, data)
+    rest = sizes[batch_dims + depth :]
+    batch = sizes[:batch_dims]
+    rows = g.call("aten::reshape", self=data, shape=[product(g, sizes[: batch_dims + depth]), *rest])
+    position = _row_positions(g, sizes[batch_dims:], indices, depth)
+    if batch_dims:
+        count = product(g, sizes[batch_dims : batch_dims + depth])
+        numbers = g.call("sym::range", start=0, end=product(g, batch))
+        starts = g.call("aten::reshape", self=g.op("Mul", numbers, count), shape=batch)
+        after = known_rank(g, position) - batch_dims
+        starts = (
+            g.op("Unsqueeze", starts, axes=list(range(batch_dims, batch_dims + after))) if after else starts
+        )
+        position = g.op("Add", position, starts)
+    return g.op("Gather", rows, position, axis=0)
+
+
+@onnx_symbolic("onnx::ScatterND")
+def scatter_nd(
+    g: GraphContext, data: Value, indices: Value, updates: Value, reduction: str = "none"
+) -> Value:
+    """Below 11; with a reduction below 16, and with the extremes below 18: rows of the merged dimensions."""
+    depth = _depth(g, indices)
+    sizes = sizes_of(g, data)
+    rest = sizes[depth:]
+    width = product(g, rest)
+    flat = g.op("Reshape", data, [-1])
+    position = g.op("Reshape", _row_positions(g, sizes, indices, depth), [-1])
+    within = g.call("sym::range", start=0, end=width)
+    places = g.op("Add", g.op("Unsqueeze", g.op("Mul", position, width), axes=[1]), within)
+    index, source = g.op("Reshape", places, [-1]), g.op("Reshape", updates, [-1])
+    if reduction == "none":
+        written = g.call("composed::scatter", self=flat, dim=0, index=index, src=source)
+    else:
+        written = g.call("composed::scatter_reduce", flat, 0, index, source, reduction)
+    return g.op("Reshape", written, g.op("Shape", data))
+
+
+@onnx_symbolic("onnx::TensorScatter")
+def tensor_scatter(
+    g: GraphContext,
+    past_cache: Value,
+    update: Value,
+    write_indices: Value | None = None,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Value:
+    """Below 24: each batch's slice written at its own place of one dimension."""
+    at = front(g, past_cache, axis)
+    rank = known_rank(g, past_cache)
+    sizes = sizes_of(g, update)
+    begin = g.constant([0]) if write_indices is None else write_indices
+    numbers = g.call("sym::range", start=0, end=sizes[at])
+    places = g.op("Add", g.op("Unsqueeze", begin, axes=[1]), numbers)
+    if mode == "circular":
+        places = g.call("sym::mod", a=places, b=g.size(past_cache, at))
+    between = [dim for dim in range(1, rank) if dim != at]
+    places = g.op("Unsqueeze", places, axes=between)
+    index = g.op("Expand", places, g.op("Shape", update))
+    return g.call("composed::scatter", self=past_cache, dim=at, index=index, src=update)
+
+
+@onnx_symbolic("canonical::TopK")
+def top_k(
+    g: GraphContext,
+    X: Value,
+    K: Value | int | None = None,
+    axis: int = -1,
+    largest: int = 1,
+    sorted: int = 1,
+    k: int | None = None,
+) -> list[Value]:
+    """Below 11: the largest of floats; a computed number below 10. Below 10 it is an attribute, `k`."""
+    at = front(g, X, axis)
+    known = [k] if k is not None else integers(g, g.constant(K))
+    number = known[0] if known is not None else g.op("Reshape", g.constant(K), g.constant([], DataType.INT64))
+    return list(g.call("composed::top", X, number, at, bool(largest)))[:2]
+
+
+@onnx_symbolic("canonical::OneHot")
+def one_hot(g: GraphContext, indices: Value, depth: Value, values: Value, axis: int = -1) -> Value:
+    """Below 11 no position counts from the end."""
+    number = g.cast(depth, DataType.INT64)
+    if g.rank(number) != 0:
+        number = g.op("Reshape", number, g.constant([], DataType.INT64))
+    whole = g.cast(indices, DataType.INT64)
+    counted = g.op("Where", g.op("Less", whole, 0), g.op("Add", whole, number), whole)
+    rank = known_rank(g, indices) + 1
+    at = axis + rank if axis < 0 else axis
+    # Not by OneHot: what is outside on either side is nowhere, and runtimes differ there.
+    raised = g.op("Unsqueeze", counted, axes=[at])
+    numbers = g.call("sym::range", start=0, end=number)
+    after = rank - at - 1
+    numbers = g.op("Unsqueeze", numbers, axes=list(range(1, after + 1))) if after else numbers
+    here = g.op("Equal", raised, numbers)
+    off, on = (g.op("Gather", values, i, axis=0) for i in (0, 1))
+    return g.call("composed::where", condition=here, self=on, other=off)
+
+
+@onnx_symbolic("onnx::ReverseSequence")
+def reverse_sequence(
+    g: GraphContext, input: Value, sequence_lens: Value, batch_axis: int = 1, time_axis: int = 0
+) -> Value:
+    """Below 10: positions within a sequence counted backwards, those behind it as they are."""
+    rank = known_rank(g, input)
+    sizes = sizes_of(g, input)
+    steps = g.call("sym::range", start=0, end=sizes[time_axis])
+    lengths = g.cast(sequence_lens, DataType.INT64)
+    steps, lengths = (
+        g.op("Unsqueeze", steps, axes=[1 - time_axis]),
+        g.op("Unsqueeze", lengths, axes=[1 - batch_axis]),
+    )
+    backwards = g.op("Sub", g.op("Sub", lengths, 1), steps)
+    places = g.op(
+        "Where", g.op("Less", steps, lengths), backwards, g.op("Add", steps, g.op("Mul", lengths, 0))
+    )
+    places = g.op("Unsqueeze", places, axes=list(range(2, rank))) if rank > 2 else places
+    index = g.op("Expand", places, g.stack(sizes))
+    return g.call("composed::gather_elements", self=input, dim=time_axis, index=index)
+
+
+@onnx_symbolic("canonical::DepthToSpace")
+def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "DCR") -> Value:
+    """Below 11 channels are innermost."""
+    if mode == "DCR":
+        return g.op("DepthToSpace", input, blocksize=blocksize)
+    channels = g.size(input, 1)
+    if not isinstance(channels, int):
+        raise g.refuse("the number of channels is not known", first_opset=11)
+    return g.call("composed::depth_to_space", input, channels, blocksize)
+
+
+@onnx_symbolic("onnx::Unique")
+def unique(
+    g: GraphContext, X: Value, axis: int | None = None, sorted: int = 1, outputs: int = 1
+) -> list[Value]:
+    """Below 11: sorted, of all elements."""
+    if axis is not None and known_rank(g, X) != 1:
+        raise g.refuse("unique parts of a tensor along an axis", first_opset=11)
+    flat = g.op("Reshape", X, [-1])
+    values, inverse, counts = g.call("composed::unique", flat)
+    count = g.size(flat, 0)
+    length = g.size(values, 0)
+    firsts = _first_places(g, inverse, length, count)
+    if sorted:
+        return [values, firsts, inverse, counts][:outputs]
+    order = g.call("aten::argsort", self=firsts)
+    rank = g.call("aten::argsort", self=order)
+    return [
+        g.op("Gather", values, order),
+        g.op("Gather", firsts, order),
+        g.op("Gather", rank, inverse),
+        g.op("Gather", counts, order),
+    ][:outputs]
+
+
+def _first_places(g: GraphContext, inverse: Value, length: Size, count: Size) -> Value:
+    """Where each unique element stands first: the largest of what is left behind each place, counted back."""
+    numbers = g.call("sym::range", start=0, end=count)
+    rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=length), axes=[1])
+    here = g.op("Equal", rows, g.op("Unsqueeze", inverse, axes=[0]))
+    behind = g.op("Where", here, numbers, g.constant(count, DataType.INT64))
+    return g.call("aten::amin", behind, [1], False)
+
+
+emitted_from("Gather", 11)
+emitted_from("TopK", 11)
+emitted_from("OneHot", 11)
+emitted_from("DepthToSpace", 11)

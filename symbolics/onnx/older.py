@@ -1,0 +1,418 @@
+"""Operators that once meant something else: what their older versions say, in today's operators and back."""
+
+from typing import Any
+
+import numpy as np
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..sizes import compute, known_rank, product, sizes_of
+from .support import by_axis, emitted_from, integers, today
+
+
+def _register_softmax(op_type: str, composed: str | None) -> None:
+    """Softmax, LogSoftmax and Hardmax: along one axis from 13; before, over all dimensions from it on."""
+
+    @onnx_symbolic(f"before13::{op_type}")
+    def over_rows(g: GraphContext, input: Value, axis: int = 1) -> Value:
+        rank = g.rank(input)
+        if rank is not None and axis % max(rank, 1) == rank - 1:
+            return today(g, op_type, input, axis=-1)
+        flat = g.op("Flatten", input, axis=axis)
+        result = g.op("Reshape", today(g, op_type, flat, axis=-1), g.op("Shape", input))
+        result.shape = input.shape
+        return result
+
+    emitted_from(op_type, 13)
+
+    @onnx_symbolic(f"canonical::{op_type}")
+    def moved(g: GraphContext, input: Value, axis: int = -1) -> Value:
+        """Below 13: the axis is put last."""
+        rank = known_rank(g, input)
+        at = axis % rank if rank else 0
+        if at == rank - 1:
+            return g.op(op_type, input, axis=at)
+        perm = [*range(at), *range(at + 1, rank), at]
+        last = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
+        return g.op("Transpose", last, perm=np.argsort(perm).tolist())
+
+
+for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):
+    _register_softmax(_op_type, None)
+
+
+@onnx_symbolic("before11::Scatter")
+def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
+    """Its name since 11 is ScatterElements."""
+    return g.op("ScatterElements", data, indices, updates, axis=axis)
+
+
+@onnx_symbolic("before10::Upsample")
+def upsample(
+    g: GraphContext,
+    X: Value,
+    scales: Value | list[float] | None = None,
+    mode: str = "nearest",
+    width_scale: float | None = None,
+    height_scale: float | None = None,
+) -> Value:
+    """Resize since 10. Coordinates are scaled from the corner."""
+    if scales is None:
+        scales = [1.0, 1.0, height_scale or 1.0, width_scale or 1.0]
+    given = g.constant(scales, DataType.FLOAT)
+    mode = "linear" if mode in ("linear", "bilinear") else "nearest"
+    return today(
+        g,
+        "Resize",
+        X,
+        None,
+        given,
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+@onnx_symbolic("before11::Resize")
+def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
+    """At 10 as Upsample."""
+    return upsample(g, X, scales, mode)
+
+
+@onnx_symbolic("before9::BatchNormalization")
+def batch_normalization_7(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    mean: Value,
+    var: Value,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    outputs: int = 1,
+) -> Value:
+    """Below 9 statistics may be those of every feature; training says what later versions do not."""
+    if outputs > 1:
+        raise g.refuse("training as versions below 14 have it")
+    if spatial:
+        return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
+    root = g.op("Sqrt", g.op("Add", var, epsilon))
+    centred = g.op("Div", g.op("Sub", X, mean), root)
+    return g.op("Add", g.op("Mul", centred, scale), B)
+
+
+@onnx_symbolic("before14::BatchNormalization")
+def batch_normalization_9(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    mean: Value,
+    var: Value,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    outputs: int = 1,
+) -> Value:
+    """Below 14 more outputs mean training, whose saved statistics later versions do not give."""
+    if outputs > 1:
+        raise g.refuse("training as versions below 14 have it")
+    return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
+
+
+@onnx_symbolic("canonical::BatchNormalization")
+def batch_normalization(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> list[Value] | Value:
+    """Below 14 training is composed: with the statistics of the batch, which move the running ones."""
+    if not training_mode:
+        return g.op("BatchNormalization", X, scale, B, input_mean, input_var, epsilon=epsilon)
+    rank = known_rank(g, X)
+    others = [0, *range(2, rank)]
+    centre = g.op("ReduceMean", X, axes=others, keepdims=1)
+    apart = g.op("Sub", X, centre)
+    spread = g.op("ReduceMean", g.op("Mul", apart, apart), axes=others, keepdims=1)
+    scaled = g.op("Div", apart, g.op("Sqrt", g.op("Add", spread, epsilon)))
+
+    def column(value: Value) -> Value:
+        return g.op("Reshape", value, [-1, *[1] * (rank - 2)]) if rank > 2 else value
+
+    result = g.op("Add", g.op("Mul", scaled, column(scale)), column(B))
+    running = []
+    for old, new in ((input_mean, centre), (input_var, spread)):
+        fresh = g.op("Mul", g.op("Reshape", new, [-1]), 1.0 - momentum)
+        running.append(g.op("Add", g.op("Mul", old, momentum), fresh))
+    return [result, *running]
+
+
+@onnx_symbolic("before12::Dropout")
+def dropout_10(g: GraphContext, data: Value, ratio: float = 0.5, outputs: int = 1) -> list[Value]:
+    """Below 12 nothing is dropped, and the mask says so, in the data's type below 10."""
+    result = [g.op("Identity", data)]
+    if outputs > 1:
+        mask = g.call("aten::ones_like", data, DataType.BOOL)
+        expected = g.expected[1].dtype if len(g.expected) > 1 else None
+        result.append(g.cast(mask, expected) if expected is not None else mask)
+    return result
+
+
+@onnx_symbolic("canonical::Dropout")
+def dropout(
+    g: GraphContext,
+    data: Value,
+    ratio: Value | float | None = None,
+    training_mode: Value | bool | None = None,
+    seed: int | None = None,
+) -> list[Value]:
+    """Below 12: training may be a matter of an input, and so may the ratio."""
+    trains = None if training_mode is None else g.constant(training_mode, DataType.BOOL)
+    known = None if trains is None else g.constant_value(trains)
+    if trains is None or (known is not None and not known.item()):
+        return [g.op("Identity", data), g.call("aten::ones_like", data, DataType.BOOL)]
+    dtype = g.dtype(data) or DataType.FLOAT
+    chance = g.constant(0.5 if ratio is None else ratio, DataType.FLOAT)
+    unit = g.call("composed::uniform", sizes_of(g, data), DataType.FLOAT)
+    kept = g.op("Or", g.op("Not", g.op("Less", unit, chance)), g.op("Not", trains))
+    factor = g.op("Where", trains, g.op("Div", 1.0, g.op("Sub", 1.0, chance)), 1.0)
+    scaled = g.op("Mul", data, g.cast(factor, dtype))
+    return [g.call("composed::where", condition=kept, self=scaled, other=g.constant(0, dtype)), kept]
+
+
+_TODAY_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+_FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}
+_MODES = ("linear", "nearest", "cubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+@onnx_symbolic("before20::GridSample")
+def grid_sample_16(
+    g: GraphContext,
+    X: Value,
+    grid: Value,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> Value:
+    """Its modes had other names below 20."""
+    mode = _TODAY_MODES.get(mode, mode)
+    return today(g, "GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+
+
+@onnx_symbolic("canonical::GridSample", opset=16)
+def grid_sample(
+    g: GraphContext,
+    X: Value,
+    grid: Value,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> Value:
+    """Below 20: of images."""
+    if g.rank(X) != 4:
+        raise g.refuse("it samples other grids than images", first_opset=20)
+    mode = _FORMER_MODES.get(mode, mode)
+    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+
+
+@onnx_symbolic("canonical::GridSample")
+def composed_grid_sample(
+    g: GraphContext,
+    X: Value,
+    grid: Value,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> Value:
+    """Below 16: of gathered pixels."""
+    if g.rank(X) != 4:
+        raise g.refuse("it samples other grids than images", first_opset=20)
+    return g.call(
+        "composed::grid_sampler",
+        X,
+        grid,
+        _MODES.index(mode),
+        _PADDINGS.index(padding_mode),
+        bool(align_corners),
+    )
+
+
+@onnx_symbolic("before20::DFT")
+def dft_17(
+    g: GraphContext,
+    input: Value,
+    dft_length: Value | None = None,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Value:
+    """Its axis is an input since 20, and another one where it is left out."""
+    return today(g, "DFT", input, dft_length, g.constant(axis), inverse=inverse, onesided=onesided)
+
+
+@onnx_symbolic("canonical::DFT", opset=17)
+def dft(
+    g: GraphContext,
+    input: Value,
+    dft_length: Value | None = None,
+    axis: Value | None = None,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Value:
+    """Below 20: along a constant axis."""
+    known = [-2] if axis is None else integers(g, axis)
+    if known is None:
+        if onesided or dft_length is not None or axis is None:
+            raise g.refuse("its axis is computed", first_opset=20)
+        count = known_rank(g, input) - 1
+        found = [dft(g, input, None, g.constant(at), inverse) for at in range(count)]
+        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
+    [at] = known
+    rank = g.rank(input)
+    if at < 0:
+        if rank is None:
+            raise g.refuse(
+                "the rank of its input is unknown, and its axis counts from the end", first_opset=20
+            )
+        at += rank
+    return g.op("DFT", input, dft_length, axis=at, inverse=inverse, onesided=onesided)
+
+
+@onnx_symbolic("before21::GroupNormalization")
+def group_normalization_18(
+    g: GraphContext, X: Value, scale: Value, bias: Value, num_groups: int, epsilon: float = 1e-5
+) -> Value:
+    """Below 21 scale and bias are those of a group; since then, of a channel."""
+    channels = compute(g, "floordiv", g.size(X, 1), num_groups)
+
+    def of_channels(value: Value) -> Value:
+        column = g.op("Unsqueeze", value, axes=[1])
+        wide = g.op("Expand", column, g.stack([num_groups, channels]))
+        return g.op("Reshape", wide, [-1])
+
+    return today(
+        g,
+        "GroupNormalization",
+        X,
+        of_channels(scale),
+        of_channels(bias),
+        num_groups=num_groups,
+        epsilon=epsilon,
+    )
+
+
+@onnx_symbolic("canonical::GroupNormalization")
+def group_normalization(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    bias: Value,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    """Below 21: groups normalised as instances, in the type of the stash."""
+    own = g.dtype(X) or DataType.FLOAT
+    wide = DataType(stash_type)
+    rank = known_rank(g, X)
+    sizes = sizes_of(g, X)
+    inner = compute(g, "floordiv", product(g, sizes[1:]), num_groups)
+    groups = g.call("aten::reshape", self=g.cast(X, wide), shape=[sizes[0], num_groups, inner])
+    apart = g.op("Sub", groups, g.op("ReduceMean", groups, axes=[2], keepdims=1))
+    spread = g.op("ReduceMean", g.op("Mul", apart, apart), axes=[2], keepdims=1)
+    scaled = g.op("Div", apart, g.op("Sqrt", g.op("Add", spread, epsilon)))
+    whole = g.cast(g.call("aten::reshape", self=scaled, shape=sizes), own)
+    column = [-1, *[1] * (rank - 2)]
+    return g.op("Add", g.op("Mul", whole, g.op("Reshape", scale, column)), g.op("Reshape", bias, column))
+
+
+@onnx_symbolic("canonical::DFT")
+def composed_dft(
+    g: GraphContext,
+    input: Value,
+    dft_length: Value | None = None,
+    axis: Value | None = None,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Value:
+    """Below 17: as products with the matrix of the transform."""
+    rank = known_rank(g, input)
+    known = [-2] if axis is None else integers(g, axis)
+    if known is None:
+        if onesided or dft_length is not None or axis is None:
+            raise g.refuse("its axis is computed", first_opset=20)
+        found = [composed_dft(g, input, None, g.constant(at), inverse) for at in range(rank - 1)]
+        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
+    at = known[0] % rank
+    parts = g.shape(input)
+    if parts is None or parts[-1] not in (1, 2):
+        raise g.refuse("whether its numbers are real is unknown", first_opset=17)
+    length = integers(g, dft_length) if dft_length is not None else None
+    if dft_length is not None and length is None:
+        raise g.refuse("its length is computed", first_opset=17)
+    count = length[0] if length is not None else g.size(input, at)
+    moved = g.call("aten::movedim", self=input, source=at, destination=rank - 2)
+    if length is not None:
+        moved = _fitted(g, moved, rank - 2, length[0])
+    if onesided and inverse:
+        raise g.refuse("half of a spectrum transformed back", first_opset=17)
+    kind = "r2c" if parts[-1] == 1 else "c2c"
+    power = -1.0 if inverse else 0.0
+    if kind == "r2c":
+        zeros = g.op("Mul", moved, 0.0)
+        moved = g.op("Concat", moved, zeros, axis=rank - 1)
+    result = g.call("composed::dft", moved, count, "c2c", bool(inverse), power, bool(onesided))
+    return g.call("aten::movedim", self=result, source=rank - 2, destination=at)
+
+
+def _fitted(g: GraphContext, value: Value, at: int, length: int) -> Value:
+    """One dimension cut, or filled with zeros."""
+    size = g.size(value, at)
+    if not isinstance(size, int):
+        raise g.refuse("the size that its length is to be is unknown", first_opset=17)
+    if size >= length:
+        return g.call("aten::slice", self=value, dim=at, start=0, end=length)
+    rank = known_rank(g, value)
+    ends = [length - size if dim == at else 0 for dim in range(rank)]
+    return g.call("composed::pad", self=value, begins=[0] * rank, ends=ends, value=0.0)
+
+
+@onnx_symbolic("before9::Scan")
+def scan_8(
+    g: GraphContext,
+    initial_state_and_scan_inputs: list[Value],
+    body: Any,
+    num_scan_inputs: int,
+    sequence_lens: Value | None = None,
+    directions: list[int] | None = None,
+    outputs: int = 1,
+) -> list[Value]:
+    """Below 9 it runs once for each element of a batch."""
+    if sequence_lens is not None:
+        raise g.refuse("sequences of different lengths")
+    size = g.size(initial_state_and_scan_inputs[0], 0)
+    if size != 1:
+        raise g.refuse("more than one sequence at once")
+    single = [g.op("Squeeze", value, axes=[0]) for value in initial_state_and_scan_inputs]
+    made = g.op(
+        "Scan",
+        *single,
+        body=body,
+        num_scan_inputs=num_scan_inputs,
+        scan_input_directions=directions,
+        outputs=outputs,
+    )
+    return [g.op("Unsqueeze", value, axes=[0]) for value in (made if isinstance(made, list) else [made])]
+
+
+emitted_from("BatchNormalization", 14)
+emitted_from("Dropout", 12)
+emitted_from("GridSample", 20)
+emitted_from("DFT", 20)
+emitted_from("GroupNormalization", 21)

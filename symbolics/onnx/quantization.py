@@ -1,0 +1,310 @@
+"""Quantization below the opsets where its operators begin, or take axes, blocks and types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ..affine_quantization import limits
+from ..sizes import known_rank
+from .support import emitted_from
+
+
+def _spread(g: GraphContext, item: Value, like: Value, axis: int, block_size: int) -> Value:
+    """A scale or zero point against a tensor: one number, one for each index of an axis, or of a block."""
+    rank = g.rank(item)
+    if rank == 0:
+        return item
+    of = known_rank(g, like)
+    at = axis % of if of else 0
+    if block_size:
+        size = g.size(like, at)
+        if isinstance(size, int):
+            return g.op("Gather", item, np.arange(size, dtype=np.int64) // block_size, axis=at)
+        numbers = g.call("sym::range", start=0, end=size)
+        return g.op("Gather", item, g.call("sym::floordiv", a=numbers, b=block_size), axis=at)
+    if rank is None:
+        raise g.refuse("the rank of its scale is unknown")
+    shape = g.shape(item)
+    if shape == (1,):
+        return g.op("Reshape", item, g.constant([], DataType.INT64))
+    after = of - 1 - at
+    return g.op("Unsqueeze", item, axes=list(range(1, after + 1))) if after else item
+
+
+def _quantized_type(g: GraphContext, zero_point: Value | None, output_dtype: int) -> DataType:
+    if zero_point is not None:
+        found = g.dtype(zero_point)
+        if found is None:
+            raise g.refuse("the element type of its zero point is unknown")
+        return found
+    return DataType(output_dtype) if output_dtype else DataType.UINT8
+
+
+def _quantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, dtype: DataType) -> Value:
+    """`clamp(round(x / scale) + zero_point)`, of a scale and zero point that broadcast."""
+    if dtype not in dtypes.INTEGERS:
+        raise g.refuse(f"{dtype.name} as a quantized type")
+    own = g.dtype(x)
+    if own is not None and own not in dtypes.FLOATS:
+        x = g.cast(x, DataType.FLOAT)
+    wide = g.dtype(scale) or DataType.FLOAT
+    quotient = g.cast(g.op("Div", g.cast(x, wide), scale), DataType.FLOAT)
+    rounded = g.call("aten::round", self=quotient)
+    if zero_point is not None:
+        rounded = g.op("Add", rounded, g.cast(zero_point, DataType.FLOAT))
+    low, high = limits(dtype)
+    return g.cast(g.op("Clip", rounded, min=float(low), max=float(high)), dtype)
+
+
+@onnx_symbolic("onnx::QuantizeLinear", opset=9)
+def quantize_linear(
+    g: GraphContext,
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """Composed of arithmetic."""
+    dtype = _quantized_type(g, y_zero_point, output_dtype)
+    if precision and DataType(precision) != g.dtype(y_scale):
+        y_scale = g.cast(y_scale, DataType(precision))
+    scale = _spread(g, y_scale, x, axis, block_size)
+    zero = None if y_zero_point is None else _spread(g, y_zero_point, x, axis, block_size)
+    return _quantized(g, x, scale, zero, dtype)
+
+
+@onnx_symbolic("canonical::QuantizeLinear", opset=9)
+def quantize_linear_by_rank(
+    g: GraphContext,
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """Below 13: of one scale."""
+    if g.rank(y_scale) == 0 and not block_size and not precision:
+        return g.op("QuantizeLinear", x, y_scale, _zero_point(g, y_scale, y_zero_point, output_dtype))
+    return quantize_linear(g, x, y_scale, y_zero_point, axis, block_size, output_dtype, precision)
+
+
+@onnx_symbolic("canonical::QuantizeLinear", opset=13)
+def quantize_linear_13(
+    g: GraphContext,
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """Below 21 the type is that of a zero point."""
+    return g.op(
+        "QuantizeLinear",
+        x,
+        y_scale,
+        _zero_point(g, y_scale, y_zero_point, output_dtype),
+        axis=axis,
+        block_size=block_size or None,
+        precision=precision or None,
+        saturate=saturate if not saturate else None,
+    )
+
+
+def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_dtype: int) -> Value | None:
+    if zero_point is not None or not output_dtype or DataType(output_dtype) == DataType.UINT8:
+        return zero_point
+    zeros = g.cast(g.op("Mul", scale, 0.0), DataType.INT32)
+    return g.cast(zeros, DataType(output_dtype))
+
+
+def _dequantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, wide: DataType) -> Value:
+    if g.dtype(x) not in dtypes.INTEGERS:
+        raise g.refuse(f"{g.dtype(x)} as a quantized type")
+    exact = g.cast(x, DataType.INT32)
+    if zero_point is not None:
+        exact = g.op("Sub", exact, g.cast(zero_point, DataType.INT32))
+    return g.cast(g.op("Mul", g.cast(exact, DataType.FLOAT), g.cast(scale, DataType.FLOAT)), wide)
+
+
+@onnx_symbolic("onnx::DequantizeLinear", opset=9)
+def dequantize_linear(
+    g: GraphContext,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    """Composed of arithmetic."""
+    scale = _spread(g, x_scale, x, axis, block_size)
+    zero = None if x_zero_point is None else _spread(g, x_zero_point, x, axis, block_size)
+    wide = DataType(output_dtype) if output_dtype else g.dtype(x_scale) or DataType.FLOAT
+    return _dequantized(g, x, scale, zero, wide)
+
+
+@onnx_symbolic("canonical::DequantizeLinear", opset=9)
+def dequantize_linear_by_rank(
+    g: GraphContext,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    """Below 13: by one scale."""
+    plain = not output_dtype or DataType(output_dtype) == g.dtype(x_scale)
+    if g.rank(x_scale) == 0 and not block_size and plain:
+        return g.op("DequantizeLinear", x, x_scale, x_zero_point)
+    return dequantize_linear(g, x, x_scale, x_zero_point, axis, block_size, output_dtype)
+
+
+def _centred(g: GraphContext, value: Value, zero_point: Value | None, axis: int) -> Value:
+    """Quantized numbers less their zero point, INT32; one zero point for each index of an axis, or one."""
+    exact = g.cast(value, DataType.INT32)
+    if zero_point is None:
+        return exact
+    zero = g.cast(zero_point, DataType.INT32)
+    rank, of = g.rank(zero_point), known_rank(g, value)
+    if rank == 1 and g.shape(zero_point) != (1,) and of > 1:
+        after = of - 1 - axis % of
+        zero = g.op("Unsqueeze", zero, axes=list(range(1, after + 1))) if after else zero
+    return g.op("Sub", exact, zero)
+
+
+@onnx_symbolic("onnx::MatMulInteger", opset=9)
+def mat_mul_integer(
+    g: GraphContext,
+    A: Value,
+    B: Value,
+    a_zero_point: Value | None = None,
+    b_zero_point: Value | None = None,
+) -> Value:
+    """Below 10: of INT32."""
+    return g.op("MatMul", _centred(g, A, a_zero_point, -2), _centred(g, B, b_zero_point, -1))
+
+
+@onnx_symbolic("onnx::QLinearMatMul", opset=9)
+def q_linear_mat_mul(
+    g: GraphContext,
+    a: Value,
+    a_scale: Value,
+    a_zero_point: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+) -> Value:
+    """Below 10: whole numbers multiplied, their scales put together."""
+    product = g.op("MatMul", _centred(g, a, a_zero_point, -2), _centred(g, b, b_zero_point, -1))
+    scale = g.op("Div", g.op("Mul", a_scale, b_scale), y_scale)
+    real = g.op("Mul", g.cast(product, DataType.FLOAT), g.cast(scale, DataType.FLOAT))
+    dtype = _quantized_type(g, y_zero_point, 0)
+    return _quantized(g, real, g.constant(1.0), y_zero_point, dtype)
+
+
+def _convolved(
+    g: GraphContext,
+    x: Value,
+    w: Value,
+    x_zero_point: Value | None,
+    w_zero_point: Value | None,
+    named: dict[str, Any],
+) -> Value:
+    """A convolution of whole numbers in FLOAT, which holds sums below 2**24 exactly."""
+    shape = g.shape(w)
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        raise g.refuse("the size of a quantized kernel is unknown", first_opset=10)
+    taps = int(np.prod([size for size in shape[1:] if isinstance(size, int)], dtype=np.int64))
+    if taps * 255 * 255 >= 2**24:
+        raise g.refuse("a quantized convolution whose sums FLOAT does not hold", first_opset=10)
+    data = g.cast(_centred(g, x, x_zero_point, 1), DataType.FLOAT)
+    kernel = g.cast(_centred(g, w, w_zero_point, 0), DataType.FLOAT)
+    return g.cast(g.op("Conv", data, kernel, **named), DataType.INT32)
+
+
+@onnx_symbolic("onnx::ConvInteger", opset=9)
+def conv_integer(
+    g: GraphContext,
+    x: Value,
+    w: Value,
+    x_zero_point: Value | None = None,
+    w_zero_point: Value | None = None,
+    auto_pad: str | None = None,
+    dilations: list[int] | None = None,
+    group: int | None = None,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    """Below 10."""
+    named: dict[str, Any] = {
+        "auto_pad": auto_pad,
+        "dilations": dilations,
+        "group": group,
+        "kernel_shape": kernel_shape,
+        "pads": pads,
+        "strides": strides,
+    }
+    return _convolved(g, x, w, x_zero_point, w_zero_point, named)
+
+
+@onnx_symbolic("onnx::QLinearConv", opset=9)
+def q_linear_conv(
+    g: GraphContext,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+    B: Value | None = None,
+    auto_pad: str | None = None,
+    dilations: list[int] | None = None,
+    group: int | None = None,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    """Below 10."""
+    named: dict[str, Any] = {
+        "auto_pad": auto_pad,
+        "dilations": dilations,
+        "group": group,
+        "kernel_shape": kernel_shape,
+        "pads": pads,
+        "strides": strides,
+    }
+    whole = _convolved(g, x, w, x_zero_point, w_zero_point, named)
+    rank = known_rank(g, x)
+
+    def column(item: Value) -> Value:
+        one = g.rank(item) == 0 or g.shape(item) == (1,)
+        return item if one else g.op("Unsqueeze", item, axes=list(range(1, rank - 1)))
+
+    if B is not None:
+        whole = g.op("Add", whole, g.op("Unsqueeze", B, axes=list(range(1, rank - 1))))
+    scale = g.op("Div", g.op("Mul", x_scale, column(w_scale)), y_scale)
+    real = g.op("Mul", g.cast(whole, DataType.FLOAT), scale)
+    return _quantized(g, real, g.constant(1.0), y_zero_point, _quantized_type(g, y_zero_point, 0))
+
+
+emitted_from("QuantizeLinear", 21)
+emitted_from("DequantizeLinear", 13)

@@ -1,0 +1,143 @@
+"""Reductions: by computed axes, over no axes, and of element types that an opset does not reduce."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic, schemas
+from ..branches import choose
+from ..sizes import known_rank
+from .support import chosen_axes, integers, kept_sizes
+
+Step = Callable[[GraphContext, Value], Value]
+
+
+def _unchanged(g: GraphContext, value: Value) -> Value:
+    return value
+
+
+def _unary(op_type: str) -> Step:
+    return lambda g, value: g.op(op_type, value)
+
+
+def _square(g: GraphContext, value: Value) -> Value:
+    return g.op("Mul", value, value)
+
+
+def _root(g: GraphContext, value: Value) -> Value:
+    return g.op("Sqrt", value)
+
+
+# What is done to each element, how they are put together, and what is done to the result.
+_PARTS: dict[str, tuple[Step, str, Step]] = {
+    "ReduceSum": (_unchanged, "ReduceSum", _unchanged),
+    "ReduceMax": (_unchanged, "ReduceMax", _unchanged),
+    "ReduceMin": (_unchanged, "ReduceMin", _unchanged),
+    "ReduceProd": (_unchanged, "ReduceProd", _unchanged),
+    "ReduceMean": (_unchanged, "ReduceMean", _unchanged),
+    "ReduceL1": (_unary("Abs"), "ReduceSum", _unchanged),
+    "ReduceL2": (_square, "ReduceSum", _root),
+    "ReduceSumSquare": (_square, "ReduceSum", _unchanged),
+    "ReduceLogSum": (_unchanged, "ReduceSum", _unary("Log")),
+    "ReduceLogSumExp": (_unchanged, "ReduceLogSumExp", _unchanged),
+}
+
+
+def _register(op_type: str) -> None:
+    before, _, after = _PARTS[op_type]
+
+    @onnx_symbolic(f"canonical::{op_type}")
+    def reduce(
+        g: GraphContext,
+        data: Value,
+        axes: Value | list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        """Below 18 (ReduceSum: 13) axes are constant and not empty: an empty list says all, or none."""
+        known = integers(g, axes)
+        shape = g.shape(axes) if isinstance(axes, Value) else None
+        if known == [] or axes is None or (shape is not None and shape == (0,)):
+            if noop_with_empty_axes:
+                # Over no axes log(exp(x)) is x, as every other reduction is.
+                return after(g, g.op("Identity", before(g, data)))
+            return _reduced(g, op_type, data, None, keepdims)
+        if known is not None:
+            rank = g.rank(data)
+            if rank is not None:
+                known = [at % rank if at < 0 else at for at in known]
+            return _reduced(g, op_type, data, known, keepdims)
+        assert isinstance(axes, Value)
+        return _by_computed_axes(g, op_type, data, axes, keepdims, noop_with_empty_axes)
+
+    @onnx_symbolic(f"canonical::{op_type}", opset=18 if op_type != "ReduceSum" else 13)
+    def reduce_by_input(
+        g: GraphContext,
+        data: Value,
+        axes: Value | list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        """From 18: by name."""
+        if g.dtype(data) == DataType.BOOL and not noop_with_empty_axes:
+            return _reduced(g, op_type, data, axes, keepdims)
+        options = {"noop_with_empty_axes": 1} if noop_with_empty_axes else {}
+        return g.op(op_type, data, axes=axes, keepdims=keepdims, **options)
+
+
+def _reduced(
+    g: GraphContext, op_type: str, data: Value, axes: Value | list[int] | None, keepdims: int
+) -> Value:
+    """BOOL below 20 by counting: the least of none at all is true, the most is false."""
+    schema = schemas.operator_schema(op_type, g.opset)
+    if g.dtype(data) != DataType.BOOL or schema is None or DataType.BOOL in schema.inputs[0].dtypes:
+        return g.op(op_type, data, axes=axes, keepdims=keepdims)
+    least = op_type == "ReduceMin"
+    counted = g.cast(g.op("Not", data) if least else data, DataType.INT32)
+    some = g.op("Greater", g.op("ReduceSum", counted, axes=axes, keepdims=keepdims), 0)
+    return g.op("Not", some) if least else some
+
+
+def _by_computed_axes(
+    g: GraphContext, op_type: str, data: Value, axes: Value, keepdims: int, noop: int
+) -> Value:
+    """One dimension after the other, reduced where it is among the axes."""
+    before, base, after = _PARTS[op_type]
+    rank = known_rank(g, data)
+    chosen = chosen_axes(g, axes, rank)
+    if not noop and not _has_some(g, axes):
+        none = g.op("Equal", g.op("Size", axes), g.constant(0))
+        chosen = g.op("Or", chosen, none)
+    value = before(g, data)
+    for at in range(rank):
+        here = g.op("Gather", chosen, at, axis=0)
+        value = _reduced_where(g, base, value, at, here, rank)
+    value = after(g, value)
+    if not keepdims:
+        value = g.op("Reshape", value, kept_sizes(g, value, chosen))
+    return value
+
+
+def _has_some(g: GraphContext, axes: Value) -> bool:
+    shape = g.shape(axes)
+    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 0
+
+
+def _reduced_where(g: GraphContext, base: str, value: Value, at: int, condition: Value, rank: int) -> Value:
+    own = value.shape
+    sizes = list(own) if own is not None else [None] * rank
+    reduced = ir.Shape([*sizes[:at], 1, *sizes[at + 1 :]])
+    [result] = choose(
+        g,
+        condition,
+        [lambda: [_reduced(g, base, value, [at], 1)], lambda: [g.op("Identity", value)]],
+        [[reduced], [own]],
+    )
+    result.shape = ir.Shape([*sizes[:at], None, *sizes[at + 1 :]])
+    if result.dtype is None and value.dtype is not None:
+        result.type = ir.TensorType(value.dtype)
+    return result
+
+
+for _op_type in _PARTS:
+    _register(_op_type)

@@ -1,0 +1,468 @@
+"""Operators that ask for shapes and change them, where an opset wants constants or lacks an argument."""
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ..sizes import known_rank, sizes_of
+from .support import chosen_axes, emitted_from, from_front, integers, kept_sizes, taken
+
+
+@onnx_symbolic("onnx::Shape", opset=9)
+def shape(g: GraphContext, data: Value, start: int = 0, end: int | None = None) -> Value:
+    """Below 15: a part of the whole shape."""
+    whole = g.op("Shape", data)
+    rank = g.rank(data)
+    if rank is not None:
+        return g.op("Gather", whole, np.arange(rank, dtype=np.int64)[slice(start, end)], axis=0)
+    return g.op("Slice", whole, starts=[start], ends=[end if end is not None else 2**63 - 1], axes=[0])
+
+
+def _at(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int]:
+    """Whether each of so many dimensions is among the axes; and how many axes there are."""
+    given = g.constant(axes)
+    shape = g.shape(given)
+    if shape is None or len(shape) > 1:
+        raise g.refuse("how many axes there are is not known", first_opset=13)
+    count = shape[0] if shape else 1
+    if not isinstance(count, int):
+        raise g.refuse("how many axes there are is not known", first_opset=13)
+    return chosen_axes(g, given, rank + count), count
+
+
+@onnx_symbolic("onnx::Unsqueeze", opset=9)
+def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
+    """Below 13, by computed axes: each dimension is 1, or the next one of the data's own."""
+    rank = g.rank(data)
+    if rank is None:
+        raise g.refuse("the rank of its input is unknown, and its axes are computed", first_opset=13)
+    inserted, count = _at(g, axes, rank)
+    own = g.op("Sub", 1, g.cast(inserted, DataType.INT64))
+    place = g.call("aten::cumsum", own, 0)
+    sizes = g.op("Concat", [1], g.op("Shape", data), axis=0)
+    wanted = g.op("Gather", sizes, g.op("Mul", place, own), axis=0)
+    return _reshaped(g, data, wanted, rank + count)
+
+
+@onnx_symbolic("onnx::Squeeze", opset=9)
+def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
+    """Below 13, by computed axes: the sizes of the others."""
+    if axes is None:
+        raise g.refuse("no axes are given, and the operator does not take this type here")
+    rank = known_rank(g, data)
+    return g.op("Reshape", data, kept_sizes(g, data, chosen_axes(g, axes, rank)))
+
+
+def _reshaped(g: GraphContext, data: Value, wanted: Value, rank: int) -> Value:
+    result = g.op("Reshape", data, wanted)
+    if g.rank(result) is None:
+        result.shape = type(result.shape)([None] * rank) if result.shape is not None else None
+    return result
+
+
+@onnx_symbolic("canonical::Reshape", opset=9)
+def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: int = 0) -> Value:
+    """Below 14: sizes of 0 that are meant as they stand are constants here."""
+    if not allowzero:
+        return g.op("Reshape", data, shape)
+    wanted = integers(g, shape)
+    own = g.shape(data)
+    if own is not None and all(isinstance(size, int) and size > 0 for size in own):
+        # What has elements goes into no shape that has none.
+        return g.op("Reshape", data, shape)
+    if wanted is None:
+        raise g.refuse("computed sizes of 0 are taken as they stand", first_opset=14)
+    if 0 not in wanted:
+        return g.op("Reshape", data, wanted)
+    return g.call("composed::empty_like", data, wanted)
+
+
+@onnx_symbolic("composed::empty_like")
+def empty_like(g: GraphContext, data: Value, sizes: list[int]) -> Value:
+    """A tensor without elements, of sizes that hold a 0."""
+    dtype = g.dtype(data)
+    if dtype is None:
+        raise g.refuse("the element type of its input is unknown")
+    return g.constant(np.zeros(sizes, dtype=dtype.numpy()))
+
+
+@onnx_symbolic("onnx::Slice", opset=9)
+def slice_(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """Below 10, by computed bounds or steps: the positions of each dimension are gathered."""
+    known = [None if item is None else integers(g, item) for item in (axes, steps)]
+    shape = g.shape(starts)
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+        raise g.refuse("how many dimensions are sliced is not known", first_opset=10)
+    count = int(shape[0])
+    if (axes is not None and known[0] is None) or (steps is not None and known[1] is None):
+        return _sliced_by_mask(g, data, starts, ends, axes, steps, count)
+    rank = g.rank(data)
+    for position in range(count):
+        at = known[0][position] if known[0] is not None else position
+        at = at + rank if at < 0 and rank is not None else at
+        if at < 0:
+            raise g.refuse(
+                "the rank of its input is unknown, and an axis counts from the end", first_opset=10
+            )
+        step = known[1][position] if known[1] is not None else 1
+        places = _positions(g, g.size(data, at), taken(g, starts, position), taken(g, ends, position), step)
+        data = g.op("Gather", data, places, axis=at)
+    return data
+
+
+def _positions(g: GraphContext, size: int | Value, start: Value, end: Value, step: int | Value) -> Value:
+    """The positions of a slice of a dimension, of zero-dim values, as Slice clamps them."""
+    length = g.constant(size, DataType.INT64)
+    forward = g.op("Greater", g.constant(step), 0)
+    low = g.op("Where", forward, 0, -1)
+    high = g.op("Where", forward, length, g.op("Sub", length, 1))
+    bounds = []
+    for bound in (start, end):
+        # The lowest number stays lowest when a size is added to it.
+        wrapped = g.op("Where", g.op("Less", bound, 0), g.op("Add", bound, length), bound)
+        bounds.append(g.call("sym::min", a=g.call("sym::max", a=wrapped, b=low), b=high))
+    span = g.op("Sub", bounds[1], bounds[0])
+    slack = g.op("Where", forward, g.op("Sub", g.constant(step), 1), g.op("Add", g.constant(step), 1))
+    count = g.call("sym::max", a=g.op("Div", g.op("Add", span, slack), g.constant(step)), b=0)
+    counted = g.call("sym::range", start=0, end=count)
+    return g.op("Add", bounds[0], g.op("Mul", counted, step))
+
+
+def _sliced_by_mask(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None,
+    steps: Value | None,
+    count: int,
+) -> Value:
+    """By axes or steps that are computed too: each dimension looks for its bounds among those given."""
+    rank = known_rank(g, data)
+    given = axes if axes is not None else g.constant(np.arange(count, dtype=np.int64))
+    places = from_front(g, given, rank)
+    for at in range(rank):
+        here = g.op("Equal", places, g.constant(at, DataType.INT64))
+        hit = g.cast(here, DataType.INT64)
+        any_here = g.op("Greater", g.op("ReduceSum", hit, axes=[0], keepdims=0), 0)
+
+        def found(
+            values: Value | None, otherwise: int, hit: Value = hit, any_here: Value = any_here
+        ) -> Value:
+            if values is None:
+                return g.constant(otherwise, DataType.INT64)
+            total = g.op("ReduceSum", g.op("Mul", g.cast(values, DataType.INT64), hit), axes=[0], keepdims=0)
+            return g.op("Where", any_here, total, otherwise)
+
+        size = g.size(data, at)
+        end = g.op(
+            "Where",
+            any_here,
+            g.op("ReduceSum", g.op("Mul", g.cast(ends, DataType.INT64), hit), axes=[0], keepdims=0),
+            g.constant(size, DataType.INT64),
+        )
+        positions = _positions(g, size, found(starts, 0), end, found(steps, 1))
+        data = g.op("Gather", data, positions, axis=at)
+    return data
+
+
+@onnx_symbolic("onnx::Split", opset=9)
+def split(
+    g: GraphContext,
+    input: Value,
+    split: Value | None = None,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    outputs: int = 1,
+) -> list[Value]:
+    """By computed sizes: slices. By a number of parts below 18: parts of the rounded-up size."""
+    at = axis % known_rank(g, input) if axis < 0 else axis
+    if split is not None:
+        sizes: list[int | Value] = [g.op("Gather", split, i, axis=0) for i in range(outputs)]
+        return g.call("aten::split_with_sizes", self=input, split_sizes=sizes, dim=at)
+    count = num_outputs or outputs
+    size = g.size(input, at)
+    if isinstance(size, int):
+        part = -(-size // count)
+        parts = [max(min(part, size - part * i), 0) for i in range(count)]
+        made = g.op("Split", input, axis=at, split=parts, outputs=count)
+        results = made if isinstance(made, list) else [made]
+        for result, length in zip(results, parts, strict=True):
+            if input.shape is not None:
+                result.shape = ir.Shape([*input.shape[:at], length, *input.shape[at + 1 :]])
+        return results
+    part = g.call("sym::floordiv", a=g.op("Add", size, count - 1), b=count)
+    bounds = [g.op("Mul", part, i) for i in range(count)]
+    ends = [*bounds[1:], size]
+    return [
+        g.call("aten::slice", self=input, dim=at, start=start, end=end)
+        for start, end in zip(bounds, ends, strict=True)
+    ]
+
+
+@onnx_symbolic("canonical::Split", opset=9)
+def split_below_18(
+    g: GraphContext,
+    input: Value,
+    split: Value | list[int] | None = None,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    outputs: int = 1,
+) -> list[Value]:
+    """Below 18 parts of one size have no number: where they differ, their sizes are said."""
+    if split is None:
+        return g.call("onnx::Split", input, None, axis, num_outputs, outputs)
+    made = g.op("Split", input, split=split, axis=axis, outputs=outputs)
+    return made if isinstance(made, list) else [made]
+
+
+@onnx_symbolic("before18::Split")
+def split_before_18(
+    g: GraphContext, input: Value, split: Value | list[int] | None = None, axis: int = 0, outputs: int = 1
+) -> list[Value]:
+    """Without sizes, parts of one size; today their number is an argument."""
+    given = g.constant(split) if split is not None else None
+    made = g.op(
+        "Split",
+        input,
+        split=given,
+        axis=axis,
+        num_outputs=outputs if given is None else None,
+        outputs=outputs,
+    )
+    return made if isinstance(made, list) else [made]
+
+
+@onnx_symbolic("onnx::Trilu", opset=9)
+def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1) -> Value:
+    """Below 14: a mask over rows and columns."""
+    diagonal = g.constant(0) if k is None else k
+    array = g.constant_value(diagonal)
+    by = int(array.item()) if array is not None else g.op("Reshape", diagonal, g.constant([], DataType.INT64))
+    rank = g.rank(input)
+    if rank is None:
+        raise g.refuse("the rank of its input is unknown", first_opset=14)
+    rows, columns = sizes_of(g, input)[-2:]
+    down = g.op("Unsqueeze", g.call("sym::range", start=0, end=rows), axes=[1])
+    across = g.call("sym::range", start=0, end=columns)
+    distance = g.op("Sub", across, down)
+    limit = g.constant(by, DataType.INT64)
+    outside = g.op("Less", distance, limit) if upper else g.op("Greater", distance, limit)
+    return g.call("composed::where", condition=outside, self=_zero(g, input), other=input)
+
+
+def _zero(g: GraphContext, like: Value) -> Value:
+    return g.constant(0, g.dtype(like) or DataType.FLOAT)
+
+
+@onnx_symbolic("onnx::Range", opset=9)
+def range_(g: GraphContext, start: Value, limit: Value, delta: Value) -> Value:
+    """Below 11: counted from 0, scaled and moved."""
+    dtype = g.dtype(start)
+    start, limit, delta = (
+        item if g.rank(item) == 0 else g.op("Reshape", item, g.constant([], DataType.INT64))
+        for item in (start, limit, delta)
+    )
+    if dtype in dtypes.INTEGERS:
+        first, last, step = (g.cast(item, DataType.INT64) for item in (start, limit, delta))
+        span = g.op("Sub", last, first)
+        # A quotient that is rounded up.
+        negated = g.call("sym::floordiv", a=g.op("Sub", 0, span), b=step)
+        count = g.call("sym::max", a=g.op("Sub", 0, negated), b=0)
+        numbers = g.op("Add", first, g.op("Mul", g.call("sym::range", start=0, end=count), step))
+        return g.cast(numbers, dtype or DataType.INT64)
+    span = g.op("Div", g.op("Sub", limit, start), delta)
+    count = g.cast(g.op("Ceil", span), DataType.INT64)
+    counted = g.call("sym::range", start=0, end=g.call("sym::max", a=count, b=0))
+    return g.op("Add", start, g.op("Mul", g.cast(counted, dtype or DataType.FLOAT), delta))
+
+
+@onnx_symbolic("onnx::CastLike", opset=9)
+def cast_like(
+    g: GraphContext,
+    input: Value,
+    target_type: Value,
+    saturate: int = 1,
+    round_mode: str = "up",
+) -> Value:
+    """Below 15: Cast, where the type is known."""
+    dtype = g.dtype(target_type)
+    if dtype is None:
+        raise g.refuse("the element type that it casts to is unknown", first_opset=15)
+    return g.call("canonical::Cast", input=input, to=int(dtype), saturate=saturate, round_mode=round_mode)
+
+
+_EIGHT_BITS = frozenset(
+    {DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ}
+)
+
+
+@onnx_symbolic("canonical::Cast")
+def cast(g: GraphContext, input: Value, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+    """What says how eight bits saturate and round stays away from other types."""
+    dtype = DataType(to)
+    options: dict[str, Any] = {}
+    if dtype in _EIGHT_BITS and not saturate:
+        options["saturate"] = 0
+    if dtype == DataType.FLOAT8E8M0 and round_mode != "up":
+        options["round_mode"] = round_mode
+    if dtype == g.dtype(input):
+        return g.op("Identity", input)
+    return g.op("Cast", input, to=to, **options)
+
+
+@onnx_symbolic("canonical::Pad", opset=9)
+def pad_below_19(
+    g: GraphContext,
+    data: Value,
+    pads: Value | list[int] | None = None,
+    constant_value: Value | float | None = None,
+    axes: Value | list[int] | None = None,
+    mode: str = "constant",
+    value: float | None = None,
+    paddings: list[int] | None = None,
+) -> Value:
+    """Below 19 nothing is padded around the edge; in the first versions some arguments had other names."""
+    amounts = pads if pads is not None else paddings
+    filler = constant_value if constant_value is not None else value
+    if mode == "wrap":
+        return g.call("onnx::Pad", data, amounts, filler, axes, mode)
+    return g.op("Pad", data, pads=amounts, constant_value=filler, axes=axes, mode=mode)
+
+
+@onnx_symbolic("onnx::Pad", opset=9)
+def pad(
+    g: GraphContext,
+    data: Value,
+    pads: Value | list[int],
+    constant_value: Value | float | None = None,
+    axes: Value | list[int] | None = None,
+    mode: str = "constant",
+    value: float | None = None,
+) -> Value:
+    """By axes below 18, around the edge below 19, and of types or amounts that the opset does not take."""
+    rank = known_rank(g, data)
+    filler = constant_value if constant_value is not None else value
+    amounts = _amounts(g, g.constant(pads), axes, rank)
+    if mode != "constant" or amounts is None:
+        return _padded_by_positions(g, data, g.constant(pads), amounts, axes, mode, filler)
+    begins, ends = amounts[:rank], amounts[rank:]
+    for at in range(rank):
+        low, high = min(begins[at], 0), min(ends[at], 0)
+        if low or high:
+            data = g.call("aten::slice", self=data, dim=at, start=-low, end=high or 2**63 - 1)
+    begins, ends = [max(amount, 0) for amount in begins], [max(amount, 0) for amount in ends]
+    number = 0 if filler is None else filler
+    if isinstance(number, Value):
+        array = g.constant_value(number)
+        if array is None:
+            return _padded_by_blocks(g, data, begins, ends, number)
+        number = array.item()
+    return g.call("composed::pad", self=data, begins=begins, ends=ends, value=number)
+
+
+def _amounts(g: GraphContext, pads: Value, axes: Value | list[int] | None, rank: int) -> list[int] | None:
+    """The amounts of every dimension, where they are constant."""
+    given = integers(g, pads)
+    chosen = list(range(rank)) if axes is None else integers(g, g.constant(axes))
+    if given is None or chosen is None:
+        return None
+    amounts = [0] * (2 * rank)
+    for position, at in enumerate(chosen):
+        amounts[at % rank] = given[position]
+        amounts[at % rank + rank] = given[position + len(chosen)]
+    return amounts
+
+
+def _padded_by_blocks(
+    g: GraphContext, data: Value, begins: list[int], ends: list[int], filler: Value
+) -> Value:
+    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        blocks: list[Value] = [data]
+        for amount, position in ((begin, 0), (end, len(blocks) + 1)):
+            if amount:
+                sizes: list[int | Value] = list(sizes_of(g, data))
+                sizes[at] = amount
+                block = g.op("Expand", g.op("Reshape", filler, [1] * len(sizes)), g.stack(sizes))
+                blocks.insert(position, block)
+        data = g.op("Concat", *blocks, axis=at) if len(blocks) > 1 else data
+    return data
+
+
+def _padded_by_positions(
+    g: GraphContext,
+    data: Value,
+    pads: Value,
+    amounts: list[int] | None,
+    axes: Value | list[int] | None,
+    mode: str,
+    filler: Value | float | None,
+) -> Value:
+    """Each dimension gathered from where its elements come; the constant is chosen for those from nowhere."""
+    rank = known_rank(g, data)
+    for at in range(rank):
+        size = g.constant(g.size(data, at), DataType.INT64)
+        begin, end = _bounds(g, pads, amounts, axes, at, rank)
+        total = g.op("Add", size, g.op("Add", begin, end))
+        places = g.op("Sub", g.call("sym::range", start=0, end=total), begin)
+        last = g.op("Sub", size, 1)
+        if mode == "wrap":
+            inside = g.call("sym::mod", a=places, b=size)
+        elif mode == "reflect":
+            period = g.call("sym::max", a=g.op("Mul", last, 2), b=1)
+            folded = g.call("sym::mod", a=places, b=period)
+            inside = g.call("sym::min", a=folded, b=g.op("Sub", period, folded))
+            inside = g.call("sym::min", a=inside, b=last)
+        else:
+            inside = g.call("sym::min", a=g.call("sym::max", a=places, b=0), b=last)
+        padded = g.op("Gather", data, inside, axis=at)
+        if mode == "constant":
+            away = g.op("Not", g.op("Equal", places, inside))
+            after = rank - at - 1
+            away = g.op("Unsqueeze", away, axes=list(range(1, after + 1))) if after else away
+            number = g.constant(0 if filler is None else filler, g.dtype(data))
+            if g.rank(number) != 0:
+                number = g.op("Reshape", number, g.constant([], DataType.INT64))
+            padded = g.call("composed::where", condition=away, self=number, other=padded)
+        data = padded
+    return data
+
+
+def _bounds(
+    g: GraphContext,
+    pads: Value,
+    amounts: list[int] | None,
+    axes: Value | list[int] | None,
+    at: int,
+    rank: int,
+) -> tuple[Value, Value]:
+    if amounts is not None:
+        return g.constant(amounts[at]), g.constant(amounts[at + rank])
+    if axes is None:
+        return taken(g, pads, at), taken(g, pads, at + rank)
+    given = g.constant(axes)
+    hit = g.cast(g.op("Equal", from_front(g, given, rank), g.constant(at, DataType.INT64)), DataType.INT64)
+    shape = g.shape(given)
+    if shape is None or not isinstance(shape[0], int):
+        raise g.refuse("how many axes are padded is not known", first_opset=18)
+    count = int(shape[0])
+    halves = (list(range(count)), list(range(count, 2 * count)))
+    begin, end = (
+        g.op("ReduceSum", g.op("Mul", g.op("Gather", pads, half, axis=0), hit), axes=[0], keepdims=0)
+        for half in halves
+    )
+    return begin, end
+
+
+emitted_from("Reshape", 14)
+emitted_from("Split", 18)
+emitted_from("Pad", 19)

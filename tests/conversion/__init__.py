@@ -1,0 +1,1 @@
+"""ONNX's own backend cases, each converted to other opsets and run there."""

@@ -1,0 +1,27 @@
+"""The node cases of onnx's backend tests: a model, its inputs, and the outputs that it has to give."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+TARGETS = (9, 11, 13, 15, 17, 18, 20, 21, 23, 25)
+
+# Cases whose outputs are drawn anew at every run: types and shapes are compared.
+RANDOM = ("test_bernoulli", "test_training_dropout")
+
+
+@functools.cache
+def all_cases() -> list[Any]:
+    """Every node case, in the package's own order."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return collect_testcases(None)
+
+
+def is_random(name: str) -> bool:
+    """Whether a case draws its results; a dropout of nothing draws none."""
+    return name.startswith(RANDOM) and "zero_ratio" not in name

@@ -1,0 +1,294 @@
+"""ONNX models at other opsets: what is copied, what is said otherwise, and what is refused."""
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.numpy_helper
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from opsetta import OpsetError, UnsupportedOperatorsError
+from opsetta.exporter.conversion import OnnxModel, convert
+
+from .cases import all_cases
+from .judge import REFUSED, RIGHT, UNRUN, judge, ours
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+IMAGE = (2, 3, 4, 4)
+X = np.random.default_rng(0).normal(size=IMAGE).astype(np.float32)
+B = np.arange(3, dtype=np.float32)
+
+
+def value(name, shape, kind=FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(opset, nodes, inputs, outputs, weights=(), functions=(), imports=(), ir_version=8):
+    stored = [onnx.numpy_helper.from_array(array, name) for name, array in dict(weights).items()]
+    inputs = list(inputs)
+    if ir_version < 4:
+        inputs += [value(tensor.name, list(tensor.dims), tensor.data_type) for tensor in stored]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, stored)
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(*pair) for pair in imports)]
+    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=ir_version)
+
+
+def converted(proto, opset):
+    result = ir.to_proto(convert(ir.from_proto(proto), opset))
+    onnx.checker.check_model(result, full_check=True)
+    assert {entry.domain: entry.version for entry in result.opset_import}[""] == opset
+    return result
+
+
+def run(proto, **feeds):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return session.run(None, feeds)
+
+
+def operators(proto):
+    return [node.op_type for node in proto.graph.node]
+
+
+SOME = range(0, 1884, 37)
+
+
+@pytest.mark.parametrize("index", SOME)
+def test_a_backend_case_is_right_or_refused(index):
+    case = all_cases()[index]
+    for opset in (9, 13, 18, 23):
+        outcome = judge(case, ours, opset)
+        assert outcome.status in (RIGHT, REFUSED, UNRUN), f"{case.name} at {opset}: {outcome}"
+
+
+EARLY = {
+    "broadcast from an axis": (
+        model(6, [helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=1)],
+              [value("x", IMAGE)], [value("y", IMAGE)], {"b": B}, ir_version=3),
+        X + B[:, None, None],
+    ),
+    "a type by name": (
+        model(1, [helper.make_node("Cast", ["x"], ["y"], to="INT32")],
+              [value("x", IMAGE)], [value("y", IMAGE, TensorProto.INT32)], ir_version=3),
+        X.astype(np.int32),
+    ),
+    "a shape as an attribute": (
+        model(1, [helper.make_node("Reshape", ["x"], ["y"], shape=[2, -1])],
+              [value("x", IMAGE)], [value("y", (2, 48))], ir_version=3),
+        X.reshape(2, -1),
+    ),
+    "an axis left out": (
+        model(1, [helper.make_node("Concat", ["x", "x"], ["y"])],
+              [value("x", IMAGE)], [value("y", (2, 6, 4, 4))], ir_version=3),
+        np.concatenate([X, X], 1),
+    ),
+    "paddings": (
+        model(1, [helper.make_node("Pad", ["x"], ["y"], paddings=[0, 0, 1, 1] * 2, value=2.0)],
+              [value("x", IMAGE)], [value("y", (2, 3, 6, 6))], ir_version=3),
+        np.pad(X, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=2),
+    ),
+    "dropout that infers": (
+        model(6, [helper.make_node("Dropout", ["x"], ["y"], ratio=0.3, is_test=1)],
+              [value("x", IMAGE)], [value("y", IMAGE)], ir_version=3),
+        X,
+    ),
+    "enlarged images": (
+        model(7, [helper.make_node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 2.0])],
+              [value("x", IMAGE)], [value("y", (2, 3, 8, 8))], ir_version=3),
+        X.repeat(2, 2).repeat(2, 3),
+    ),
+    "softmax over what follows an axis": (
+        model(8, [helper.make_node("Softmax", ["x"], ["y"], axis=2)],
+              [value("x", IMAGE)], [value("y", IMAGE)], ir_version=3),
+        (lambda e: e / e.sum(-1, keepdims=True))(np.exp(X.reshape(6, 16))).reshape(IMAGE),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 18, 26])
+@pytest.mark.parametrize("name", EARLY)
+def test_early_versions_mean_the_same_everywhere(name, opset):
+    proto, expected = EARLY[name]
+    [found] = run(converted(proto, opset), x=X)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def squeezed(opset=18):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="first"),
+        helper.make_node("ReduceMean", ["r", "axes"], ["m"], name="mean", keepdims=0),
+        helper.make_node("Sub", ["m", "m"], ["y"], name="last"),
+    ]
+    inputs, outputs = [value("x", IMAGE)], [value("y", (2, 3))]
+    return model(opset, nodes, inputs, outputs, {"axes": np.array([-1, 2])})
+
+
+def test_nodes_keep_their_names_and_inputs_become_attributes():
+    found = converted(squeezed(), 11)
+    assert [node.name for node in found.graph.node] == ["first", "mean", "last"]
+    assert operators(found) == ["Relu", "ReduceMean", "Sub"]
+    [mean] = [node for node in found.graph.node if node.op_type == "ReduceMean"]
+    attributes = {entry.name: helper.get_attribute_value(entry) for entry in mean.attribute}
+    assert attributes == {"axes": [3, 2], "keepdims": 0}
+    assert not found.graph.initializer
+
+
+def test_the_model_is_left_as_it_is():
+    source = ir.from_proto(squeezed())
+    before = ir.to_proto(source).SerializeToString(deterministic=True)
+    for opset in (7, 9, 13, 23):
+        convert(source, opset)
+    assert ir.to_proto(source).SerializeToString(deterministic=True) == before
+
+
+def test_the_same_opset_gives_the_same_model():
+    proto = squeezed()
+    assert ir.to_proto(convert(ir.from_proto(proto), 18)) == ir.to_proto(ir.from_proto(proto))
+
+
+def test_the_same_model_gives_the_same_bytes():
+    first, second = (converted(squeezed(), 9).SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
+
+
+def test_every_node_in_the_way_is_named():
+    nodes = [
+        helper.make_node("StringConcat", ["x", "x"], ["s"], name="joined"),
+        helper.make_node("RegexFullMatch", ["s"], ["y"], name="matched", pattern="a"),
+    ]
+    proto = model(20, nodes, [value("x", [2], TensorProto.STRING)], [value("y", [2], TensorProto.BOOL)])
+    with pytest.raises(UnsupportedOperatorsError) as error:
+        convert(ir.from_proto(proto), 18)
+    assert {entry.modules for entry in error.value.operators} == {("joined",), ("matched",)}
+    assert {entry.first_opset for entry in error.value.operators} == {20}
+
+
+def test_element_types_that_an_opset_lacks_are_named():
+    inputs, outputs = ([value(name, [2], TensorProto.BFLOAT16)] for name in "xy")
+    proto = model(13, [helper.make_node("Identity", ["x"], ["y"])], inputs, outputs)
+    with pytest.raises(UnsupportedOperatorsError, match="'x' is BFLOAT16"):
+        convert(ir.from_proto(proto), 12)
+
+
+def test_an_opset_out_of_range_is_refused():
+    with pytest.raises(OpsetError):
+        convert(ir.from_proto(squeezed()), 6)
+
+
+def test_other_domains_pass_through():
+    nodes = [
+        helper.make_node("Binarizer", ["x"], ["b"], domain="ai.onnx.ml", threshold=0.5, name="binary"),
+        helper.make_node("Anything", ["b"], ["c"], domain="com.example", level=3, name="custom"),
+        helper.make_node("ReduceMean", ["c", "axes"], ["y"], keepdims=0),
+    ]
+    proto = model(18, nodes, [value("x", IMAGE)], [value("y", None)],
+                  {"axes": np.array([1])}, imports=[("ai.onnx.ml", 1), ("com.example", 4)])  # fmt: skip
+    found = ir.to_proto(convert(ir.from_proto(proto), 9))
+    assert {entry.domain: entry.version for entry in found.opset_import} == {
+        "": 9,
+        "ai.onnx.ml": 1,
+        "com.example": 4,
+    }
+    assert [found.graph.node[i] for i in range(2)] == nodes[:2]
+
+
+@pytest.mark.parametrize("own_opset", [18, 15])
+def test_functions_are_inlined_with_their_own_opset(own_opset):
+    scaled = helper.make_node("Mul", ["a", "f"], ["m"])
+    picked = helper.make_node("Constant", [], ["f"])
+    picked.attribute.append(onnx.AttributeProto(name="value_float", ref_attr_name="by", type=1))
+    softened = helper.make_node("Softmax", ["m"], ["r"])
+    function = helper.make_function(
+        "local", "Scaled", ["a"], ["r"], [picked, scaled, softened],
+        [helper.make_opsetid("", own_opset)], attributes=["by"],
+    )  # fmt: skip
+    call = helper.make_node("Scaled", ["x"], ["y"], domain="local", by=3.0)
+    proto = model(18, [call], [value("x", (2, 3))], [value("y", (2, 3))],
+                  functions=[function], imports=[("local", 1)])  # fmt: skip
+    found = converted(proto, 9)
+    assert not found.functions
+    data = X[:, :, 0, 0]
+    exponents = np.exp(3 * data)
+    np.testing.assert_allclose(run(found, x=data)[0], exponents / exponents.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def test_sub_graphs_are_converted_and_read_what_is_around_them():
+    def branch(op_type, name):
+        nodes = [
+            helper.make_node("ReduceSum", ["x", "axes"], [f"{name}_sum"], keepdims=0),
+            helper.make_node(op_type, [f"{name}_sum"], [f"{name}_out"]),
+        ]
+        return helper.make_graph(nodes, name, [], [value(f"{name}_out", (2, 4, 4))])
+
+    chosen = helper.make_node(
+        "If", ["c"], ["y"], then_branch=branch("Neg", "then"), else_branch=branch("Abs", "else")
+    )
+    inputs = [value("x", IMAGE), value("c", (), TensorProto.BOOL)]
+    proto = model(18, [chosen], inputs, [value("y", (2, 4, 4))], {"axes": np.array([1])})
+    for opset in (9, 11, 13, 23):
+        found = converted(proto, opset)
+        for flag, function in ((True, np.negative), (False, np.abs)):
+            [result] = run(found, x=X, c=np.array(flag))
+            np.testing.assert_allclose(result, function(X.sum(1)), rtol=1e-5)
+
+
+def test_an_initializer_that_callers_may_replace_is_no_constant():
+    node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
+    inputs = [value("x", (2, 3)), value("axes", (1,), INT64)]
+    proto = model(13, [node], inputs, [value("y", (None, None, None))], {"axes": np.array([0])})
+    found = converted(proto, 11)
+    data = X[:, :, 0, 0]
+    assert run(found, x=data)[0].shape == (1, 2, 3)
+    assert run(found, x=data, axes=np.array([2]))[0].shape == (2, 3, 1)
+
+
+def test_old_formats_have_their_initializers_among_the_inputs():
+    nodes = [helper.make_node("Add", ["x", "b"], ["y"])]
+    proto = model(13, nodes, [value("x", (2, 3))], [value("y", (2, 3))], {"b": B})
+    old = converted(proto, 8)
+    assert old.ir_version == 3
+    assert [entry.name for entry in old.graph.input] == ["x", "b"]
+    again = converted(old, 13)
+    assert [entry.name for entry in again.graph.input] == ["x"]
+
+
+def test_a_model_is_lowered_saved_and_run(tmp_path):
+    import opsetta
+
+    onnx.save(squeezed(), tmp_path / "model.onnx")
+    source = opsetta.load(tmp_path / "model.onnx")
+    assert isinstance(source, OnnxModel)
+    assert source.opset == 18
+    lowered = source.lower(opset=9)
+    lowered.save(tmp_path / "lowered.onnx")
+    assert opsetta.load(tmp_path / "lowered.onnx").opset == 9
+    assert lowered.input_names == ["x"]
+    np.testing.assert_array_equal(lowered.run({"x": X})[0], np.zeros((2, 3), dtype=np.float32))
+    # What was lowered is lowered again from what was read.
+    assert "ReduceMean" in [node.op_type for node in lowered.lower(opset=23).model.graph]
+
+
+def test_the_command_converts_a_file(tmp_path, capsys):
+    from opsetta.exporter.cli import main
+
+    onnx.save(squeezed(), tmp_path / "model.onnx")
+    with pytest.raises(SystemExit) as done:
+        main(["convert", str(tmp_path / "model.onnx"), "--opset", "12", "-o", str(tmp_path / "out.onnx")])
+    assert done.value.code == 0
+    assert "opset 12" in capsys.readouterr().out
+    onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"), full_check=True)
+
+
+def test_the_command_says_what_stands_in_the_way(tmp_path, capsys):
+    from opsetta.exporter.cli import main
+
+    node = helper.make_node("StringConcat", ["x", "x"], ["y"], name="joined")
+    kinds = [value(name, [2], TensorProto.STRING) for name in "xy"]
+    onnx.save(model(20, [node], kinds[:1], kinds[1:]), tmp_path / "model.onnx")
+    with pytest.raises(SystemExit) as done:
+        main(["convert", str(tmp_path / "model.onnx"), "--opset", "12", "-o", str(tmp_path / "out.onnx")])
+    assert "joined" in str(done.value.code)
+    assert not (tmp_path / "out.onnx").exists()
