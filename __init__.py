@@ -32,7 +32,7 @@ from .registration import (
 )
 
 if TYPE_CHECKING:
-    from .exporter import Program, check_inplace, export
+    from .exporter import Program, SourceModel, check_inplace, export, load
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,7 @@ __all__ = [
     "Program",
     "RegistrationError",
     "Registry",
+    "SourceModel",
     "UnsupportedError",
     "UnsupportedOperatorsError",
     "Value",
@@ -62,13 +63,14 @@ __all__ = [
     "check_inplace",
     "default_registry",
     "export",
+    "load",
     "onnx_symbolic",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # `import opsetta` starts fast: the exporter comes in when it is asked for.
-    if name in ("export", "Program", "check_inplace"):
+    if name in ("export", "load", "Program", "SourceModel", "check_inplace"):
         from . import exporter
 
         return getattr(exporter, name)

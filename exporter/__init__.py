@@ -2,6 +2,8 @@
 
 from .entry import export
 from .inplace_check import check_inplace
+from .loading import load
 from .program import Program
+from .source_model import SourceModel
 
-__all__ = ["Program", "check_inplace", "export"]
+__all__ = ["Program", "SourceModel", "check_inplace", "export", "load"]

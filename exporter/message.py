@@ -7,11 +7,13 @@ length, the bytes).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import IO, Any
 
 import onnx
 import onnx_ir as ir
+
+Initializer = tuple[onnx.TensorProto, Any]
 
 _LIFTED = 1024
 """Tensors of more bytes than this are written from their own memory."""
@@ -48,7 +50,27 @@ class Message:
         size: its length in bytes.
     """
 
-    def __init__(self, model: ir.Model):
+    def __init__(self, proto: onnx.ModelProto, initializers: Sequence[Initializer]):
+        """Take a message apart, and append initializers to those of its graph, in order.
+
+        Args:
+            proto: all but the initializers to append; it loses its graph.
+            initializers: each without its contents, and the tensor to take them from, if any.
+        """
+        graph = proto.graph.SerializeToString(deterministic=True)
+        proto.ClearField("graph")
+        self._parts = [(_frame(header, tensor), tensor) for header, tensor in initializers]
+        weights = sum(
+            len(frame) + (tensor.nbytes if tensor is not None else 0) for frame, tensor in self._parts
+        )
+        self._head = b"".join(
+            [proto.SerializeToString(deterministic=True), _GRAPH, _varint(len(graph) + weights), graph]
+        )
+        self.size = len(self._head) + weights
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Message:
+        """The message of a model."""
         initializers = model.graph.initializers
         everything = list(initializers.values())
         lifted = [(value, value.const_value) for value in everything if value.const_value is not None]
@@ -62,31 +84,24 @@ class Message:
             initializers.clear()
             for value in everything:
                 initializers.add(value)
-        graph = proto.graph.SerializeToString(deterministic=True)
-        proto.ClearField("graph")
-        self._tensors = [tensor for _, tensor in lifted]
-        self._frames = [self._frame(value, tensor) for value, tensor in lifted]
-        weights = sum(
-            len(frame) + tensor.nbytes for frame, tensor in zip(self._frames, self._tensors, strict=True)
-        )
-        self._head = b"".join(
-            [proto.SerializeToString(deterministic=True), _GRAPH, _varint(len(graph) + weights), graph]
-        )
-        self.size = len(self._head) + weights
-
-    @staticmethod
-    def _frame(value: ir.Value, tensor: ir.TensorProtocol) -> bytes:
-        """All of an initializer's field but the contents, which follow it."""
-        header = onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
-        fields = header.SerializeToString(deterministic=True) + _RAW_DATA + _varint(tensor.nbytes)
-        return _INITIALIZER + _varint(len(fields) + tensor.nbytes) + fields
+        return cls(proto, [(_header(value, tensor), tensor) for value, tensor in lifted])
 
     def write(self, file: IO[bytes]) -> None:
         """Write the message to a binary file object."""
         file.write(self._head)
-        for frame, tensor in self._parts():
+        for frame, tensor in self._parts:
             file.write(frame)
-            tensor.tofile(file)
+            if tensor is not None:
+                tensor.tofile(file)
 
-    def _parts(self) -> Iterator[tuple[bytes, Any]]:
-        return zip(self._frames, self._tensors, strict=True)
+
+def _header(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+    return onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
+
+
+def _frame(header: onnx.TensorProto, tensor: Any) -> bytes:
+    """All of an initializer's field but the contents, which follow it."""
+    fields, contents = header.SerializeToString(deterministic=True), 0
+    if tensor is not None:
+        fields, contents = fields + _RAW_DATA + _varint(tensor.nbytes), tensor.nbytes
+    return _INITIALIZER + _varint(len(fields) + contents) + fields

@@ -21,8 +21,8 @@ DECOMPOSED = "decomposed"
 REFUSED = "refused"
 KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
 
-INTERNAL = ("composed", "list", "onnx", "packed", "promotion")
-"""Dialects of passes and compositions: operators of no source."""
+INTERNAL = ("before", "canonical", "composed", "list", "onnx", "packed", "promotion")
+"""Dialects of passes, compositions and conversion (`before13::Softmax`): operators of no source."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def operator_support(
     return {
         name: {opset: _support(name, opset, keys.get(name, []), registry, results) for opset in opsets}
         for name in names
-        if text.lower() in name.lower() and name.partition("::")[0] not in INTERNAL
+        if text.lower() in name.lower() and name.partition("::")[0].rstrip("0123456789") not in INTERNAL
     }
 
 

@@ -13,6 +13,7 @@ from ..registration import DEFAULT_OPSET, OpsettaError, Registry
 from . import lowering, serialization
 from .capture.source import Capture, Interface
 from .runtime import Session
+from .source_file.decompositions import Decompositions
 
 
 class Program:
@@ -33,13 +34,14 @@ class Program:
         *,
         input_names: Sequence[str] | None,
         output_names: Sequence[str] | None,
-        decompose: lowering.Decompose | None,
+        decompose: lowering.Decompose | Decompositions | None,
     ):
         self._capture = capture
         self._module = capture.module
         self._given_input_names = list(input_names) if input_names is not None else None
         self._given_output_names = list(output_names) if output_names is not None else None
-        self._decompose = decompose
+        self._decompositions = decompose
+        self._decompose = decompose.at(opset) if isinstance(decompose, Decompositions) else decompose
         self.registry = registry
         self.opset = opset
         lowered = lowering.lower(
@@ -49,7 +51,7 @@ class Program:
             input_names=input_names,
             output_names=output_names,
             default_output_names=capture.output_names,
-            decompose=decompose,
+            decompose=self._decompose,
         )
         self.model = lowered.model
         self._values = lowered.values
@@ -94,7 +96,7 @@ class Program:
             registry if registry is not None else self.registry,
             input_names=self._given_input_names,
             output_names=self._given_output_names,
-            decompose=self._decompose,
+            decompose=self._decompositions,
         )
 
     def save(self, target: str | os.PathLike | IO[bytes], *, external_data: bool | None = None) -> None:
@@ -108,6 +110,28 @@ class Program:
         """
         serialization.save(self.model, target, external_data=external_data)
 
+    def save_source(
+        self,
+        target: str | os.PathLike | IO[bytes],
+        *,
+        weights: str = "inline",
+        format: str | None = None,
+    ) -> None:
+        """Write the source graph to a file, which `opsetta.load` reads back equal and lowers to any opset.
+
+        Takes and raises what `SourceModel.save_source` does.
+        """
+        from .source_model import SourceModel
+
+        model = SourceModel(
+            self._capture,
+            input_names=self._given_input_names,
+            output_names=self._given_output_names,
+            decompose=self._decompositions,
+            registry=self.registry,
+        )
+        model.save_source(target, weights=weights, format=format)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
 
@@ -120,17 +144,26 @@ class Program:
         from . import calls
 
         results = self._run(args, kwargs)
-        return calls.restore(self.interface, results[: len(results) - len(self.interface.mutated)])
+        interface = self._callable_interface()
+        return calls.restore(interface, results[: len(results) - len(interface.mutated)])
+
+    def _callable_interface(self) -> Interface:
+        """The interface with torch's own tree structures, which that of a file does not have."""
+        from .source_file.torch_structures import callable_interface
+
+        self._capture.interface = callable_interface(self._capture.interface)
+        return self._capture.interface
 
     def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
         from . import calls, tensors
 
-        leaves = calls.flatten(self.interface, args, kwargs)
-        feed = calls.feed(self.interface, self.input_names, leaves)
+        interface = self._callable_interface()
+        leaves = calls.flatten(interface, args, kwargs)
+        feed = calls.feed(interface, self.input_names, leaves)
         if self._session is None:
             self._session = Session(self.model)
         results = [tensors.to_torch(value) for value in self._session.run(feed)]
-        for position in self.interface.complex_outputs:
+        for position in interface.complex_outputs:
             results[position] = tensors.as_complex(results[position])
         return results
 
@@ -158,7 +191,7 @@ class Program:
         from . import calls, verification
 
         args, kwargs = self._arguments(args, kwargs)
-        expected = calls.run_eager(self._eager(), self.interface, args, kwargs)
+        expected = calls.run_eager(self._eager(), self._callable_interface(), args, kwargs)
         return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
 
     def locate_mismatch(

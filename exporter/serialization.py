@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Iterator
 from typing import IO
 
 import onnx_ir as ir
@@ -20,7 +22,7 @@ INLINE_LIMIT = 2_000_000_000
 
 def to_bytes(model: ir.Model) -> bytes | None:
     """The model as one protobuf message, weights included; None where it does not fit into one."""
-    message = Message(model)
+    message = Message.of(model)
     if message.size > INLINE_LIMIT:
         return None
     buffer = io.BytesIO()
@@ -49,7 +51,7 @@ def save(
         ModelFileError: the target cannot be written. Nothing is left behind; a file there before stays.
     """
     if isinstance(target, (str, os.PathLike)):
-        message = None if external_data else Message(model)
+        message = None if external_data else Message.of(model)
         if external_data is None and message is not None and message.size > INLINE_LIMIT:
             message = None
         _save_to_path(model, pathlib.Path(target), message)
@@ -62,7 +64,7 @@ def save(
         raise ModelFileError("the file object is open for text; open it in binary mode, open(path, 'wb')")
     if external_data:
         raise ModelFileError("external data needs a path: a file object has no folder to put it in")
-    message = _fitting(Message(model))
+    message = _fitting(Message.of(model))
     try:
         message.write(target)
     except (OSError, ValueError) as error:
@@ -71,6 +73,22 @@ def save(
 
 def _save_to_path(model: ir.Model, path: pathlib.Path, message: Message | None) -> None:
     """Write one message, or where there is none, the model with its weights in `<name>.data`."""
+    data = f"{path.name}.data"
+    with aside(path) as folder:
+        if message is None:
+            ir.save(model, folder / path.name, external_data=data, size_threshold_bytes=1024)
+        else:
+            with open(folder / path.name, "wb") as file:
+                _fitting(message).write(file)
+
+
+@contextlib.contextmanager
+def aside(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder to write a model's file and its `<name>.data` in, which take their places when all is written.
+
+    Raises:
+        ModelFileError: they cannot be written. Nothing is left behind; a file there before stays.
+    """
     folder = path.parent
     if not folder.is_dir():
         raise ModelFileError(f"'{path}' cannot be written: there is no folder '{folder}'")
@@ -78,20 +96,17 @@ def _save_to_path(model: ir.Model, path: pathlib.Path, message: Message | None) 
         raise ModelFileError(f"'{path}' cannot be written: it is a folder")
     data = f"{path.name}.data"
     try:
-        aside = tempfile.mkdtemp(prefix=f".{path.name}.", dir=folder)
+        written = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=folder))
     except OSError as error:
         raise ModelFileError(f"'{path}' cannot be written: {error.strerror or error}") from error
     try:
-        written = os.path.join(aside, path.name)
-        if message is None:
-            ir.save(model, written, external_data=data, size_threshold_bytes=1024)
-        else:
-            with open(written, "wb") as file:
-                _fitting(message).write(file)
-        if os.path.exists(os.path.join(aside, data)):
-            os.replace(os.path.join(aside, data), folder / data)
-        os.replace(written, path)
+        yield written
+        if (written / data).exists():
+            os.replace(written / data, folder / data)
+        os.replace(written / path.name, path)
+    except ModelFileError:
+        raise
     except OSError as error:
         raise ModelFileError(f"'{path}' cannot be written: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(written, ignore_errors=True)

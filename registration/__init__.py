@@ -25,7 +25,22 @@ from .errors import (
     UnsupportedOperatorsError,
     VerificationError,
 )
-from .metadata import ALIAS, COMPLEX, INPLACE, KIND, LINE, MAY_OVERWRITE, MODULE, MUTATES, NUMBER, SOURCE
+from .metadata import (
+    ALIAS,
+    COMPLEX,
+    INPLACE,
+    KIND,
+    LINE,
+    MAY_OVERWRITE,
+    MEMORY_FORMAT,
+    MODULE,
+    MUTATES,
+    NUMBER,
+    PERSISTENT,
+    RANGES,
+    SOURCE,
+    TRAINABLE,
+)
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
 
@@ -38,11 +53,15 @@ __all__ = [
     "LINE",
     "MAXIMUM_OPSET",
     "MAY_OVERWRITE",
+    "MEMORY_FORMAT",
     "MINIMUM_OPSET",
     "MODULE",
     "MUTATES",
     "NUMBER",
+    "PERSISTENT",
+    "RANGES",
     "SOURCE",
+    "TRAINABLE",
     "AnnotationError",
     "ArgumentError",
     "Block",

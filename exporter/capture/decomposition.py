@@ -6,6 +6,7 @@ operators that ONNX has.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +25,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from ...passes import promote_types, real_pairs, remove_inplace
 from ...passes.real_pairs import serves_pairs
 from ...registration import COMPLEX, NUMBER, GraphError, MutationError, Names
-from ...registration.arguments import ATTRIBUTE, arguments, overloaded_name, source_node
+from ...registration.arguments import arguments, source_node
+from ..source_file.likeness import likeness
 from ..torch_operators import bound, operator_of
 from .fx_graph import Dimensions, GraphImporter, describe
 
@@ -33,12 +35,29 @@ IsKnown = Callable[[ir.Node], bool]
 _SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
 
 
+@dataclasses.dataclass
+class _Trace:
+    """One trace of an operator, which holds for every table that decides alike about what was met in it.
+
+    Attributes:
+        met: the operators of torch's table that the trace came upon.
+        graph: what it became, None where it cannot be had.
+    """
+
+    met: frozenset[Any]
+    decomposed: frozenset[Any]
+    graph: ir.Graph | None
+
+
 class Decomposer:
-    """Gives the decomposition of a source node, and remembers it for nodes that are alike."""
+    """Gives the decomposition of a source node, and remembers it for nodes that are alike.
+
+    What it gives depends on the node and on what is known, and not on what it was asked before.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], ir.Graph | None] = {}
-        self._tables: dict[str, tuple[IsKnown | None, dict[Any, Any]]] = {}
+        self._traces: dict[str, list[_Trace]] = {}
+        self._tables: dict[str, tuple[IsKnown | None, frozenset[Any]]] = {}
 
     def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
         """A source graph that computes what the node does, all of whose operators satisfy `is_known`.
@@ -52,33 +71,29 @@ class Decomposer:
         operator = operator_of(f"{dialect}::{node.op_type}", node.overload)
         if operator is None or not _is_decomposable(operator):
             return None
-        key = (overloaded_name(node), node.attributes[ATTRIBUTE].value, *map(_type_key, node.inputs))
-        graph = self._known.get(key)
-        if graph is None or not all(is_known(inner) for inner in graph):
-            rules = self._rules(is_known, node.domain)
-            graph = self._known[key] = _decompose(node, operator, rules, is_known)
-        return graph
+        unknown = self._unknown(is_known, node.domain)
+        traces = self._traces.setdefault(likeness(node), [])
+        trace = next((trace for trace in traces if trace.met & unknown == trace.decomposed), None)
+        if trace is None:
+            trace = _decompose(node, operator, unknown)
+            traces.append(trace)
+        if trace.graph is None or not all(is_known(inner) for inner in trace.graph):
+            return None
+        return trace.graph
 
-    def _rules(self, is_known: IsKnown, domain: str) -> dict[Any, Any]:
-        """Torch's decompositions of what is not known; the same for all nodes of a lowering.
+    def _unknown(self, is_known: IsKnown, domain: str) -> frozenset[Any]:
+        """The operators of torch's table that are not known; the same for all nodes of a lowering.
 
         Args:
             domain: that of the node; what is known of real numbers need not be of complex ones.
         """
         dialect = domain if domain == "complex" else "aten"
-        known, rules = self._tables.get(dialect, (None, {}))
+        known, unknown = self._tables.get(dialect, (None, frozenset()))
         if known != is_known:
-            everything = torch._decomp.decomposition_table.items()
-            rules = {op: rule for op, rule in everything if not _known_overload(op, is_known, dialect)}
-            self._tables[dialect] = (is_known, rules)
-        return rules
-
-
-def _type_key(value: ir.Value | None) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    kind = value.metadata_props.get(NUMBER), COMPLEX in value.metadata_props
-    return value.dtype, str(value.shape), *kind
+            everything = torch._decomp.decomposition_table
+            unknown = frozenset(op for op in everything if not _known_overload(op, is_known, dialect))
+            self._tables[dialect] = (is_known, unknown)
+        return unknown
 
 
 class _Fakes:
@@ -138,9 +153,26 @@ def _is_decomposable(operator: torch._ops.OpOverload) -> bool:
     return operator in torch._decomp.decomposition_table or bool(operator._can_decompose())
 
 
-def _decompose(
-    node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any], is_known: IsKnown
-) -> ir.Graph | None:
+def _recording(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
+    """Torch's table, which takes apart what is not known, and notes all that it is asked for."""
+
+    def noted(operator: Any, rule: Any) -> Any:
+        def decomposed(*args: Any, **kwargs: Any) -> Any:
+            met.add(operator)
+            return rule(*args, **kwargs) if operator in unknown else NotImplemented
+
+        return decomposed
+
+    return {operator: noted(operator, rule) for operator, rule in torch._decomp.decomposition_table.items()}
+
+
+def _decompose(node: ir.Node, operator: torch._ops.OpOverload, unknown: frozenset[Any]) -> _Trace:
+    met: set[Any] = set()
+    graph = _traced(node, operator, _recording(met, unknown))
+    return _Trace(frozenset(met), frozenset(met & unknown), graph)
+
+
+def _traced(node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
     fakes = _Fakes()
     # An operator of ATen takes what was complex for the real pairs that it is.
     as_complex = node.domain != "aten"
@@ -172,7 +204,7 @@ def _decompose(
         return None
     if fakes.environment.replacements:
         return None
-    return _imported(traced, node, fakes, is_known)
+    return _imported(traced, node, fakes)
 
 
 def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
@@ -196,9 +228,7 @@ def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
     )
 
 
-def _imported(
-    traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes, is_known: IsKnown
-) -> ir.Graph | None:
+def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.Graph | None:
     traced.graph.eliminate_dead_code()
     dimensions = Dimensions(fakes.names, closed=True)
     importer = GraphImporter(traced, dimensions, Names())
@@ -224,7 +254,7 @@ def _imported(
     promote_types(model)
     if node.domain == "complex" and _complex(graph.outputs) != _complex(node.outputs):
         return None
-    return graph if all(is_known(inner) for inner in graph) else None
+    return graph
 
 
 def _complex(values: Sequence[ir.Value]) -> list[bool]:

@@ -10,7 +10,8 @@ import torch
 from onnx_ir import tensor_adapters
 from torch.export.graph_signature import InputKind, OutputKind
 
-from ...registration import KIND, NUMBER, CaptureError, Names
+from ...registration import NUMBER, RANGES, CaptureError, Names
+from .descriptions import describe_input, describe_state, ranges
 from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
 from .source import Capture, Interface, graph_outputs
 from .structure import leaf_names
@@ -100,6 +101,9 @@ class _ProgramImporter:
         )
         origins = {node.name: value for node, value in self._importer.origins.items()}
         model = ir.Model(graph, ir_version=10, producer_name="opsetta")
+        known = ranges(self._program.range_constraints, self._dimensions.names)
+        if known is not None:
+            model.metadata_props[RANGES] = known
         return Capture(model, interface, self._program, origins)
 
     def _symbol_names(self, wanted: Mapping[tuple[int, int], str]) -> dict[Any, str]:
@@ -129,7 +133,7 @@ class _ProgramImporter:
         value = describe(ir.Value(name=self._names.unique(node.name)), example, self._dimensions)
         if value.type is None:
             return None
-        value.metadata_props[KIND] = "user"
+        describe_input(value.metadata_props, example)
         return value
 
     def _state(self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]) -> ir.Value:
@@ -154,7 +158,12 @@ class _ProgramImporter:
             shape=ir.Shape(tensor.shape),
             const_value=tensor_adapters.TorchTensor(tensor.detach(), name=name),
         )
-        value.metadata_props[KIND] = _KINDS[specification.kind]
+        describe_state(
+            value.metadata_props,
+            _KINDS[specification.kind],
+            tensor,
+            persistent=specification.persistent is not False,
+        )
         self._tied[key] = value
         initializers.append(value)
         return value

@@ -34,7 +34,7 @@ def test_message_holds_what_protobuf_would_write(opset: int) -> None:
     made = program(opset)
     buffer = io.BytesIO()
     made.save(buffer)
-    assert len(buffer.getvalue()) == Message(made.model).size
+    assert len(buffer.getvalue()) == Message.of(made.model).size
     written, expected = onnx.load_from_string(buffer.getvalue()), made.model_proto
     for proto in (written, expected):
         # onnx_ir repeats the types of initializers as value_info.

@@ -14,9 +14,10 @@ from onnx_ir import DataType, Value, tensor_adapters
 
 from ....passes.promotion import output_dtype
 from ....passes.views import may_be_view
-from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
+from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
 from ...torch_operators import by_name, operator_of
+from ..descriptions import describe_state
 from ..fx_graph import tensor_type
 from ..recurrent import shapes_of
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
@@ -145,7 +146,14 @@ class Builder:
             return [self.argument(member) for member in item]
         return item
 
-    def constant_tensor(self, tensor: torch.Tensor, name: str | None = None, kind: str = "constant") -> Value:
+    def constant_tensor(
+        self,
+        tensor: torch.Tensor,
+        name: str | None = None,
+        kind: str = "constant",
+        *,
+        persistent: bool = True,
+    ) -> Value:
         """A tensor of the program as an initializer, the same one each time."""
         known = self._constants.get(id(tensor))
         if known is not None:
@@ -158,7 +166,7 @@ class Builder:
             shape=ir.Shape(tensor.shape),
             const_value=tensor_adapters.TorchTensor(tensor.detach(), name=name or "constant"),
         )
-        value.metadata_props[KIND] = kind
+        describe_state(value.metadata_props, kind, tensor, persistent=persistent)
         self.fakes[value] = self.fakes.of(tensor)
         self.initializers.append(value)
         self._constants[id(tensor)] = (tensor, value)

@@ -13,8 +13,9 @@ import torch
 import torch.utils._pytree as pytree
 from onnx_ir import Value
 
-from ....registration import KIND, NUMBER, CaptureError, Names
+from ....registration import NUMBER, CaptureError, Names
 from .. import dynamic_shapes as shapes
+from ..descriptions import describe_input
 from ..source import Capture, Interface, graph_outputs
 from .builder import Builder
 from .fakes import Fakes, Tensor
@@ -181,7 +182,7 @@ class _Reader:
         self._entries.append(value.name if isinstance(value, Value) else None)
         self._constants.append(None if isinstance(value, Value) else item)
         if isinstance(value, Value):
-            value.metadata_props[KIND] = "user"
+            describe_input(value.metadata_props, item)
             self._inputs.append(value)
         return value
 

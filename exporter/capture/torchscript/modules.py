@@ -27,6 +27,7 @@ class State:
         if isinstance(model, torch.nn.Module):
             named["parameter"] += model.named_parameters(remove_duplicate=False)
             named["buffer"] += model.named_buffers(remove_duplicate=False)
+        self._persistent = set(model.state_dict()) if isinstance(model, torch.nn.Module) else set()
         self._kinds = {name: kind for kind, pairs in named.items() for name, _ in pairs}
         self._first_names = first_names([pair for pairs in named.values() for pair in pairs])
 
@@ -36,7 +37,8 @@ class State:
         if key not in self._values:
             name = self._first_names.get(key, path)
             kind = self._kinds.get(name, "constant")
-            self._values[key] = build.constant_tensor(tensor, name, kind)
+            kept = name in self._persistent
+            self._values[key] = build.constant_tensor(tensor, name, kind, persistent=kept)
         return self._values[key]
 
 

@@ -1,0 +1,67 @@
+"""What is known of inputs and state beside their types: kind, training, memory format, ranges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...registration import KIND, MEMORY_FORMAT, PERSISTENT, TRAINABLE
+
+_PERMUTED = {4: ("channels_last", (1, 3, 2, 0)), 5: ("channels_last_3d", (1, 4, 3, 2, 0))}
+"""By rank: the memory format that is not contiguous, and the axes from the innermost on."""
+
+
+def describe_input(metadata: dict[str, str], tensor: Any) -> None:
+    """Note the kind and memory format of an input."""
+    metadata[KIND] = "user"
+    _note_memory_format(metadata, tensor)
+
+
+def describe_state(
+    metadata: dict[str, str], kind: str, tensor: torch.Tensor, *, persistent: bool = True
+) -> None:
+    """Note what a parameter, buffer or constant is."""
+    metadata[KIND] = kind
+    if kind == "parameter":
+        metadata[TRAINABLE] = "true" if tensor.requires_grad else "false"
+    if kind == "buffer":
+        metadata[PERSISTENT] = "true" if persistent else "false"
+    _note_memory_format(metadata, tensor)
+
+
+def _note_memory_format(metadata: dict[str, str], tensor: Any) -> None:
+    """Note a memory format that is not contiguous; sizes are compared as they are written, without guards."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.ndim not in _PERMUTED:
+        return
+    name, order = _PERMUTED[tensor.ndim]
+    sizes, strides = [_text(size) for size in tensor.shape], [_text(stride) for stride in tensor.stride()]
+    if strides[1] == "1" and strides[order[1]] == sizes[1] != "1":
+        metadata[MEMORY_FORMAT] = name
+
+
+def _text(size: Any) -> str:
+    return str(size if isinstance(size, int) else size.node.expr)
+
+
+def ranges(constraints: Mapping[Any, Any], names: Mapping[Any, str]) -> str | None:
+    """The least and greatest value of each symbolic size, as JSON by its name; None where there is none.
+
+    Args:
+        constraints: torch's ranges by symbol.
+        names: names by symbol; another symbol is called as torch calls it.
+    """
+    found: dict[str, list[int | None]] = {}
+    for symbol, bound in constraints.items():
+        bounds = [_finite(bound.lower), _finite(bound.upper)]
+        held = found.setdefault(names.get(symbol, str(symbol)), bounds)
+        # Two symbols under one name are one size, and both ranges hold of it.
+        held[0] = max((known for known in (held[0], bounds[0]) if known is not None), default=None)
+        held[1] = min((known for known in (held[1], bounds[1]) if known is not None), default=None)
+    return json.dumps(found, sort_keys=True, separators=(",", ":")) if found else None
+
+
+def _finite(bound: Any) -> int | None:
+    return int(bound) if bound.is_Integer else None
