@@ -246,9 +246,7 @@ class GraphContext:
         known = self.registry.lookup(f"onnx::{op_type}", "", self.opset) is not None
         return known and self._composing.count(op_type) < _COMPOSED_WITHIN
 
-    def compose(
-        self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
-    ) -> Any:
+    def compose(self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int) -> Any:
         """What stands in for an ONNX operator; it is told the number of outputs where it asks for that."""
         symbolic = self.registry.lookup(f"onnx::{op_type}", "", self.opset)
         asks = symbolic is not None and "outputs" in symbolic.parameters

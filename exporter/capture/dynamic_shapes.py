@@ -299,7 +299,8 @@ def rounded(captured: Sequence[Any]) -> str | None:
     torch.export keeps `int(0.7 * size)`, and `size // 2` where an operator takes no symbolic size, as the
     number that it is in the example, behind a guard.
     """
-    sizes = [size for found in captured if isinstance(found, torch.Tensor) for size in found.shape]
+    tensors = [found for found in captured if isinstance(found, torch.Tensor)]
+    sizes: list[Any] = [size for tensor in tensors for size in tensor.shape]
     symbolic = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
     for guard in symbolic.node.shape_env.guards if symbolic is not None else ():
         if not isinstance(guard.expr, sympy.Eq):
