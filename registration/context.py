@@ -250,10 +250,11 @@ class GraphContext:
         """What stands in for an ONNX operator; it is told the number of outputs where it asks for that."""
         symbolic = self.registry.lookup(f"onnx::{op_type}", "", self.opset)
         asks = symbolic is not None and "outputs" in symbolic.parameters
+        given = {name: argument for name, argument in named.items() if argument is not None}
         self._composing.append(op_type)
         try:
             return self.call(
-                f"onnx::{op_type}", *positional, **named, **({"outputs": outputs} if asks else {})
+                f"onnx::{op_type}", *positional, **given, **({"outputs": outputs} if asks else {})
             )
         finally:
             self._composing.pop()

@@ -306,7 +306,7 @@ def rounded(captured: Sequence[Any]) -> str | None:
         if not isinstance(guard.expr, sympy.Eq):
             continue
         computed, number = guard.expr.args
-        if number.is_Integer and _is_pinned(computed):
+        if number.is_Integer and _is_pinned(computed, number):
             return (
                 f"the model makes a number of a dynamic size, {computed}, and torch.export fixes it at "
                 f"{number}: the operator that takes it takes no symbolic size, or it was a float (write "
@@ -315,12 +315,15 @@ def rounded(captured: Sequence[Any]) -> str | None:
     return None
 
 
-def _is_pinned(computed: sympy.Expr) -> bool:
-    """Whether few sizes give the same number: it is divided by constants, or rounded."""
+def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
+    """Whether few sizes give the same number: it is divided by constants, or rounded.
+
+    Sizes that come to 0 or 1 are asked for by every operator that broadcasts.
+    """
     divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
     if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
         return False
-    return bool(divided) or computed.has(*_ROUNDED)
+    return (bool(divided) and number > 1) or computed.has(*_ROUNDED)
 
 
 def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

@@ -63,9 +63,11 @@ def test_positions_of_equal_elements_may_differ():
     tensor = torch.tensor([2.0, 1.0, 1.0, 3.0])
     sides = torch.tensor([1, 2, 0, 3]), torch.tensor([2, 1, 0, 3])
     drawn = case(torch.argsort, tensor)
-    assert judge.may_stand(*sides, drawn, ["aten::argsort.default"])
-    assert not judge.may_stand(sides[0], torch.tensor([2, 1, 3, 0]), drawn, ["aten::argsort.default"])
-    assert not judge.may_stand(*sides, drawn, ["aten::add.Tensor"])
+    assert judge.may_stand(*sides, drawn, (tensor,), ["aten::argsort.default"])
+    assert not judge.may_stand(
+        sides[0], torch.tensor([2, 1, 3, 0]), drawn, (tensor,), ["aten::argsort.default"]
+    )
+    assert not judge.may_stand(*sides, drawn, (tensor,), ["aten::add.Tensor"])
 
 
 def test_another_size_is_run_where_all_are_free():
