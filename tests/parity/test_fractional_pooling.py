@@ -32,6 +32,12 @@ RECORDS = [
     _record("2d ratio", PLANES, 3, output_ratio=(0.5, 0.7)),
     _record("2d double", PLANES.double(), 3, output_size=4),
     _record("2d unbatched", PLANES[0], 3, SAMPLES[:1], output_size=(4, 5)),
+    Record(
+        "3d unbatched, with samples for two",
+        lambda x, given: F.fractional_max_pool3d(x, 2, output_size=2, _random_samples=given),
+        (VOLUMES[0], SAMPLES),
+        OPSETS,
+    ),
     _record("2d dynamic", PLANES, 3, dynamic=FREE, output_size=(4, 5)),
     _record("3d", VOLUMES, (3, 2, 2), output_size=(4, 5, 3)),
     _record("3d ratio", VOLUMES, 2, output_ratio=(0.5, 0.6, 0.7)),

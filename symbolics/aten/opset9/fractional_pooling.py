@@ -66,6 +66,9 @@ def _register(dimensions: int) -> None:
         known_rank(g, self)
         unbatched = is_unbatched(g, self, dimensions)
         input = g.op("Unsqueeze", self, axes=[0]) if unbatched else self
+        if unbatched:
+            # The module may draw samples for more; those of the first one are taken.
+            random_samples = g.call("aten::slice", self=random_samples, dim=0, start=0, end=1)
         kernel, counts = per_dimension(kernel_size, dimensions), per_dimension(output_size, dimensions)
         sizes = [g.size(input, 2 + index) for index in range(dimensions)]
         leading = [g.size(input, 0), g.size(input, 1)]
