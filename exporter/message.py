@@ -40,7 +40,9 @@ _RAW_DATA = _tag(onnx.TensorProto, "raw_data")
 
 
 def _is_lifted(tensor: ir.TensorProtocol) -> bool:
-    return tensor.dtype != ir.DataType.STRING and bool(tensor.nbytes > _LIFTED)
+    # The file that a tensor was read from is not beside the one that is written.
+    outside = isinstance(tensor, ir.ExternalTensor)
+    return tensor.dtype != ir.DataType.STRING and (outside or bool(tensor.nbytes > _LIFTED))
 
 
 class Message:

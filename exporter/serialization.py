@@ -101,7 +101,8 @@ def aside(path: pathlib.Path) -> Iterator[pathlib.Path]:
         raise ModelFileError(f"'{path}' cannot be written: {error.strerror or error}") from error
     try:
         yield written
-        if (written / data).exists():
+        # There may be nothing in it: small tensors stay in the file.
+        if (written / data).exists() and (written / data).stat().st_size:
             os.replace(written / data, folder / data)
         os.replace(written / path.name, path)
     except ModelFileError:

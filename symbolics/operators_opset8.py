@@ -120,6 +120,12 @@ def is_nan(g: GraphContext, X: Value) -> Value:
     return g.op("Not", g.op("Or", g.op("Less", X, 1.0), g.op("Greater", X, 0.0)))
 
 
+@onnx_symbolic("onnx::Erf", opset=8)
+def erf(g: GraphContext, input: Value) -> Value:
+    """Below 9."""
+    return g.call("aten::erf", input)
+
+
 @onnx_symbolic("onnx::Sign", opset=8)
 def sign(g: GraphContext, input: Value) -> Value:
     """Below 9: as the difference of two comparisons."""

@@ -63,10 +63,31 @@ def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir
     check_opset(opset)
     load_entry_points()
     if opset_of(model) in (None, opset):
-        return copy_of(model)
+        return _with_contents(copy_of(model))
     source = source_of(model)
     found = _Conversion(source, opset, registry if registry is not None else default_registry)
-    return found.run()
+    return _with_contents(found.run())
+
+
+def _with_contents(model: ir.Model) -> ir.Model:
+    """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
+
+    External data of the graph itself is for whoever writes the model: it may be large.
+    """
+    for graph in model.graph.subgraphs():
+        for value in graph.initializers.values():
+            value.const_value = _in_memory(value.const_value)
+    for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
+        for attribute in list(node.attributes.values()):
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))
+    return model
+
+
+def _in_memory(tensor: Any) -> Any:
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

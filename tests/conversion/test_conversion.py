@@ -271,6 +271,39 @@ def test_a_model_is_lowered_saved_and_run(tmp_path):
     assert "ReduceMean" in [node.op_type for node in lowered.lower(opset=23).model.graph]
 
 
+@pytest.mark.parametrize("opset", [9, 18])
+def test_external_data_does_not_stay_where_it_was_read(opset, tmp_path):
+    import opsetta
+
+    weights = {"large": np.arange(1200, dtype=np.float32).reshape(3, 400), "small": B}
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Add", ["x", name], [f"{name}_sum"])],
+            name,
+            [],
+            [value(f"{name}_sum", [3])],
+            [onnx.numpy_helper.from_array(B + shift, name)],
+        )
+        for name, shift in (("one", 1), ("two", 2))
+    ]
+    nodes = [
+        helper.make_node("If", ["which"], ["chosen"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Add", ["chosen", "small"], ["sum"]),
+        helper.make_node("MatMul", ["sum", "large"], ["y"]),
+    ]
+    inputs = [value("which", [], TensorProto.BOOL), value("x", [3])]
+    made = model(18, nodes, inputs, [value("y", [400])], weights)
+    apart = {"save_as_external_data": True, "location": "model.data", "size_threshold": 0}
+    onnx.save(made, tmp_path / "model.onnx", **apart, convert_attribute=True)
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "out.onnx"
+    opsetta.load(tmp_path / "model.onnx").lower(opset=opset).save(target)
+    assert [path.name for path in target.parent.iterdir()] == ["out.onnx"]
+    feeds = {"which": np.array(False), "x": B}
+    [expected] = run(onnx.load(tmp_path / "model.onnx"), **feeds)
+    np.testing.assert_allclose(run(onnx.load(target), **feeds)[0], expected, rtol=1e-6)
+
+
 def test_the_command_converts_a_file(tmp_path, capsys):
     from opsetta.exporter.cli import main
 
