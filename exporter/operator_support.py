@@ -145,8 +145,8 @@ def markdown() -> str:
         cells = " | ".join(cell(entry) for entry in entries.values())
         rows.append(f"| `{name}` | {cells} | {why} |")
     figures = [
-        f"| {row['suite']} | {row['opset']} | {row['entries']} | {row['passed']} | {row['ratio']:.1%} "
-        f"| {row.get('by_reference', 0) or ''} |"
+        f"| {row['suite']} | {row['opset']} | {row['samples']} | {row['entries']} | {row['passed']} "
+        f"| {row['ratio']:.1%} | {row['by_reference'] or ''} |"
         for row in results["figures"]
     ]
     return _PAGE.format(
@@ -173,12 +173,12 @@ writes what it saw into the package, and `opsetta ops --markdown > docs/operator
 
 ## How many entries pass
 
-An entry passes when all of its samples do. Where onnxruntime has no kernel, ONNX's own evaluator runs the
-file: the last column counts entries that agree so. What is left is refused by name, or torch.export cannot
-capture it.
+An entry passes when all of its samples that were run do. Where onnxruntime has no kernel, ONNX's own
+evaluator runs the file: the last column counts entries that agree so. What is left is refused by name, or
+torch.export cannot capture it.
 
-| samples | opset | entries | pass | | by evaluator |
-|---|---|---|---|---|---|
+| database | opset | samples | entries | pass | | by evaluator |
+|---|---|---|---|---|---|---|
 {figures}
 
 ## Operator by opset

@@ -162,10 +162,9 @@ def _by_reference(
     problem: str,
 ) -> Outcome:
     """What ONNX's own evaluator makes of a valid file for which onnxruntime has no kernel."""
-    evaluator = ReferenceEvaluator(program.model_proto)
     feed = dict(zip(program.input_names, map(_as_array, inputs), strict=True))
     try:
-        found = evaluator.run(None, feed)
+        found = ReferenceEvaluator(program.model_proto).run(None, feed)
     except Exception as error:
         return Outcome(NO_KERNEL, f"{problem}; and onnx.reference: {described(error)}")
     leaves, structure = pytree.tree_flatten(eager(case, inputs))

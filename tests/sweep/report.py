@@ -37,6 +37,7 @@ def _column(entries: Entries, column: str) -> dict[str, Any]:
             group.setdefault(entry, collections.Counter())[f"{outcome['status']}: {outcome['detail']}"] += 1
     return {
         "entries": len(entries),
+        "samples": sum(map(len, entries.values())),
         "passed": passed,
         "by_reference": by_reference,
         "ratio": round(passed / max(len(entries), 1), 4),

@@ -91,7 +91,9 @@ def figures(folder: pathlib.Path) -> list[dict[str, Any]]:
             continue
         for column, entry in report.summary(report.read(path)).items():
             row = {"suite": path.stem.replace("-", ", "), "opset": int(column)}
-            found.append(row | {key: entry[key] for key in ("entries", "passed", "by_reference", "ratio")})
+            found.append(
+                row | {key: entry[key] for key in ("entries", "samples", "passed", "by_reference", "ratio")}
+            )
     return found
 
 
