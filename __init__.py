@@ -32,7 +32,7 @@ from .registration import (
 )
 
 if TYPE_CHECKING:
-    from .exporter import Program, SourceModel, check_inplace, export, load
+    from .exporter import OnnxModel, Program, SourceModel, check_inplace, export, load
 
 __version__ = "0.1.0"
 
@@ -50,6 +50,7 @@ __all__ = [
     "InferenceError",
     "ModelFileError",
     "MutationError",
+    "OnnxModel",
     "OpsetError",
     "OpsettaError",
     "Program",
@@ -70,7 +71,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # `import opsetta` starts fast: the exporter comes in when it is asked for.
-    if name in ("export", "load", "Program", "SourceModel", "check_inplace"):
+    if name in ("export", "load", "OnnxModel", "Program", "SourceModel", "check_inplace"):
         from . import exporter
 
         return getattr(exporter, name)
