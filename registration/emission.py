@@ -18,7 +18,7 @@ from onnx_ir import AttributeType, DataType, Value
 
 from . import dtypes, folding, schemas
 from .constants import to_array
-from .errors import EmissionError
+from .errors import EmissionError, UnsupportedError
 from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
 from .schemas import OperatorSchema, Parameter
 
@@ -72,10 +72,14 @@ def emit(
             return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
         arguments, attributes = _bind(g, schema, positional, named)
         inputs, variables, restored = _typed_inputs(g, schema, arguments)
-    except EmissionError:
+    except EmissionError as refusal:
         if domain or not g.may_compose(op_type):
             raise
-        composed = g.compose(op_type, positional, named, outputs)
+        try:
+            composed = g.compose(op_type, positional, named, outputs)
+        except UnsupportedError as error:
+            # What stands in has the last word where it knows an opset that can.
+            raise (error if error.first_opset is not None else refusal) from None
         return list(composed)[:outputs] if isinstance(composed, (list, tuple)) else [composed]
     found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     if outputs == 1:

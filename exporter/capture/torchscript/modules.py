@@ -19,7 +19,7 @@ _SCOPE = "__module."
 
 
 class State:
-    """Parameters and buffers by path; those that share their memory are one value."""
+    """Parameters, buffers and other tensors by path; those that share their memory are one value."""
 
     def __init__(self, model: Any):
         self._values: dict[Identity, Value] = {}
@@ -36,7 +36,8 @@ class State:
         key = identity(path, tensor)
         if key not in self._values:
             name = self._first_names.get(key, path)
-            kind = self._kinds.get(name, "constant")
+            # A tensor that is a plain attribute is kept from call to call as a buffer is.
+            kind = self._kinds.get(name, "buffer")
             kept = name in self._persistent
             self._values[key] = build.constant_tensor(tensor, name, kind, persistent=kept)
         return self._values[key]

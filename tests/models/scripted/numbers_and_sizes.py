@@ -192,8 +192,6 @@ def sizes_that_broadcast(x: Tensor, y: Tensor):
     torch.randn(1, 3, 8, 8),
     further=[(torch.randn(2, 3, 7, 9),), (torch.randn(1, 3, 3, 3),), (torch.randn(1, 3, 11, 4),)],
     dynamic={"x": {0: "n", 2: "h", 3: "w"}},
-    opsets=(11, 13, 16, 18, 21, 24),
-    refused={9: "MaxPool has ceil_mode from opset 10"},
 )
 def sizes_of_pooling(x: Tensor):
     y = torch.nn.functional.max_pool2d(x, 2, ceil_mode=True)
