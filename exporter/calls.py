@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
@@ -13,6 +15,8 @@ from .capture.source import Interface
 from .capture.transformer_modules import without_fused_attention
 from .scripted_state import preserved, tensors_of
 from .tensors import to_ortvalue
+
+_NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
 
 def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
@@ -33,6 +37,8 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
             f"{interface.input_specification}"
         )
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
+        if name is not None and not isinstance(leaf, _NUMERIC):
+            raise OpsettaError(f"input '{name}' is a tensor or a number, not {type(leaf).__name__}")
         if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
             raise OpsettaError(
                 f"the model was captured with the constant {constant!r} where the call gives {leaf!r}"
@@ -80,10 +86,14 @@ def run_eager(
 
     Returns:
         Its results in the order of the graph's outputs, then the new values of what it mutated.
+
+    Raises:
+        OpsettaError: the model itself fails on these arguments, or returns another number of values.
     """
     args, keywords = pytree.tree_map(_copied, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
-    result, state = _called(module, interface.mutated, args, keywords)
+    with explained():
+        result, state = _called(module, interface.mutated, args, keywords)
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs
     if len(found) != len(entries):
@@ -94,6 +104,24 @@ def run_eager(
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
     return outputs + [by_name[name] if name in by_name else state[name] for name in interface.mutated]
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Say of whatever the user's model raises that the model raised it.
+
+    Raises:
+        OpsettaError: the model failed.
+    """
+    try:
+        yield
+    except OpsettaError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise OpsettaError(
+            f"the model itself fails on these arguments: {type(error).__name__}: {text}"
+        ) from error
 
 
 def _called(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..registration import OpsettaError
+from ..registration import OpsetError, OpsettaError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 where all went well, 1 where it did not, 2 where it was misused.
+    """Run the command line and exit: 0 for success, 1 for an error, 2 for wrong usage.
 
     Args:
         arguments: what stands after the program's name; those of this process unless given.
@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="opsetta")
     except OpsettaError as error:
-        sys.exit(f"opsetta: {error}")
+        print(f"opsetta: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, OpsetError) else 1)
 
 
 if __name__ == "__main__":

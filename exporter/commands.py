@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import pathlib
 import sys
@@ -20,16 +19,37 @@ from ..registration import DEFAULT_OPSET, AnnotationError, ModelFileError, Opset
 from ..registration.opsets import check_opset
 from .convert_command import convert
 from .progress import stages
+from .requirements import need_torch
 
 app = typer.Typer(
-    help="Any model, any opset: PyTorch to ONNX at exactly the opset you ask for.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Help with markup reads [batch,3] as markup, and its tables cut long words.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 app.command()(convert)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        print(f"opsetta {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def opsetta(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Any model, any opset: ONNX at exactly the opset that you ask for."""
+
 
 Factory = Annotated[
     str,
@@ -96,13 +116,12 @@ def export(
     """Export a model to ONNX at exactly one opset."""
     check_opset(opset)
     _check_writable(output)
-    _need_torch("exporting")
+    need_torch("exporting")
     begin = time.perf_counter()
     with _quiet_stdout(), stages() as stage:
         stage("loading the model")
         example = _example(factory, symbolics, inputs)
         from .entry import export as export_model
-        from .factory import explained
 
         options = example.options | _given(
             dynamic_axes=_dynamic_axes(dynamic),
@@ -119,8 +138,7 @@ def export(
         report = None
         if verify:
             stage("verifying")
-            with explained("the model, run with the example inputs,"):
-                report = program.verify(rtol=rtol, atol=atol)
+            report = program.verify(rtol=rtol, atol=atol)
         stage("writing")
         program.save(output, external_data=external_data)
     found = {
@@ -154,16 +172,14 @@ def verify(
     from .reading import read_model
 
     read_model(model)
-    _need_torch("verifying")
+    need_torch("verifying")
     with _quiet_stdout(), stages() as stage:
         stage("loading the model")
         example = _example(factory, None, inputs)
-        from .factory import explained
         from .file_verification import verify_file
 
         stage("verifying")
-        with explained("the model, run with the example inputs,"):
-            report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
+        report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
     if as_json:
         _print_json({"file": str(model), **_report(report)})
         return
@@ -271,11 +287,6 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[st
     for path in symbolics or []:
         load_file(str(path))
     return load_example(factory, inputs or ())
-
-
-def _need_torch(doing: str) -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise OpsettaError(f"{doing} needs PyTorch: pip install 'opsetta[torch]'")
 
 
 def _check_writable(path: pathlib.Path) -> None:

@@ -7,10 +7,20 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..registration import DEFAULT_OPSET, CaptureError, Registry, default_registry, load_entry_points
+from ..registration import (
+    DEFAULT_OPSET,
+    CaptureError,
+    Registry,
+    UsageError,
+    load_entry_points,
+    registry_or_default,
+)
 from ..registration.opsets import check_opset
 from .capture.source import Capture
+from .export_arguments import model_call, refuse_unknown
+from .lowering import check_names
 from .program import Program
+from .requirements import need_torch
 
 Progress = Callable[[str], None]
 
@@ -30,6 +40,7 @@ def export(
     strict: bool = False,
     source_lines: bool = False,
     progress: Progress | None = None,
+    **others: Any,
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.
 
@@ -40,7 +51,8 @@ def export(
         model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module
             or function (`torch.jit.script`, `torch.jit.trace`), or the path of a file that `torch.jit.save`
             wrote.
-        args: example positional arguments, a tuple; a lone tensor stands for a tuple of one.
+        args: example positional arguments, a tuple; a lone tensor stands for a tuple of one. A dict at its
+            end holds keyword arguments where its keys name parameters of the forward, as in torch.onnx.
         kwargs: example keyword arguments.
         opset: the ONNX opset to write, 7 to 26.
         dynamic_shapes: which dimensions vary, as `torch.export.export` takes it; a string may stand in the
@@ -54,14 +66,20 @@ def export(
         strict: capture through TorchDynamo.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
         progress: called with the name of each stage as it begins.
+        others: refused; for torch.onnx's keywords the message says what they are called here.
 
     Raises:
+        UsageError: an argument has a name or a type that export does not take.
         OpsetError: an opset outside 7 to 26.
         CaptureError: torch.export could not capture the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
         UnsupportedOperatorsError: operators that the opset cannot express, all of them at once.
     """
+    refuse_unknown(others, export)
     check_opset(opset)
+    registry = registry_or_default(registry)
+    check_names("input_names", input_names)
+    check_names("output_names", output_names)
     found = capture(
         model,
         args,
@@ -98,17 +116,25 @@ def capture(
     """
     if mutations not in ("outputs", "error", "drop"):
         raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress is a function of a stage's name, not {type(progress).__name__}")
+    if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
+        raise CaptureError(
+            "dynamic_axes is a dict from input names to axes, such as {'x': {0: 'batch'}}, "
+            f"not {type(dynamic_axes).__name__}"
+        )
     report = progress if progress is not None else _silent
     report("loading")
-    # Torch is needed from here on.
+    need_torch("exporting a model")
     from .capture import torch_export, torchscript
+    from .capture.eager_quantization import refuse_eager_quantized
     from .capture.training import is_training
     from .source_passes import prepare
 
-    if not isinstance(args, (tuple, list)):
-        args = (args,)
     if isinstance(model, (str, os.PathLike)):
         model = torchscript.load(model)
+    args, kwargs = model_call(model, args, kwargs)
+    refuse_eager_quantized(model)
     if is_training(model):
         warnings.warn(
             "the model is in training mode and is exported so; for inference call model.eval() first",
@@ -122,9 +148,9 @@ def capture(
         "source_lines": source_lines,
     }
     if torchscript.is_torchscript(model):
-        found = torchscript.capture(model, tuple(args), dict(kwargs or {}), **wanted)
+        found = torchscript.capture(model, args, kwargs, **wanted)
     else:
-        found = torch_export.capture(model, tuple(args), dict(kwargs or {}), strict=strict, **wanted)
+        found = torch_export.capture(model, args, kwargs, strict=strict, **wanted)
     found.module = None if model is found.exported else model
     report("source passes")
     prepare(found, mutations)
@@ -147,7 +173,7 @@ def lowered(
     return Program(
         found,
         opset,
-        registry if registry is not None else default_registry,
+        registry_or_default(registry),
         input_names=input_names,
         output_names=output_names,
         decompose=Decomposer(),

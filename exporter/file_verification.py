@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..registration import InferenceError, OpsettaError
-from . import tensors, verification
+from . import calls, tensors, verification
 from .capture.structure import register_structures
 from .reading import read_model
 
@@ -40,13 +40,7 @@ def verify_file(
     register_structures(args, dict(kwargs))
     session = _session(path)
     feed = _feed([entry.name for entry in session.get_inputs()], args, kwargs)
-    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
-    copied_args, copied_kwargs = pytree.tree_map(
-        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
-    )
-    with torch.no_grad():
-        result = module(*copied_args, **copied_kwargs)
-    expected = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+    expected = eager_results(model, args, kwargs)
     names = [entry.name for entry in session.get_outputs()]
     if len(names) < len(expected):
         raise OpsettaError(f"'{path}' has {len(names)} outputs, and the model returns {len(expected)} values")
@@ -56,6 +50,21 @@ def verify_file(
     except Exception as error:
         raise InferenceError(f"onnxruntime could not run '{path}': {_line(error)}") from error
     return verification.check(names, actual, expected, rtol, atol)
+
+
+def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    """The flattened result of a PyTorch model on copies of its arguments.
+
+    Raises:
+        OpsettaError: the model itself fails on these arguments.
+    """
+    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    copied_args, copied_kwargs = pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
+    )
+    with calls.explained(), torch.no_grad():
+        result = module(*copied_args, **copied_kwargs)
+    return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
 def _session(path: str | os.PathLike) -> Any:

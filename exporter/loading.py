@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from ..registration import ModelFileError
+from ..registration import ModelFileError, UsageError
 from .conversion import OnnxModel
 from .reading import read_model, to_ir
 from .source_file.layout import format_version
@@ -25,9 +25,12 @@ def load(path: str | os.PathLike, *, weights: Weights = None) -> SourceModel | O
             of a model file or an .npz file that has them. Of source files only.
 
     Raises:
+        UsageError: `path` is no path.
         ModelFileError: the file cannot be read, is of a newer format, or contradicts itself; weights are
             missing, or are not those that the file was written with.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"a model is loaded from a path, not from {type(path).__name__}")
     model = read_model(path)
     folder = pathlib.Path(path).parent
     try:

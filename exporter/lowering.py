@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -338,17 +338,28 @@ def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
         graph.insert_before(graph[0], constant)
 
 
+def check_names(option: str, given: Sequence[str] | None) -> None:
+    """Check the names that a user gives to inputs or outputs.
+
+    Raises:
+        OpsettaError: they are not a list of different names.
+    """
+    if given is None:
+        return
+    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) and name for name in given):
+        raise OpsettaError(f"{option} must be a list of names, not {given!r}")
+    double = next((name for name, count in Counter(given).items() if count > 1), None)
+    if double is not None:
+        raise OpsettaError(f"{option}: '{double}' stands twice")
+
+
 def _named(
     defaults: Sequence[str], given: Sequence[str], option: str, reserved: Iterable[str | None] = ()
 ) -> list[str]:
     """The given names, then the defaults that remain, made unique where they clash."""
-    if isinstance(given, str) or not all(isinstance(name, str) and name for name in given):
-        raise OpsettaError(f"{option} must be a list of names, not {given!r}")
+    check_names(option, given)
     if len(given) > len(defaults):
         raise OpsettaError(f"{option} has {len(given)} names, but the model has {len(defaults)}")
-    double = next((name for i, name in enumerate(given) if name in given[:i]), None)
-    if double is not None:
-        raise OpsettaError(f"{option}: '{double}' stands twice")
     names = Names()
     taken = {name or "" for name in reserved}
     for name in (*taken, *given):

@@ -9,9 +9,10 @@ from typing import IO, Any
 import onnx
 import onnx_ir as ir
 
-from ..registration import DEFAULT_OPSET, OpsettaError, Registry
+from ..registration import DEFAULT_OPSET, OpsettaError, Registry, registry_or_default
 from . import lowering, serialization
 from .capture.source import Capture, Interface
+from .requirements import need_torch
 from .runtime import Session
 from .source_file.decompositions import Decompositions
 
@@ -93,7 +94,7 @@ class Program:
         return Program(
             self._capture,
             opset,
-            registry if registry is not None else self.registry,
+            registry_or_default(registry if registry is not None else self.registry),
             input_names=self._given_input_names,
             output_names=self._given_output_names,
             decompose=self._decompositions,
@@ -138,9 +139,10 @@ class Program:
         Takes what the captured model takes and returns torch tensors in the structure of its result.
 
         Raises:
-            OpsettaError: the arguments do not have the structure of the example.
+            OpsettaError: the arguments do not have the structure of the example; torch is not installed.
             InferenceError: onnxruntime refuses the model or the inputs.
         """
+        need_torch("calling a program")
         from . import calls
 
         results = self._run(args, kwargs)
@@ -186,8 +188,9 @@ class Program:
 
         Raises:
             VerificationError: an output is outside tolerance; it names the worst output, error and index.
-            OpsettaError: there is no model to compare with.
+            OpsettaError: there is no model to compare with, or the model itself fails on the arguments.
         """
+        need_torch("verifying a program")
         from . import calls, verification
 
         args, kwargs = self._arguments(args, kwargs)
@@ -210,6 +213,7 @@ class Program:
         Returns:
             A `mismatch.Mismatch` with the node's name, operator and module path, and the error; or None.
         """
+        need_torch("comparing with eager PyTorch")
         from . import mismatch
 
         args, kwargs = self._arguments(args, kwargs)

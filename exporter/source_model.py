@@ -8,7 +8,7 @@ from typing import IO
 
 import onnx_ir as ir
 
-from ..registration import DEFAULT_OPSET, Registry, default_registry, load_entry_points
+from ..registration import DEFAULT_OPSET, Registry, default_registry, load_entry_points, registry_or_default
 from . import lowering
 from .capture.source import Capture, Interface
 from .program import Program
@@ -89,7 +89,7 @@ class SourceModel:
         return Program(
             self._capture,
             opset,
-            registry if registry is not None else self.registry,
+            registry_or_default(registry if registry is not None else self.registry),
             input_names=self._given_input_names,
             output_names=self._given_output_names,
             decompose=self._decompositions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 
@@ -29,6 +30,14 @@ def to_torch(value: Any) -> torch.Tensor:
     if value.data_type() == "tensor(bfloat16)":
         return torch.from_dlpack(value).clone()
     return torch.from_numpy(np.array(value.numpy()))
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A torch tensor as a numpy array; bfloat16 as ml_dtypes has it."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype == torch.bfloat16:
+        return plain.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return plain.numpy()
 
 
 def as_complex(pairs: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ from .errors import (
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
+    UsageError,
     VerificationError,
 )
 from .metadata import (
@@ -42,7 +43,7 @@ from .metadata import (
     TRAINABLE,
 )
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
-from .registry import Registry, default_registry, load_entry_points, onnx_symbolic
+from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
 
 __all__ = [
     "ALIAS",
@@ -87,6 +88,7 @@ __all__ = [
     "UnsupportedError",
     "UnsupportedOperator",
     "UnsupportedOperatorsError",
+    "UsageError",
     "Value",
     "VerificationError",
     "arguments",
@@ -95,6 +97,7 @@ __all__ = [
     "load_entry_points",
     "onnx_symbolic",
     "opsets",
+    "registry_or_default",
     "schemas",
     "shape_inference",
 ]

@@ -10,6 +10,10 @@ class OpsettaError(Exception):
     """Base of every exception that opsetta raises on purpose."""
 
 
+class UsageError(OpsettaError, TypeError):
+    """An argument of a public function has a name or a type that the function does not take."""
+
+
 class OpsetError(OpsettaError, ValueError):
     """The opset asked for is not one that can be written."""
 

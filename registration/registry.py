@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from .dispatch import SymbolicFunction
-from .errors import RegistrationError
+from .errors import RegistrationError, UsageError
 from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
@@ -205,6 +205,22 @@ def onnx_symbolic(
         return function
 
     return register
+
+
+def registry_or_default(registry: Registry | None) -> Registry:
+    """The registry that a caller hands over, or the default one.
+
+    Raises:
+        UsageError: it is no registry.
+    """
+    if registry is None:
+        return default_registry
+    if not isinstance(registry, Registry):
+        raise UsageError(
+            f"registry is an opsetta.Registry, such as opsetta.default_registry.fork(), "
+            f"not {type(registry).__name__}"
+        )
+    return registry
 
 
 _loaded: set[str] = set()

@@ -30,8 +30,8 @@ from ...registration import (
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
-    default_registry,
     load_entry_points,
+    registry_or_default,
 )
 from ...registration.opsets import check_opset, ir_version
 from ...registration.schemas import (
@@ -65,7 +65,7 @@ def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir
     if opset_of(model) in (None, opset):
         return _with_contents(copy_of(model))
     source = source_of(model)
-    found = _Conversion(source, opset, registry if registry is not None else default_registry)
+    found = _Conversion(source, opset, registry_or_default(registry))
     return _with_contents(found.run())
 
 

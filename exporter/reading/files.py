@@ -1,4 +1,4 @@
-"""Reading a model file into its message: binary, text or JSON, told apart by content."""
+"""Reading a model file into its message: binary, one of two text forms, or JSON, told apart by content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JSON_SUFFIXES = (".json", ".onnxjson")
 
 
 def read_model(path: str | os.PathLike) -> onnx.ModelProto:
-    """Read a model file without its external data: binary, protobuf's text format, or protobuf's JSON.
+    """Read a model file without its external data, in one of the four forms.
 
     The form is told by the content, and by the extension only where the content says nothing. What stands
     in the message is not judged here; `to_ir` does that. Time and memory are bounded: docs/reading.md has
@@ -34,10 +34,6 @@ def read_model(path: str | os.PathLike) -> onnx.ModelProto:
         raise ModelFileError(f"{shown} is not an ONNX file: it is empty")
     model = onnx.ModelProto()
     form = text.form_of(data) or _form_by_suffix(path)
-    if form == "onnx text":
-        raise ModelFileError(
-            f"{shown} is in ONNX's own text syntax, which is not read; onnx.parser.parse_model reads it"
-        )
     try:
         if form == "binary":
             wire.check(data)

@@ -1,6 +1,6 @@
-"""The text forms of a model, protobuf's text format and JSON, looked over before they are parsed.
+"""The text forms of a model: protobuf's text format and JSON, ONNX's own syntax; looked over before parsing.
 
-Protobuf's parsers of them are written in Python: they go down a level of calls for each level of brackets,
+Protobuf's parsers of its two are written in Python: they go down a level of calls for each level of brackets,
 take microseconds for each value, and a hundred times its own memory for a long string. So levels and values
 are counted first, and long strings are cut into pieces, which text format puts together again.
 """
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 import onnx
+import onnx.parser
 from google.protobuf import json_format, text_format
 
 from .wire import BoundError
@@ -30,7 +31,10 @@ _INSIDE = {
 """A piece of a string, which ends between two characters: short, for protobuf looks at runs of backslashes
 from each of them on, and a repeated group keeps its steps."""
 _FIRST_WORD = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}([a-z_]{2,40})\s*[:{<]")
+_ONNX_START = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}<")
 _OPENING, _CLOSING = "{<", "}>"
+_ONNX_MARKS = re.compile(r'"(?:[^"\\]|\\.)*+"|#[^\n]*|=>|[(){}\[\]<>]')
+_ONNX_OPENING, _ONNX_CLOSING = ("(", "{", "[", "<"), (")", "}", "]", ">")
 
 
 class SyntaxFault(Exception):
@@ -44,7 +48,7 @@ def form_of(data: bytes) -> str:
         return "binary"
     if start.lstrip().startswith(b"{"):
         return "JSON"
-    if start.lstrip().startswith(b"<"):
+    if _ONNX_START.match(start):
         return "onnx text"
     word = _FIRST_WORD.match(start)
     if word is not None and word[1].decode() in onnx.ModelProto.DESCRIPTOR.fields_by_name:
@@ -53,7 +57,7 @@ def form_of(data: bytes) -> str:
 
 
 def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
-    """Read "text" or "JSON" into a model.
+    """Read "text", "JSON" or "onnx text" into a model.
 
     Raises:
         BoundError: it is too long, too deep, or has too many values.
@@ -68,7 +72,10 @@ def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
     except UnicodeDecodeError as error:
         raise SyntaxFault(f"it is not {form} in UTF-8, at byte {error.start}") from None
     try:
-        if form == "JSON":
+        if form == "onnx text":
+            _check_brackets(decoded)
+            model.CopyFrom(onnx.parser.parse_model(decoded))
+        elif form == "JSON":
             for _ in _pieces(decoded, '"'):
                 pass
             json_format.Parse(decoded, model, max_recursion_depth=MAXIMUM_DEPTH)
@@ -77,6 +84,8 @@ def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
     except text_format.ParseError as error:
         where = f"line {error.GetLine()}, column {error.GetColumn()}: " if error.GetLine() else ""
         raise SyntaxFault(f"{where}{_short(error)}") from None
+    except onnx.parser.ParseError as error:
+        raise SyntaxFault(_onnx_reason(error)) from None
     except json_format.ParseError as error:
         raise SyntaxFault(_short(error)) from None
     except RecursionError:
@@ -89,6 +98,23 @@ def _short(error: Exception) -> str:
     reason = lines[0].rsplit("': ", 1)[-1] if isinstance(error, text_format.ParseError) else lines[0]
     reason = reason if len(reason) <= 200 else f"...{reason[-200:]}"
     return reason.encode("unicode_escape").decode("ascii")
+
+
+def _check_brackets(text: str) -> None:
+    """Bound the nesting of ONNX's own syntax, whose parser goes down a call for each level."""
+    depth = 0
+    for found in _ONNX_MARKS.finditer(text):
+        depth += (found[0] in _ONNX_OPENING) - (found[0] in _ONNX_CLOSING)
+        if depth > MAXIMUM_DEPTH:
+            raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep")
+
+
+def _onnx_reason(error: Exception) -> str:
+    """Where ONNX's parser stopped and why, without the line of the file that it repeats."""
+    lines = str(error).removeprefix("b'").removesuffix("'").replace("\\n", "\n").splitlines() or [""]
+    place = re.search(r"line: (\d+) column: (\d+)", lines[0])
+    where = f"line {place[1]}, column {place[2]}: " if place else ""
+    return where + lines[-1][-200:].encode("unicode_escape").decode("ascii")
 
 
 def _pieces(text: str, special: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import opsetta
 from opsetta.exporter import cli, factory, progress, summary
 from opsetta.registration import OpsettaError
 
@@ -249,8 +250,6 @@ def test_the_operator_page_is_whole(run):
         (["export", "factories.py:unknown_key"], "unknown keys: opset"),
         (["export", "factories.py:not_a_model"], "gave a int where a model is due"),
         (["export", "broken.py:make"], "'broken.py' raised SyntaxError"),
-        (["export", "factories.py:fine", "--opset", "6"], "opset 6 cannot be written"),
-        (["export", "factories.py:fine", "--opset", "27"], "opset 27 cannot be written"),
         (["export", "factories.py:fine", "--symbolics", "nowhere.py"], "there is no file 'nowhere.py'"),
     ],
 )
@@ -319,10 +318,27 @@ def test_wrong_usage_is_exit_code_2(run, arguments):
     assert "Traceback" not in err
 
 
-def test_an_impossible_opset_of_the_table_is_refused(run):
-    code, out, err = run("ops", "--opset", "99")
-    assert (code, out) == (1, "")
-    assert err == "opsetta: opset 99 cannot be written: opsetta writes opsets 7 to 26\n"
+@pytest.mark.parametrize(
+    "arguments",
+    [["ops"], ["export", "factories.py:fine", "-o", "out.onnx"], ["convert", "model.onnx", "-o", "out.onnx"]],
+)
+@pytest.mark.parametrize("opset", ["6", "27", "99", "-1"])
+def test_an_impossible_opset_is_wrong_usage(run, arguments, opset):
+    code, out, err = run(*arguments, "--opset", opset)
+    assert (code, out) == (2, "")
+    assert err == f"opsetta: opset {opset} cannot be written: opsetta writes opsets 7 to 26\n"
+
+
+def test_the_version_is_printed(run):
+    assert run("--version") == (0, f"opsetta {opsetta.__version__}\n", "")
+
+
+def test_help_shows_brackets_as_they_are(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run("export", "--help")
+    assert code == 0
+    for text in ("float32[batch,3,224,224]", "int64[batch,seq=7]<100", "[required]", "[default: 20]"):
+        assert text in out
 
 
 @pytest.mark.parametrize(

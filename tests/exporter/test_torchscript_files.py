@@ -287,7 +287,7 @@ def test_a_factory_may_give_torchscript(run, name: str) -> None:
         (["int64[2]", "float32[2]<3"], "a bound is for whole numbers"),
         (["int8[2]<1000", MASK], "int8 has no numbers from 0 up to a bound of 1000"),
         (["tokens", MASK], "describes no input"),
-        (["int64[2,3]<200", "float32[2,3]", "--verify"], "the model, run with the example inputs, raised"),
+        (["int64[2,3]<200", "float32[2,3]", "--verify"], "the model itself fails on these arguments: "),
     ],
 )
 def test_bad_inputs_of_a_file_are_one_line(run, arguments: list[str], message: str) -> None:

@@ -1,0 +1,36 @@
+"""Modules of PyTorch's eager-mode quantization, whose packed weights no capture can open."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from ...registration import CaptureError
+
+_PACKAGES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
+_MANGLED = re.compile(r"^__torch__\.|\.___torch_mangle_\d+")
+
+
+def refuse_eager_quantized(model: object) -> None:
+    """Refuse a model that holds modules of `torch.ao.nn.quantized`, scripted ones included.
+
+    Raises:
+        CaptureError: it holds one; the message names the first, and the quantization that can be exported.
+    """
+    if not isinstance(model, torch.nn.Module):
+        return
+    for path, module in model.named_modules():
+        kind = _qualified_name(module)
+        if kind.startswith(_PACKAGES):
+            raise CaptureError(
+                f"'{path or '<root>'}' is a {kind}: modules of eager-mode quantization keep packed weights "
+                "that cannot be exported. Export the float model, or quantize it with prepare_pt2e and "
+                "convert_pt2e (torchao.quantization.pt2e), whose result is exported as it is"
+            )
+
+
+def _qualified_name(module: torch.nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule):
+        return _MANGLED.sub("", module._c._type().qualified_name())
+    return f"{type(module).__module__}.{type(module).__qualname__}"

@@ -1,0 +1,127 @@
+"""The arguments of `export`: what torch.onnx calls otherwise, and how the example call is given."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..registration import UsageError
+
+_FILE = "export returns a program, which writes the file: opsetta.export(...).save(path)"
+_ALWAYS = "opsetta does this always"
+_OTHERWISE = {
+    "f": _FILE,
+    "opset_version": "it is called opset here",
+    "external_data": "program.save(path, external_data=...) takes it",
+    "verify": "program.verify() compares with eager PyTorch after the export",
+    "report": "program.verify() returns a report, and `opsetta info` describes the file",
+    "verbose": "progress=print shows the stages",
+    "profile": "progress=print shows the stages",
+    "training": "the model is exported in the mode it is in: call model.eval() or model.train() first",
+    "do_constant_folding": _ALWAYS,
+    "optimize": _ALWAYS,
+    "dynamo": "the model is captured with torch.export, or as it is where it is TorchScript; "
+    "strict=True captures through TorchDynamo",
+    "fallback": "a model that torch.export refuses may be given as TorchScript: torch.jit.script(model)",
+    "custom_translation_table": "register symbolic functions with @opsetta.onnx_symbolic, "
+    "or hand a registry over with registry=",
+    "custom_opsets": "domains of custom operators are declared in the file by themselves",
+    "dump_exported_program": "program.save_source(path) keeps what was captured",
+    "artifacts_dir": "files are written by program.save and program.save_source only",
+    "export_params": "weights are always written; program.save_source(path, weights='none') leaves them out",
+    "keep_initializers_as_inputs": "weights are initializers, and no inputs",
+    "operator_export_type": "an operator that ONNX lacks needs a symbolic function: @opsetta.onnx_symbolic",
+    "export_modules_as_functions": "nodes carry their module's path as metadata: see docs/metadata.md",
+    "autograd_inlining": "the forward of an autograd.Function is always exported as what it computes",
+    "example_outputs": "they are not needed",
+    "enable_onnx_checker": "every node is checked against its schema as it is made",
+    "strip_doc_string": "source_lines=True keeps the source lines, which are left out otherwise",
+    "use_external_data_format": "program.save(path, external_data=...) takes it",
+}
+"""What torch.onnx's keywords are called here, or why there are none."""
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Callable[..., Any]) -> None:
+    """Refuse keywords that a function does not have; those of torch.onnx with what they are called here.
+
+    Raises:
+        UsageError: `given` is not empty.
+    """
+    if not given:
+        return
+    names = [name for name, parameter in inspect.signature(known).parameters.items()
+             if parameter.kind is not inspect.Parameter.VAR_KEYWORD]  # fmt: skip
+    reasons = []
+    for name in given:
+        close = difflib.get_close_matches(name, names, 1)
+        reason = _OTHERWISE.get(name) or (f"did you mean '{close[0]}'?" if close else "")
+        reasons.append(f"'{name}'" + (f" ({reason})" if reason else ""))
+    raise UsageError(f"opsetta.export has no argument {', '.join(reasons)}")
+
+
+def model_call(
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example call as positional and keyword arguments of the model.
+
+    A lone value stands for a tuple of one. As torch.onnx has it, a dict at the end of `args` holds keyword
+    arguments: where its keys name parameters that nothing else fills, or where the call does not fit the
+    forward otherwise. Any other dict is a positional argument like the others.
+
+    Raises:
+        UsageError: `kwargs` is not a mapping from names.
+    """
+    if kwargs is not None and (
+        not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs)
+    ):
+        file = isinstance(kwargs, (str, os.PathLike)) or hasattr(kwargs, "write")
+        raise UsageError(
+            f"the third argument, kwargs, is a dict of the model's keyword arguments, "
+            f"not {type(kwargs).__name__}" + (f"; {_FILE}" if file else "")
+        )
+    positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    if kwargs or not positional or not isinstance(positional[-1], dict):
+        return positional, dict(kwargs or {})
+    return _trailing_keywords(model, positional)
+
+
+def _trailing_keywords(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    *rest, last = args
+    signature = _signature(getattr(model, "forward", model))
+    if signature is None:
+        return args, {}
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [name for name, parameter in signature.parameters.items() if parameter.kind in by_name]
+    named = set(last) <= set(names[len(rest) :]) and _fits(signature, *rest, **last)
+    if named or not _fits(signature, *args):
+        return tuple(rest), dict(last)
+    return args, {}
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    """The parameters of a forward, a function, or a TorchScript method; None where it shows none."""
+    schema = getattr(function, "schema", None)
+    if schema is None:
+        try:
+            return inspect.signature(function)
+        except (TypeError, ValueError):
+            return None
+    kind, required = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    return inspect.Signature(
+        [
+            inspect.Parameter(entry.name, kind, default=None if entry.has_default_value() else required)
+            for entry in schema.arguments
+            if entry.name != "self"
+        ]
+    )
+
+
+def _fits(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
