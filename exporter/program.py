@@ -57,6 +57,7 @@ class Program:
         self.model = lowered.model
         self._values = lowered.values
         self._session: Session | None = None
+        self._calls: Interface | None = None
 
     @property
     def source(self) -> ir.Model:
@@ -153,8 +154,9 @@ class Program:
         """The interface with torch's own tree structures, which that of a file does not have."""
         from .source_file.torch_structures import callable_interface
 
-        self._capture.interface = callable_interface(self._capture.interface)
-        return self._capture.interface
+        if self._calls is None:
+            self._calls = callable_interface(self._capture.interface)
+        return self._calls
 
     def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
         from . import calls, tensors

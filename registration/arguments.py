@@ -97,6 +97,8 @@ def _decode(text: str) -> tuple[tuple[str, Any], ...]:
 def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:
     kind = type(item)
     if kind is _Reference:
+        if not 0 <= item < len(inputs):
+            raise GraphError(f"an argument refers to input {int(item)} of a node with {len(inputs)} inputs")
         return inputs[item]
     if kind is list:
         return [_resolve(member, inputs) for member in item]

@@ -8,6 +8,8 @@ import torch
 
 from ...registration import CaptureError
 
+_REFERENCE = "torch.ao.nn.quantized.reference."
+"""Modules that compute in floats, between quantization and dequantization that are operators of their own."""
 _PACKAGES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 _MANGLED = re.compile(r"^__torch__\.|\.___torch_mangle_\d+")
 
@@ -22,7 +24,7 @@ def refuse_eager_quantized(model: object) -> None:
         return
     for path, module in model.named_modules():
         kind = _qualified_name(module)
-        if kind.startswith(_PACKAGES):
+        if kind.startswith(_PACKAGES) and not kind.startswith(_REFERENCE):
             raise CaptureError(
                 f"'{path or '<root>'}' is a {kind}: modules of eager-mode quantization keep packed weights "
                 "that cannot be exported. Export the float model, or quantize it with prepare_pt2e and "

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from ...registration import ModelFileError
+from ...registration import GraphError, ModelFileError
 from ...registration.arguments import ATTRIBUTE, arguments
 from .layout import FLOATS, NAME, OPERATOR_VERSION, check_fields, naming, read_metadata, write_metadata
 from .tensors import tensor_message, tensor_of
@@ -240,7 +240,12 @@ class GraphReader:
             if original_name(own, source.name) is None:
                 self._unnamed.append(node)
             if ATTRIBUTE in node.attributes:
-                arguments(node)  # Those that cannot be read are refused here, and not when they are needed.
+                try:
+                    arguments(
+                        node
+                    )  # Those that cannot be read are refused here, and not when they are needed.
+                except GraphError as error:
+                    raise ModelFileError(f"node '{source.name}': {error}") from error
         return node
 
     def _attribute(

@@ -14,7 +14,7 @@ from ..reading.content import check_content
 from .decompositions import Decompositions, read_decompositions
 from .graphs import GraphReader
 from .layout import DOMAIN, INTERFACE, check_fields, check_version, naming, read_metadata
-from .structures import read_interface
+from .structures import check_interface, read_interface
 from .weights import WeightReader, Weights
 
 _TEXTS = ("producer_name", "producer_version", "domain", "doc_string")
@@ -64,6 +64,7 @@ def read_source(model: onnx.ModelProto, folder: pathlib.Path, weights: Weights =
         source = ir.Model(
             graph, ir_version=model.ir_version, model_version=version, metadata_props=metadata, **texts
         )
+        check_interface(interface, output_names, given_inputs, given_outputs, graph)
     return SourceFile(
         Capture(source, interface, output_names=output_names), decompositions, given_inputs, given_outputs
     )

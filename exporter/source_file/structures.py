@@ -125,8 +125,62 @@ def _check(content: Any) -> None:
         held = content[field]
         if held is None and field.startswith("given_"):
             continue
-        if not isinstance(held, list) or not all(isinstance(item, kinds) for item in held):
+        if not isinstance(held, list) or not all(_is_one_of(item, kinds) for item in held):
             raise ModelFileError(f"the interface has '{field}', which is not what it should be")
+
+
+def _is_one_of(item: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether JSON gave one of the kinds; true and false are no numbers, and a list holds one constant."""
+    if isinstance(item, bool) and bool not in kinds:
+        return kinds == (object,)
+    return isinstance(item, kinds) and not (isinstance(item, list) and list in kinds and len(item) != 1)
+
+
+def check_interface(
+    interface: Interface,
+    output_names: list[str],
+    given_inputs: list[str] | None,
+    given_outputs: list[str] | None,
+    graph: ir.Graph,
+) -> None:
+    """Check that an interface speaks of its graph.
+
+    Raises:
+        ModelFileError: it names inputs or outputs that the graph does not have, or not as many.
+    """
+    inputs, outputs = [value.name for value in graph.inputs], len(graph.outputs)
+    named = [name for name in interface.inputs if name is not None]
+    results = [entry for entry in interface.outputs if isinstance(entry, int)]
+    # Without a structure of arguments the model is not one that can be called.
+    called = interface.input_specification is not None
+    given, returned = _leaves(interface.input_specification), _leaves(interface.output_specification)
+    wrong = (
+        ("inputs", called and named != inputs),
+        ("inputs", called and len(interface.inputs) != given),
+        ("constants", called and len(interface.constants) != given),
+        ("outputs", called and len(interface.outputs) != returned),
+        ("mutated", len(interface.mutated) > outputs),
+        ("outputs", not _within(results, outputs - len(interface.mutated))),
+        ("numbers", not _within(interface.numbers, outputs)),
+        ("complex_outputs", not _within(interface.complex_outputs, outputs)),
+        ("output_names", called and len(output_names) != outputs),
+        ("given_input_names", called and len(given_inputs or ()) > len(inputs)),
+        ("given_output_names", called and len(given_outputs or ()) > outputs),
+    )
+    field = next((field for field, is_wrong in wrong if is_wrong), None)
+    if field is not None:
+        raise ModelFileError(
+            f"the interface has '{field}', which does not fit a graph with {len(inputs)} inputs "
+            f"and {outputs} outputs"
+        )
+
+
+def _within(positions: list[int], count: int) -> bool:
+    return all(0 <= position < count for position in positions)
+
+
+def _leaves(structure: Structure | None) -> int:
+    return 1 if structure is None else sum(map(_leaves, structure.children))
 
 
 def _structure_json(specification: Any) -> Any:

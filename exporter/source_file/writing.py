@@ -119,6 +119,7 @@ def _model(
     with naming("the model"):
         interface = write_interface(capture.interface, capture.output_names, given_inputs, given_outputs)
         write_metadata(model.metadata_props, source.metadata_props, {INTERFACE: interface})
+    model.graph.SetInParent()
     writer.write(model.graph, with_tensors=False)
     return model
 

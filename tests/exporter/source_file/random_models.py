@@ -200,23 +200,47 @@ CONSTANTS = st.recursive(
     ),
     max_leaves=5,
 )
-STRUCTURES = st.recursive(
-    st.none(),
-    lambda inner: st.builds(Structure, NAMES, CONSTANTS, st.lists(inner, max_size=3).map(tuple)),
-    max_leaves=6,
-)
-INTERFACES = st.builds(
-    Interface,
-    input_specification=STRUCTURES,
-    output_specification=STRUCTURES,
-    inputs=st.lists(st.none() | NAMES, max_size=3),
-    constants=st.lists(CONSTANTS, max_size=3),
-    outputs=st.lists(st.integers(0, 9) | CONSTANTS.map(lambda item: [item]), max_size=3),
-    numbers=st.lists(st.integers(0, 9), max_size=2),
-    complex_outputs=st.lists(st.integers(0, 9), max_size=2),
-    mutated=st.lists(NAMES, max_size=2),
-    parameter_names=st.lists(NAMES, max_size=2),
-)
+
+
+@st.composite
+def structures(draw: Any, leaves: int) -> Structure:
+    """A tree of so many leaves."""
+    children: list[Structure | None] = []
+    while leaves:
+        inner = draw(st.integers(0, leaves))
+        if inner and draw(st.booleans()):
+            children.append(draw(structures(inner)))
+            leaves -= inner
+        else:
+            children.append(None)
+            leaves -= 1
+    return Structure(draw(NAMES), draw(CONSTANTS), tuple(children))
+
+
+@st.composite
+def interfaces(draw: Any, graph: ir.Graph) -> Interface:
+    """How a call maps onto a graph; one whose inputs are not named cannot be called."""
+    names = [value.name for value in graph.inputs]
+    inputs: list[str | None] = [
+        item for name in names for item in [*draw(st.lists(st.none(), max_size=1)), name]
+    ]
+    mutated = draw(st.lists(NAMES, max_size=min(2, len(graph.outputs))))
+    positions = st.integers(0, len(graph.outputs) - len(mutated) - 1)
+    constants = CONSTANTS.map(lambda item: [item])
+    results = constants if len(graph.outputs) == len(mutated) else positions | constants
+    numbers = st.lists(positions, max_size=2) if len(graph.outputs) > len(mutated) else st.just([])
+    outputs = draw(st.lists(results, max_size=3))
+    return Interface(
+        input_specification=draw(structures(len(inputs))) if all(names) else None,
+        output_specification=draw(structures(len(outputs))),
+        inputs=inputs,
+        constants=draw(st.lists(CONSTANTS, min_size=len(inputs), max_size=len(inputs))),
+        outputs=outputs,
+        numbers=draw(numbers),
+        complex_outputs=draw(numbers),
+        mutated=mutated,
+        parameter_names=draw(st.lists(NAMES, max_size=2)),
+    )
 
 
 @st.composite
@@ -230,4 +254,6 @@ def captures(draw: Any) -> Capture:
         doc_string=draw(st.none() | NAMES),
         metadata_props=draw(METADATA),
     )
-    return Capture(model, draw(INTERFACES), output_names=draw(st.lists(NAMES, max_size=3)))
+    count = len(model.graph.outputs)
+    names = draw(st.lists(NAMES, min_size=count, max_size=count))
+    return Capture(model, draw(interfaces(model.graph)), output_names=names)

@@ -6,6 +6,8 @@ import collections
 import dataclasses
 import io
 import pathlib
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import pytest
@@ -54,7 +56,8 @@ def test_arguments_and_results_keep_their_structure(tmp_path: pathlib.Path) -> N
         lowered(x)
 
 
-def test_a_dataclass_and_a_call_before_the_second_save(tmp_path: pathlib.Path) -> None:
+def test_a_registered_dataclass_and_a_call_before_the_second_save(tmp_path: pathlib.Path) -> None:
+    # Export registers the dataclasses of its own model.
     program = opsetta.export(lambda x: Result(x + 1, [x, x * 2]), torch.ones(3))
     loaded = _loaded(tmp_path / "model", program)
     assert loaded.lower(9)(torch.ones(3)).parts[1].tolist() == [2, 2, 2]
@@ -64,13 +67,72 @@ def test_a_dataclass_and_a_call_before_the_second_save(tmp_path: pathlib.Path) -
     assert loaded.difference(opsetta.load(tmp_path / "model")) is None
 
 
-@pytest.mark.parametrize("name", ["subprocess.Popen", "os.system", "builtins.eval", "nowhere.Vanished"])
+IN_ANOTHER_PROCESS = """
+import dataclasses, sys, warnings
+import torch, opsetta
+
+@dataclasses.dataclass
+class Result:
+    value: object
+    parts: object
+    def __post_init__(self):
+        global built
+        built = True
+
+built = False
+with warnings.catch_warnings(record=True) as noted:
+    warnings.simplefilter("always")
+    loaded = opsetta.load(sys.argv[1])
+    result = loaded.lower(9)(torch.ones(3))
+assert not built
+assert type(result) is dict and list(result) == ["value", "parts"], result
+assert [str(note.message) for note in noted if "__main__.Result" in str(note.message)], noted
+loaded.save_source(sys.argv[1] + ".again")
+torch.export.register_dataclass(Result)
+assert type(loaded.lower(9)(torch.ones(3))) is Result
+"""
+
+
+def test_a_dataclass_is_built_only_where_the_process_registered_it(tmp_path: pathlib.Path) -> None:
+    program = opsetta.export(lambda x: Result(x + 1, [x, x * 2]), torch.ones(3))
+    path = tmp_path / "model"
+    program.interface.output_specification = Structure(
+        "__main__.Result", [["value", "parts"], []], (None, Structure("builtins.list", None, (None, None)))
+    )
+    program.save_source(path)
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model.again").read_bytes() == path.read_bytes()
+
+
+class Loud(Pair):
+    def __init__(self, *args: Any) -> None:
+        raise AssertionError("a class that the file names was built")
+
+
+NAMES = ["subprocess.Popen", "os.system", "builtins.eval", "builtins.list", "nowhere.Vanished"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, f"{Loud.__module__}.Loud", f"{Result.__module__}.Result"])
 def test_what_is_no_container_is_neither_imported_nor_built(name: str, tmp_path: pathlib.Path) -> None:
     program = opsetta.export(lambda x: Pair(x, x + 1), torch.ones(3))
     program.interface.output_specification = Structure("collections.namedtuple", TypeName(name), (None, None))
     lowered = _loaded(tmp_path / "model", program).lower(9)
-    with pytest.raises(opsetta.OpsettaError, match=f"{name}, which is not known"):
-        lowered(torch.ones(3))
+    with pytest.warns(UserWarning, match=f"{name}, which this process has not registered"):
+        result = lowered(torch.ones(3))
+    assert type(result) is tuple
+    assert result[1].tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["subprocess.Popen", "torch._higher_order_ops.flat_apply._ConstantFunction"])
+def test_a_container_that_is_not_registered_comes_as_a_dict(name: str, tmp_path: pathlib.Path) -> None:
+    program = opsetta.export(lambda x: Pair(x, x + 1), torch.ones(3))
+    program.interface.output_specification = Structure(name, ["a", "b"], (None, None))
+    lowered = _loaded(tmp_path / "model", program).lower(9)
+    with pytest.warns(UserWarning, match=name):
+        result = lowered(torch.ones(3))
+    assert list(result) == ["a", "b"]
 
 
 def test_a_loaded_program_has_nothing_to_verify_against(tmp_path: pathlib.Path) -> None:

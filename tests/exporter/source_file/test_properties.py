@@ -26,10 +26,11 @@ def test_a_file_gives_back_an_equal_model_and_the_same_bytes(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         first, second = pathlib.Path(folder, "first"), pathlib.Path(folder, "second")
-        SourceModel(capture, input_names=["x"]).save_source(first, format=form, weights=weights)
+        model = SourceModel(capture, input_names=["x"] if capture.source.graph.inputs else [])
+        model.save_source(first, format=form, weights=weights)
         loaded = opsetta.load(first)
         assert difference(capture, loaded._capture) is None
-        assert SourceModel(capture, input_names=["x"]).difference(loaded) is None
+        assert model.difference(loaded) is None
         loaded.save_source(second, format=form, weights=weights)
         assert first.read_bytes().replace(b"first.data", b"second.data") == second.read_bytes() or (
             weights == "external"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -115,6 +117,25 @@ def _map_type(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.map_type.key_type = 7
 
 
+def _interface(**changes: Any) -> Callable[[onnx.ModelProto], None]:
+    def change(model: onnx.ModelProto) -> None:
+        entry = next(entry for entry in model.metadata_props if entry.key == "opsetta.file.interface")
+        entry.value = json.dumps(json.loads(entry.value) | changes)
+
+    change.__name__ = "interface_" + "_".join(f"{name}_{value}" for name, value in changes.items())
+    return change
+
+
+def _argument(reference: int) -> Callable[[onnx.ModelProto], None]:
+    def change(model: onnx.ModelProto) -> None:
+        attribute = model.graph.node[0].attribute[0]
+        assert b'{"value":0}' in attribute.s
+        attribute.s = attribute.s.replace(b'{"value":0}', b'{"value":%d}' % reference)
+
+    change.__name__ = f"argument_{reference}"
+    return change
+
+
 CHANGES: dict[Callable[[onnx.ModelProto], None], str] = {
     _newer: "version 2 of the source format.*reads up to 1",
     _without_interface: "no interface",
@@ -135,7 +156,33 @@ CHANGES: dict[Callable[[onnx.ModelProto], None], str] = {
     _unknown_field: "has the field 1023",
     _map_type: "value 'input'.*[Mm]ap",
     _arguments_cut: "node 'linear'.*JSON",
-    _arguments_beyond_inputs: "node 'linear'.*IndexError",
+    _arguments_beyond_inputs: "refers to input 1 of a node with 1 inputs",
+    **{_argument(number): f"refers to input {number} of a node with 3 inputs" for number in (-1, -3, 3)},
+    **{
+        _interface(**{field: value}): f"the interface has '{field}', which does not fit a graph with 1 inputs"
+        for field, value in (
+            ("outputs", [1]),
+            ("outputs", [-1]),
+            ("outputs", [0, 0]),
+            ("outputs", []),
+            ("numbers", [1]),
+            ("numbers", [-1]),
+            ("complex_outputs", [7]),
+            ("inputs", ["nothing"]),
+            ("inputs", []),
+            ("inputs", ["input", "input"]),
+            ("constants", []),
+            ("mutated", ["a", "b"]),
+            ("output_names", []),
+            ("output_names", ["a", "b"]),
+            ("given_input_names", ["a", "b"]),
+            ("given_output_names", ["a", "b"]),
+        )
+    },
+    **{
+        _interface(**{field: value}): f"the interface has '{field}', which is not what it should be"
+        for field, value in (("outputs", [True]), ("numbers", [0.0]), ("outputs", [[]]), ("inputs", [3]))
+    },
     _arguments_no_text: "node 'linear'.*utf-8",
 }
 
