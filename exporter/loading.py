@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 
 from ..registration import ModelFileError, UsageError
 from .conversion import OnnxModel
-from .reading import read_model, to_ir
+from .reading import map_external_data, read_model, to_ir
 from .source_file.layout import format_version
 from .source_file.reading import read_source
 from .source_file.weights import Weights
 from .source_model import SourceModel
+
+_ATTEMPTS = 20
+"""How often a model is read that another process keeps replacing."""
 
 
 def load(path: str | os.PathLike, *, weights: Weights = None) -> SourceModel | OnnxModel:
@@ -31,11 +35,43 @@ def load(path: str | os.PathLike, *, weights: Weights = None) -> SourceModel | O
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UsageError(f"a model is loaded from a path, not from {type(path).__name__}")
-    model = read_model(path)
+    for attempt in range(_ATTEMPTS):
+        before = _identity(path)
+        try:
+            return _load(path, weights)
+        except ModelFileError:
+            # Another process may have replaced the model, and removed the weights of the one that was read.
+            if attempt == _ATTEMPTS - 1 or _identity(path) == before:
+                raise
+    raise AssertionError
+
+
+def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
+    """What tells a file from one that takes its place."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _load(path: str | os.PathLike, weights: Weights) -> SourceModel | OnnxModel:
     folder = pathlib.Path(path).parent
+    if os.path.islink(path):
+        # External data is beside the link, or beside the file that it leads to.
+        with contextlib.suppress(ModelFileError):
+            return _load_from(path, folder, weights)
+        folder = pathlib.Path(os.path.realpath(path)).parent
+    return _load_from(path, folder, weights)
+
+
+def _load_from(path: str | os.PathLike, folder: pathlib.Path, weights: Weights) -> SourceModel | OnnxModel:
+    model = read_model(path)
     try:
         if format_version(model) is None and weights is None:
-            return OnnxModel(to_ir(model, folder))
+            read = to_ir(model, folder)
+            map_external_data(read)
+            return OnnxModel(read)
         return SourceModel.of(read_source(model, folder, weights))
     except ModelFileError as error:
         raise ModelFileError(f"'{path}' cannot be loaded: {error}") from error

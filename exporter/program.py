@@ -10,8 +10,9 @@ import onnx
 import onnx_ir as ir
 
 from ..registration import DEFAULT_OPSET, OpsettaError, Registry, registry_or_default
-from . import lowering, serialization
+from . import lowering
 from .capture.source import Capture, Interface
+from .files import writing
 from .requirements import need_torch
 from .runtime import Session
 from .source_file.decompositions import Decompositions
@@ -101,20 +102,29 @@ class Program:
             decompose=self._decompositions,
         )
 
-    def save(self, target: str | os.PathLike | IO[bytes], *, external_data: bool | None = None) -> None:
-        """Write the model to a path or a binary file object.
+    def save(
+        self,
+        target: str | bytes | os.PathLike | IO[bytes],
+        *,
+        external_data: bool | str | os.PathLike | None = None,
+    ) -> None:
+        """Write the model to a path or a binary file object; docs/saving.md has the details.
+
+        Links are followed, a file that is replaced keeps its permissions, devices and FIFOs are written into.
 
         Args:
-            external_data: put weights into `<name>.data` beside the file. None does so above 2 GB.
+            external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above
+                2 GB. The name of a file puts them into that one, which readers must not open meanwhile: such
+                a pair is replaced in two steps.
 
         Raises:
-            ModelFileError: the target cannot be written; nothing is left behind.
+            ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
         """
-        serialization.save(self.model, target, external_data=external_data)
+        writing.save(self.model, target, external_data=external_data)
 
     def save_source(
         self,
-        target: str | os.PathLike | IO[bytes],
+        target: str | bytes | os.PathLike | IO[bytes],
         *,
         weights: str = "inline",
         format: str | None = None,

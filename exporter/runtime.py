@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..registration import InferenceError
-from . import serialization
+from .files import writing
 
 
 class Session:
@@ -57,13 +57,13 @@ class Session:
         # What goes wrong comes back as an exception.
         options.log_severity_level = 4
         try:
-            payload = serialization.to_bytes(self._model)
+            payload = writing.to_bytes(self._model)
             if payload is not None:
                 self._session = onnxruntime.InferenceSession(payload, options, providers=self._providers)
             else:
                 with tempfile.TemporaryDirectory() as folder:
                     path = os.path.join(folder, "model.onnx")
-                    serialization.save(self._model, path)
+                    writing.save(self._model, path)
                     self._session = onnxruntime.InferenceSession(path, options, providers=self._providers)
         except Exception as error:
             raise InferenceError(f"onnxruntime could not load the model: {error}") from error

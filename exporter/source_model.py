@@ -97,7 +97,7 @@ class SourceModel:
 
     def save_source(
         self,
-        target: str | os.PathLike | IO[bytes],
+        target: str | bytes | os.PathLike | IO[bytes],
         *,
         weights: str = "inline",
         format: str | None = None,
@@ -106,8 +106,8 @@ class SourceModel:
 
         Args:
             target: a path, or a binary file object.
-            weights: `"inline"`; `"external"`, in `<name>.data` beside the file; or `"none"`, which keeps a
-                SHA-256 in the place of each parameter and persistent buffer.
+            weights: `"inline"`; `"external"`, in `<name>.<digest>.data` beside the file; or `"none"`, which
+                keeps a SHA-256 in the place of each parameter and persistent buffer.
             format: `"binary"`, `"text"` or `"json"`; by the extension unless given.
 
         Raises:

@@ -12,7 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from ...registration import DEFAULT_OPSET, OpsettaError, Registry
-from .. import serialization, verification
+from .. import verification
+from ..files import writing
 from ..runtime import Session
 from .conversion import convert
 from .preparation import opset_of
@@ -64,13 +65,18 @@ class OnnxModel:
         used = registry if registry is not None else self.registry
         return OnnxModel(convert(self.source, opset, used), source=self.source, registry=used)
 
-    def save(self, target: str | os.PathLike | IO[bytes], *, external_data: bool | None = None) -> None:
+    def save(
+        self,
+        target: str | bytes | os.PathLike | IO[bytes],
+        *,
+        external_data: bool | str | os.PathLike | None = None,
+    ) -> None:
         """Write the model to a path or a binary file object; see `Program.save`.
 
         Raises:
-            ModelFileError: the target cannot be written; nothing is left behind.
+            ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
         """
-        serialization.save(self.model, target, external_data=external_data)
+        writing.save(self.model, target, external_data=external_data)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name; numpy arrays in the order of the outputs.

@@ -3,6 +3,7 @@
 from .content import check_text
 from .files import read_model
 from .functions import check_calls
+from .mapping import map_external_data
 from .representation import to_ir
 
-__all__ = ["check_calls", "check_text", "read_model", "to_ir"]
+__all__ = ["check_calls", "check_text", "map_external_data", "read_model", "to_ir"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pathlib
 import re
 import stat
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 
 from ...registration import ModelFileError
@@ -31,6 +33,7 @@ class ExternalFiles:
         self.folder = os.path.abspath(folder)
         self._real = os.path.realpath(folder)
         self._sizes: dict[str, int] = {}
+        self._mapped: dict[str, np.ndarray] = {}
         self._note = note
 
     def check(self, tensor: onnx.TensorProto, size: int, shown: str) -> None:
@@ -82,25 +85,69 @@ class ExternalFiles:
             tensor.external_data.add(key=key, value=value)
         return entries
 
+    def contents(self, location: str, offset: int, size: int, shown: str) -> np.ndarray:
+        """Bytes of a file in the folder, which is opened and mapped into memory the first time.
+
+        They stay as they are, whatever takes the place of the file.
+
+        Raises:
+            ModelFileError: the file is not in the folder, cannot be read, or is too short.
+        """
+        if location not in self._mapped:
+            real = self._real_path(location, shown)
+            try:
+                with open(real, "rb", opener=_open_file) as file:
+                    self._check_status(os.fstat(file.fileno()), location, shown)
+                    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ModelFileError:
+                raise
+            except (OSError, ValueError) as error:
+                # A ValueError is a file without contents.
+                reason = getattr(error, "strerror", None) or error
+                raise ModelFileError(
+                    f"{shown} lies in {quoted(location)}, which cannot be read: {reason}"
+                ) from None
+            self._mapped[location] = np.frombuffer(whole, np.uint8)
+        held = self._mapped[location]
+        if offset + size > held.size:
+            raise ModelFileError(
+                f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {held.size} bytes"
+            )
+        return held[offset : offset + size]
+
     def _size(self, location: str, shown: str) -> int:
-        """The size of a file in the folder, links followed only as far as they stay in it."""
-        path = os.path.join(self.folder, location)
-        real = os.path.realpath(path)
-        if real != self._real and not real.startswith(os.path.join(self._real, "")):
-            raise ModelFileError(f"{shown} lies in {quoted(location)}, a link out of the model's folder")
+        """The size of a file in the folder."""
+        real = self._real_path(location, shown)
         try:
             status = os.stat(real)
         except OSError as error:
             raise ModelFileError(
                 f"{shown} lies in {quoted(location)}, which cannot be read: {error.strerror}"
             ) from None
+        self._check_status(status, location, shown)
+        return status.st_size
+
+    def _real_path(self, location: str, shown: str) -> str:
+        """The path of a file, links followed only as far as they stay in the folder."""
+        real = os.path.realpath(os.path.join(self.folder, location))
+        if real != self._real and not real.startswith(os.path.join(self._real, "")):
+            raise ModelFileError(f"{shown} lies in {quoted(location)}, a link out of the model's folder")
+        return real
+
+    def _check_status(self, status: os.stat_result, location: str, shown: str) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise ModelFileError(f"{shown} lies in {quoted(location)}, which is not a regular file")
         if status.st_nlink > 1:
             raise ModelFileError(
                 f"{shown} lies in {quoted(location)}, which has hard links, perhaps out of the model's folder"
             )
-        return status.st_size
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Open what was looked at a moment ago: no link, and no pipe to wait for."""
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, name, 0)
+    return os.open(path, flags)
 
 
 def _check_relative(location: str, shown: str) -> None:

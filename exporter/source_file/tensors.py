@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from onnx_ir import serde
 
 from ...registration import ModelFileError
 from ..reading.external import ExternalFiles
+from ..reading.mapping import tensor_over
 from .layout import check_fields, naming
 
 EXTERNAL_FROM = 1025
@@ -89,31 +89,33 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
                 raise ModelFileError(f"tensor '{message.name}' has {len(texts)} texts for the sizes {shape}")
             return ir.StringTensor(texts, shape=ir.Shape(shape), name=message.name)
         if message.HasField("raw_data"):
-            return _from_bytes(np.frombuffer(message.raw_data, np.uint8), message.name, dtype, shape)
+            data = np.frombuffer(message.raw_data, np.uint8)
+            due = _bytes_due(shape, dtype)
+            if data.size != due:
+                raise ModelFileError(
+                    f"tensor '{message.name}' has {data.size} bytes, where {dtype.name}{shape} has {due}"
+                )
+            return tensor_over(data, message.name, dtype, shape)
         array = serde.deserialize_tensor(message).numpy()
         return ir.Tensor(array, dtype=dtype, name=message.name)
 
 
-def external_tensor(message: onnx.TensorProto, folder: pathlib.Path) -> ir.TensorProtocol:
+def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
     """The tensor of a message whose contents are in a file beside the model's, mapped and not read.
 
     Raises:
         ModelFileError: that file is outside the folder, missing, or too short.
     """
-    with naming(f"tensor '{message.name}'"):
+    shown = f"tensor '{message.name}'"
+    with naming(shown):
         shape, dtype = _declared(message)
         due = _bytes_due(shape, dtype)
-        files = ExternalFiles(folder, lambda subject, shown: None)
-        files.check(message, due, f"tensor '{message.name}'")
+        files.check(message, due, shown)
         if not due:
-            return _from_bytes(np.empty(0, np.uint8), message.name, dtype, shape)
+            return tensor_over(np.empty(0, np.uint8), message.name, dtype, shape)
         entries = {entry.key: entry.value for entry in message.external_data}
-        path, offset = folder / entries["location"], int(entries.get("offset", 0))
-        try:
-            data = np.memmap(path, np.uint8, "r", offset, (due,))
-        except OSError as error:
-            raise ModelFileError(f"'{path}' cannot be read: {error.strerror or error}") from error
-        return _from_bytes(data, message.name, dtype, shape)
+        data = files.contents(entries["location"], int(entries.get("offset", 0)), due, shown)
+        return tensor_over(data, message.name, dtype, shape)
 
 
 def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
@@ -129,15 +131,3 @@ def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
 
 def _bytes_due(shape: list[int], dtype: ir.DataType) -> int:
     return -(-math.prod(shape) * dtype.bitwidth // 8)
-
-
-def _from_bytes(data: np.ndarray, name: str, dtype: ir.DataType, shape: list[int]) -> ir.TensorProtocol:
-    """A tensor over bytes as they are in a file."""
-    due = _bytes_due(shape, dtype)
-    if data.size != due:
-        raise ModelFileError(f"tensor '{name}' has {data.size} bytes, where {dtype.name}{shape} has {due}")
-    if dtype.bitwidth < 8:
-        return ir.PackedTensor(data, dtype, shape=ir.Shape(shape), name=name)
-    # Numpy has no element without a size.
-    kind = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
-    return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)

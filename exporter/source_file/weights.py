@@ -6,15 +6,17 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from ...registration import KIND, PERSISTENT, ModelFileError
-from ..message import Initializer
+from ..files.message import Initializer
+from ..files.publishing import DataFile
 from ..reading import read_model
+from ..reading.external import ExternalFiles
 from .layout import DIGEST, quoted, read_metadata
 from .tensors import (
     EXTERNAL_FROM,
@@ -29,7 +31,6 @@ from .values import original_name
 
 MODES = ("inline", "external", "none")
 Weights = Mapping[str, Any] | str | os.PathLike | None
-_ALIGNMENT = 64
 
 
 def is_left_out(value: ir.Value) -> bool:
@@ -46,16 +47,28 @@ def digests(values: Iterable[ir.Value]) -> dict[ir.Value, str]:
     return {value: digest(contents(value)) for value in values if is_left_out(value)}
 
 
+def store(values: Iterable[ir.Value], data: DataFile) -> dict[ir.Value, int]:
+    """Write the large tensors among initializers to a data file, and give the offset of each."""
+    found: dict[ir.Value, int] = {}
+    for value in values:
+        tensor = contents(value)
+        if tensor.dtype != ir.DataType.STRING and tensor.nbytes >= EXTERNAL_FROM:
+            found[value] = data.append(tensor)
+    return found
+
+
 def initializers(
     values: Iterable[ir.Value],
     names: Mapping[ir.Value, str],
     left_out: Mapping[ir.Value, str],
-    external: tuple[IO[bytes], str] | None,
+    stored: Mapping[ir.Value, int],
+    location: str | None,
 ) -> list[Initializer]:
     """The messages of initializers, and the tensors to take their contents from where they are not in them.
 
     Args:
-        external: the open data file that large tensors are written to, and its location.
+        stored: the offsets of those that are in the data file.
+        location: the data file's name.
     """
     found: list[Initializer] = []
     for value in values:
@@ -64,22 +77,16 @@ def initializers(
             found.append((tensor_header(value, names[value]), None))
         elif tensor.dtype == ir.DataType.STRING:
             found.append((tensor_message(value, names[value]), None))
-        elif external is not None and tensor.nbytes >= EXTERNAL_FROM:
+        elif value in stored:
             header = tensor_header(value, names[value])
             header.data_location = onnx.TensorProto.EXTERNAL
-            for key, text in _written(tensor, *external).items():
-                header.external_data.add(key=key, value=text)
+            place = {"location": location, "offset": stored[value], "length": tensor.nbytes}
+            for key, entry in place.items():
+                header.external_data.add(key=key, value=str(entry))
             found.append((header, None))
         else:
             found.append((tensor_header(value, names[value]), tensor))
     return found
-
-
-def _written(tensor: Any, file: IO[bytes], location: str) -> dict[str, str]:
-    file.write(bytes(-file.tell() % _ALIGNMENT))
-    offset = file.tell()
-    tensor.tofile(file)
-    return {"location": location, "offset": str(offset), "length": str(tensor.nbytes)}
 
 
 class WeightReader:
@@ -90,24 +97,28 @@ class WeightReader:
     """
 
     def __init__(self, graph: onnx.GraphProto, folder: pathlib.Path, weights: Weights):
-        self._folder = folder
+        self._files = _files_in(folder)
         self._given = _checked(graph, weights)
 
     def __call__(self, message: onnx.TensorProto, own: dict[str, str]) -> ir.TensorProtocol:
         """The tensor of an initializer."""
         if DIGEST in own:
             return self._given[message.name]
-        return stored(message, self._folder)
+        return stored(message, self._files)
 
 
-def stored(message: onnx.TensorProto, folder: pathlib.Path) -> ir.TensorProtocol:
+def _files_in(folder: pathlib.Path) -> ExternalFiles:
+    return ExternalFiles(folder, lambda subject, shown: None)
+
+
+def stored(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
     """The tensor of an initializer whose contents are in the file or beside it.
 
     Raises:
         ModelFileError: they are not, or cannot be read.
     """
     if message.data_location == onnx.TensorProto.EXTERNAL:
-        return external_tensor(message, folder)
+        return external_tensor(message, files)
     return tensor_of(message)
 
 
@@ -202,8 +213,9 @@ def _opened(weights: Weights) -> Mapping[str, Any]:
         raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {error}") from error
     graph = read_model(path).graph
     described = _own_metadata(graph)
+    files = _files_in(path.parent)
     return {
-        original_name(described[message.name], message.name) or "": stored(message, path.parent)
+        original_name(described[message.name], message.name) or "": stored(message, files)
         for message in graph.initializer
         if DIGEST not in described[message.name]
     }

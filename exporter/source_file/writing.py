@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pathlib
 from typing import IO
 
 import onnx
+import onnx_ir as ir
 from google.protobuf import json_format, text_format
 
 from ...registration import ModelFileError
 from ..capture.source import Capture
-from ..message import Initializer, Message
+from ..files.message import Initializer, Message
+from ..files.publishing import DataFile, publish
+from ..files.writing import fitting, write_to_object
 from ..reading.text import BoundError, SyntaxFault, parse
-from ..serialization import INLINE_LIMIT, aside
 from .decompositions import Decompositions, write_decompositions
 from .graphs import GraphWriter
 from .layout import DOMAIN, INTERFACE, VERSION, naming, write_metadata
 from .structures import write_interface
-from .weights import MODES, digests, initializers
+from .weights import MODES, digests, initializers, store
 
 FORMATS = {"binary": (), "text": (".textproto", ".onnxtxt", ".pbtxt", ".prototxt"), "json": (".json",)}
 """The forms of a file, and the extensions that stand for them."""
 
 
-def format_of(path: str | os.PathLike) -> str:
+def format_of(path: str | bytes | os.PathLike) -> str:
     """The form that a file of this name is written in."""
-    suffix = pathlib.Path(path).suffix.lower()
+    suffix = pathlib.Path(os.fsdecode(path)).suffix.lower()
     return next((name for name, suffixes in FORMATS.items() if suffix in suffixes), "binary")
 
 
 def write_source(
     capture: Capture,
     decompositions: Decompositions,
-    target: str | os.PathLike | IO[bytes],
+    target: str | bytes | os.PathLike | IO[bytes],
     *,
     given_inputs: list[str] | None = None,
     given_outputs: list[str] | None = None,
@@ -46,15 +47,15 @@ def write_source(
     Args:
         target: a path, or a binary file object.
         given_inputs, given_outputs: the names that the user gave them.
-        weights: `"inline"`; `"external"`, those above 1 KiB in `<name>.data` beside the file; or `"none"`,
-            which keeps a SHA-256 for each parameter and persistent buffer in the place of its contents.
+        weights: `"inline"`; `"external"`, those above 1 KiB in `<name>.<digest>.data` beside the file; or
+            `"none"`, which keeps a SHA-256 of each parameter and persistent buffer in the place of its contents.
         format: `"binary"`, `"text"` or `"json"`; by the extension unless given.
 
     Raises:
         ModelFileError: the graph has what a file cannot hold, or the target cannot be written. Nothing is
             left behind.
     """
-    is_path = isinstance(target, (str, os.PathLike))
+    is_path = isinstance(target, (str, bytes, os.PathLike))
     if format is None:
         format = format_of(target) if is_path else "binary"  # type: ignore[arg-type]
     _check(target, is_path, weights, format)
@@ -64,25 +65,18 @@ def write_source(
     model.functions.extend(write_decompositions(decompositions))
     values = list(capture.source.graph.initializers.values())
 
-    def write(file: IO[bytes], external: tuple[IO[bytes], str] | None) -> None:
-        _write(file, model, initializers(values, writer.names, left_out, external), format)
+    stored: dict[ir.Value, int] = {}
+
+    def stream(data: DataFile) -> None:
+        stored.update(store(values, data))
+
+    def write(file: IO[bytes], location: str | None) -> None:
+        _write(file, model, initializers(values, writer.names, left_out, stored, location), format)
 
     if not is_path:
-        try:
-            write(target, None)  # type: ignore[arg-type]
-        except ModelFileError:
-            raise
-        except (OSError, ValueError) as error:
-            raise ModelFileError(f"the file object cannot be written: {error}") from error
+        write_to_object(target, lambda file: write(file, None))
         return
-    path = pathlib.Path(target)  # type: ignore[arg-type]
-    with aside(path) as folder, open(folder / path.name, "wb") as file:
-        if weights != "external":
-            write(file, None)
-            return
-        location = f"{path.name}.data"
-        with open(folder / location, "wb") as data:
-            write(file, (data, location))
+    publish(target, write, weights=stream if weights == "external" else None)  # type: ignore[arg-type]
 
 
 def _check(target: object, is_path: bool, weights: str, format: str) -> None:
@@ -92,10 +86,6 @@ def _check(target: object, is_path: bool, weights: str, format: str) -> None:
         raise ModelFileError(f"format must be one of {', '.join(map(repr, FORMATS))}, not {format!r}")
     if is_path:
         return
-    if not hasattr(target, "write") or isinstance(target, io.TextIOBase):
-        raise ModelFileError(
-            "a source file is written to a path or a file object that is open for binary data"
-        )
     if weights == "external":
         raise ModelFileError("external data needs a path: a file object has no folder to put it in")
 
@@ -126,12 +116,7 @@ def _model(
 
 def _write(file: IO[bytes], model: onnx.ModelProto, weights: list[Initializer], format: str) -> None:
     if format == "binary":
-        message = Message(model, weights)
-        if message.size > INLINE_LIMIT:
-            raise ModelFileError(
-                f"{message.size} bytes do not fit into one message; save with weights='external'"
-            )
-        message.write(file)
+        fitting(Message(model, weights), "save to a file with weights='external'").write(file)
         return
     for header, tensor in weights:
         if tensor is not None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.serialization import to_bytes
+from opsetta.exporter.files.writing import to_bytes
 from opsetta.exporter.source_file.decompositions import Decompositions
 from opsetta.registration import Registry
 

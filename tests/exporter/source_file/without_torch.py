@@ -15,7 +15,7 @@ import sys
 import numpy as np
 
 import opsetta
-from opsetta.exporter.serialization import to_bytes
+from opsetta.exporter.files.writing import to_bytes
 
 
 def digests(program: object) -> dict[str, str]:

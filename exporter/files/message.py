@@ -7,6 +7,7 @@ length, the bytes).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -15,16 +16,19 @@ import onnx_ir as ir
 
 Initializer = tuple[onnx.TensorProto, Any]
 
+EXCLUSIVE = threading.RLock()
+"""Held while a model has other initializers than its own, which is how it is written without copying them."""
+
 _LIFTED = 1024
 """Tensors of more bytes than this are written from their own memory."""
 
 
 def _tag(message: Any, field: str) -> bytes:
     length_delimited = 2
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | length_delimited)
+    return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | length_delimited)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """An unsigned integer in base 128, least significant group first."""
     groups = bytearray()
     while number > 0x7F:
@@ -66,26 +70,27 @@ class Message:
             len(frame) + (tensor.nbytes if tensor is not None else 0) for frame, tensor in self._parts
         )
         self._head = b"".join(
-            [proto.SerializeToString(deterministic=True), _GRAPH, _varint(len(graph) + weights), graph]
+            [proto.SerializeToString(deterministic=True), _GRAPH, varint(len(graph) + weights), graph]
         )
         self.size = len(self._head) + weights
 
     @classmethod
     def of(cls, model: ir.Model) -> Message:
         """The message of a model."""
-        initializers = model.graph.initializers
-        everything = list(initializers.values())
-        lifted = [(value, value.const_value) for value in everything if value.const_value is not None]
-        lifted = [(value, tensor) for value, tensor in lifted if _is_lifted(tensor)]
-        try:
-            for value, _ in lifted:
-                del initializers[str(value.name)]
-            proto = ir.to_proto(model)
-        finally:
-            # All of them anew, for their order is the file's.
-            initializers.clear()
-            for value in everything:
-                initializers.add(value)
+        with EXCLUSIVE:
+            initializers = model.graph.initializers
+            everything = list(initializers.values())
+            lifted = [(value, value.const_value) for value in everything if value.const_value is not None]
+            lifted = [(value, tensor) for value, tensor in lifted if _is_lifted(tensor)]
+            try:
+                for value, _ in lifted:
+                    del initializers[str(value.name)]
+                proto = ir.to_proto(model)
+            finally:
+                # All of them anew, for their order is the file's.
+                initializers.clear()
+                for value in everything:
+                    initializers.add(value)
         return cls(proto, [(_header(value, tensor), tensor) for value, tensor in lifted])
 
     def write(self, file: IO[bytes]) -> None:
@@ -105,5 +110,5 @@ def _frame(header: onnx.TensorProto, tensor: Any) -> bytes:
     """All of an initializer's field but the contents, which follow it."""
     fields, contents = header.SerializeToString(deterministic=True), 0
     if tensor is not None:
-        fields, contents = fields + _RAW_DATA + _varint(tensor.nbytes), tensor.nbytes
-    return _INITIALIZER + _varint(len(fields) + contents) + fields
+        fields, contents = fields + _RAW_DATA + varint(tensor.nbytes), tensor.nbytes
+    return _INITIALIZER + varint(len(fields) + contents) + fields

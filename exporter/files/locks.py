@@ -1,0 +1,54 @@
+"""Locks on open files, which end with the process that holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import time
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_PATIENCE = 10.0
+"""Seconds to wait for another process, which holds a lock only while it renames or compares a file."""
+
+
+class Lock(enum.Enum):
+    """What came of an attempt to lock a file."""
+
+    HELD = enum.auto()
+    BUSY = enum.auto()
+    """Another process, or another part of this one, holds the lock."""
+    UNSUPPORTED = enum.auto()
+    """The system has no locks, or not on this file system."""
+
+
+def acquire(descriptor: int, *, wait: bool = False) -> Lock:
+    """Lock an open file until `release`, or until the process ends.
+
+    Args:
+        wait: wait some seconds for another process to release it.
+    """
+    if fcntl is None:
+        return Lock.UNSUPPORTED
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return Lock.HELD
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                return Lock.UNSUPPORTED
+        if not wait or time.monotonic() > deadline:
+            return Lock.BUSY
+        time.sleep(0.002)
+
+
+def release(descriptor: int) -> None:
+    """Give a lock up, for processes too that were forked while it was held."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)

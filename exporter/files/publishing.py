@@ -1,0 +1,449 @@
+"""How a file appears: whole or not at all, alone or as a pair, a graph and the data file that it names.
+
+Files are written under hidden names in their own folder and renamed when they are on the disk. A data file is
+named after its contents and never changes, so a graph that names it has the right weights: the graph is
+renamed last, and replaces model and weights in one step. Every process keeps a lock on what it is writing,
+and on the data file that its graph is about to name. A file that nobody has locked and no graph names is one
+that nobody needs: the next save into the folder removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import mmap
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+
+from ...registration import ModelFileError
+from . import locks
+from .locks import Lock
+from .message import varint
+from .targets import Target, resolve, unwritable, write_into
+
+_TEMPORARY = re.compile(r"\.opsetta-[0-9a-f]{16}\.part")
+_DIGITS = (16, 32, 64)
+"""How much of a SHA-256 stands in a name; more where another file has the shorter name."""
+_DATA = re.compile(r"\.(?P<digest>[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})\.data\Z")
+"""The end of a data file's name, after the graph's."""
+_LOCATION = b"\x0a\x08location\x12"
+"""An entry of external data in a message, up to the length of the file's name."""
+_LARGEST_GRAPH = 2**31 - 1
+"""Bytes of a protobuf message at most."""
+_ALIGNMENT = 64
+_BLOCK = 1 << 20
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+def publish(
+    path: str | bytes | os.PathLike,
+    write: Callable[[Any, str | None], None],
+    *,
+    weights: Callable[[DataFile], None] | None = None,
+    data_name: str | None = None,
+) -> None:
+    """Write a file, whole or not at all, or with its weights in a data file beside it.
+
+    A device, a FIFO or `/dev/stdout` is written into. Links are followed, a file that is replaced keeps its
+    permissions. Hidden files that a dead process left in the folder are removed, and data files of this graph
+    that no graph in the folder names any more.
+
+    Args:
+        write: writes the file, given the name of its data file, or None where there is none.
+        weights: writes the data file, before `write` is called; without it there is none. It may write
+            nothing to it, and there is none then.
+        data_name: a fixed name of the data file. By default it is `<name>.<digest>.data`. A pair with a
+            fixed name is replaced in two steps: a reader, or a crash, between them finds the old graph with
+            the new weights.
+
+    Raises:
+        ModelFileError: the path cannot be written. Nothing is left behind; a model there before stays.
+    """
+    target = resolve(path)
+    if target.is_stream:
+        if weights is not None:
+            raise ModelFileError(f"'{target.shown}' is no regular file: there is no folder for external data")
+        write_into(target, lambda file: write(file, None))
+        return
+    if data_name is not None:
+        _check_fixed(target, data_name)
+    try:
+        remove_abandoned(target.folder)
+        try:
+            _publish(target, write, weights, data_name)
+        finally:
+            remove_unnamed(target.folder, target.name)
+    except ModelFileError:
+        raise
+    except OSError as error:
+        raise unwritable(target.shown, error) from error
+
+
+def _publish(
+    target: Target,
+    write: Callable[[Any, str | None], None],
+    weights: Callable[[DataFile], None] | None,
+    data_name: str | None,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        data: DataFile | None = None
+        location: str | None = None
+        if weights is not None:
+            data = stack.enter_context(DataFile(target))
+            weights(data)
+            if data.finish():
+                location = data.place() if data_name is None else data_name
+        graph = stack.enter_context(_Temporary(target))
+        write(graph.file, location)
+        graph.finish()
+        if data is not None and location is not None and data_name is not None:
+            _check_fixed(target, data_name)
+            data.replace(os.path.join(target.folder, data_name))
+        graph.replace(target.path)
+    _sync_folder(target.folder)
+
+
+class _Temporary:
+    """A hidden file in the folder of a target, locked while it is written, with the target's permissions."""
+
+    def __init__(self, target: Target):
+        self._folder = target.folder
+        self._status = target.status
+        self.path = ""
+        self.file: IO[bytes]
+
+    def __enter__(self) -> Any:
+        while not self._create():
+            # Whoever removes abandoned files came between creating it and locking it.
+            pass
+        return self
+
+    def _create(self) -> bool:
+        mode = 0o666 if self._status is None else 0o600
+        self.path = os.path.join(self._folder, f".opsetta-{secrets.token_hex(8)}.part")
+        self.file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, mode), "wb")
+        try:
+            descriptor = self.file.fileno()
+            if locks.acquire(descriptor, wait=True) == Lock.BUSY or not _is_at(descriptor, self.path):
+                self._discard()
+                return False
+            if self._status is not None:
+                _adopt(descriptor, self.path, self._status)
+        except BaseException:
+            self._discard()
+            raise
+        return True
+
+    def __exit__(self, *exception: object) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        with contextlib.suppress(OSError):
+            # Closing writes what is left, which a full disk refuses once more.
+            if not self.file.closed:
+                locks.release(self.file.fileno())
+                self.file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+    def finish(self) -> None:
+        """Bring what was written to the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def replace(self, path: str) -> None:
+        """Give the file its name, in the place of what has it."""
+        if os.name == "nt":
+            # Windows renames no open file.
+            self.file.close()
+        os.replace(self.path, path)
+
+
+class DataFile(_Temporary):
+    """The data file of a graph while it is written, named after its contents at the end."""
+
+    def __init__(self, target: Target):
+        super().__init__(target)
+        self._name = target.name
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._held: int | None = None
+
+    def __exit__(self, *exception: object) -> None:
+        if self._held is not None:
+            _let_go(self._held)
+        super().__exit__()
+
+    def append(self, tensor: Any) -> int:
+        """Write a tensor from its own memory, and give the offset that it begins at.
+
+        It is hashed as it lies in the file, a block at a time.
+        """
+        self.file.write(bytes(-self.file.tell() % _ALIGNMENT))
+        offset = self.file.tell()
+        tensor.tofile(self.file)
+        self.file.flush()
+        with open(self.path, "rb", buffering=0) as written:
+            written.seek(self._size)
+            while block := written.read(_BLOCK):
+                self._hash.update(block)
+                self._size += len(block)
+        if self._size != offset + tensor.nbytes:
+            raise OSError(errno.EIO, f"{self._size - offset} of {tensor.nbytes} bytes were written")
+        return offset
+
+    def finish(self) -> bool:  # type: ignore[override]
+        """Bring what was written to the disk; whether there is anything."""
+        super().finish()
+        return self._size > 0
+
+    def place(self) -> str:
+        """Give the file the name of its contents, which no graph names yet, and keep it locked.
+
+        Returns:
+            The name. A file of the name with the same contents is used as it is; where the contents are
+            others, the name is longer.
+        """
+        digest = self._hash.hexdigest()
+        for digits in _DIGITS:
+            name = f"{self._name}.{digest[:digits]}.data"
+            if self._placed(os.path.join(self._folder, name), digest):
+                _sync_folder(self._folder)
+                return name
+        raise ModelFileError(f"'{name}' is there already, with other contents than its name says: remove it")
+
+    def _placed(self, path: str, digest: str) -> bool:
+        while True:
+            with contextlib.suppress(FileExistsError):
+                self._move(path)
+                return True
+            descriptor = _held(path)
+            if descriptor == _GONE:
+                continue
+            if descriptor == _TAKEN:
+                return False
+            self._held = descriptor
+            if not self._is_same(descriptor, digest):
+                self._held = None
+                _let_go(descriptor)
+                return False
+            if os.fstat(descriptor).st_nlink > 1:
+                # No reader takes a data file that has further names.
+                self.replace(path)
+            return True
+
+    def _move(self, path: str) -> None:
+        """Rename the file, unless another has the name already."""
+        if os.name == "nt":
+            self.file.close()
+            os.rename(self.path, path)
+            self._held = os.open(path, os.O_RDONLY | _FLAGS)
+            locks.acquire(self._held, wait=True)
+            return
+        try:
+            os.link(self.path, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # The file system has no hard links.
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+            os.rename(self.path, path)
+        else:
+            os.unlink(self.path)
+
+    def _is_same(self, descriptor: int, digest: str) -> bool:
+        if os.fstat(descriptor).st_size != self._size:
+            return False
+        found = hashlib.sha256()
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        while block := os.read(descriptor, _BLOCK):
+            found.update(block)
+        return found.hexdigest() == digest
+
+
+def _adopt(descriptor: int, path: str, status: os.stat_result) -> None:
+    """Give a file the permissions of the one that it replaces, and its owner where that is allowed."""
+    if hasattr(os, "fchown"):
+        own = os.fstat(descriptor)
+        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+            with contextlib.suppress(OSError):
+                os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
+    else:
+        os.chmod(path, stat.S_IMODE(status.st_mode) & 0o777)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Whether an open file is the one that has the path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _opened(path: str) -> int | None:
+    """A regular file, open for reading and, where that is allowed, for the locks that need writing."""
+    for mode in (os.O_RDWR, os.O_RDONLY):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, mode | _FLAGS | getattr(os, "O_NONBLOCK", 0))
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            os.close(descriptor)
+    return None
+
+
+_GONE, _TAKEN = -1, -2
+"""There is no such file; it is no regular file, or another process keeps it locked."""
+
+
+def _held(path: str) -> int:
+    """A file, open and locked; or `_GONE` or `_TAKEN`."""
+    descriptor = _opened(path)
+    if descriptor is None:
+        return _TAKEN if os.path.lexists(path) else _GONE
+    busy = locks.acquire(descriptor, wait=True) == Lock.BUSY
+    if not busy and _is_at(descriptor, path):
+        return descriptor
+    os.close(descriptor)
+    return _TAKEN if busy else _GONE
+
+
+def _let_go(descriptor: int) -> None:
+    locks.release(descriptor)
+    os.close(descriptor)
+
+
+def _sync_folder(folder: str) -> None:
+    """Bring names to the disk, where the system does that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _unused(folder: str, names: list[str]) -> Iterator[list[str]]:
+    """The files among those of a folder that no process is writing, locked meanwhile."""
+    found: dict[str, int] = {}
+    try:
+        for name in names:
+            path = os.path.join(folder, name)
+            descriptor = _opened(path)
+            if descriptor is None:
+                continue
+            if locks.acquire(descriptor) == Lock.HELD and _is_at(descriptor, path):
+                found[name] = descriptor
+            else:
+                os.close(descriptor)
+        yield list(found)
+    finally:
+        for descriptor in found.values():
+            _let_go(descriptor)
+
+
+def _remove(folder: str, names: list[str]) -> None:
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, name))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        # A folder may be one to write to and not to list.
+        return []
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove the hidden files that processes which are no more were writing."""
+    hidden = [name for name in _names(folder) if _TEMPORARY.fullmatch(name)]
+    with _unused(folder, hidden) as names:
+        _remove(folder, names)
+
+
+def remove_unnamed(folder: str, graph: str) -> None:
+    """Remove the data files of a graph that no graph in the folder names, and that nobody is writing."""
+    found = {name: _DATA.search(name) for name in _names(folder) if name.startswith(f"{graph}.")}
+    own = {
+        name: f".{match['digest']}.data".encode()
+        for name, match in found.items()
+        if match is not None and match.start() == len(graph)
+    }
+    path = os.path.join(folder, graph)
+    if os.path.lexists(path):
+        # Most often there is the graph's own alone, and no need to look further.
+        named = mentioned([path], own.values())
+        own = {name: needle for name, needle in own.items() if needle not in named}
+    if not own:
+        return
+    with _unused(folder, list(own)) as names:
+        # Whoever names one of them from now on has to lock it first.
+        named = mentioned(graphs_in(folder), [own[name] for name in names])
+        _remove(folder, [name for name in names if own[name] not in named])
+
+
+def graphs_in(folder: str) -> list[str]:
+    """The files of a folder that may be graphs: all but data files and hidden ones of ours."""
+    names = [name for name in _names(folder) if not _DATA.search(name) and not _TEMPORARY.fullmatch(name)]
+    return [os.path.join(folder, name) for name in names]
+
+
+def mentioned(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
+    """Those texts that stand in one of some graphs, or may: all of them where a graph cannot be looked at."""
+    missing = set(needles)
+    named: set[bytes] = set()
+    for path in paths:
+        if not missing:
+            break
+        try:
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= _LARGEST_GRAPH:
+                continue
+            with (
+                open(path, "rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            ):
+                named |= {needle for needle in missing if content.find(needle) >= 0}
+        except PermissionError:
+            continue
+        except (OSError, ValueError):
+            if os.path.islink(path) and not os.path.exists(path):
+                continue
+            # It was renamed a moment ago.
+            return named | missing
+        missing -= named
+    return named
+
+
+def _check_fixed(target: Target, name: str) -> None:
+    """Refuse a fixed name that is another file's."""
+    windows = os.path.splitdrive(name)[0] or ":" in name
+    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or windows:
+        raise ModelFileError(f"external data needs the name of a file beside the model, not {name!r}")
+    if name.casefold() == target.name.casefold() or _TEMPORARY.fullmatch(name):
+        raise ModelFileError(f"external data cannot have the name '{name}'")
+    path = os.path.join(target.folder, name)
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ModelFileError(f"'{path}' cannot be written: it is not a regular file")
+    # As a message, and as text and JSON have it.
+    encoded = name.encode(errors="surrogateescape")
+    needles = [_LOCATION + varint(len(encoded)) + encoded, f'"{name}"'.encode(errors="surrogateescape")]
+    if not mentioned([target.path] if target.status is not None else [], needles):
+        raise ModelFileError(
+            f"'{path}' is there already, and is not the data of '{target.shown}': "
+            "remove it, or give another name"
+        )
+    if mentioned([p for p in graphs_in(target.folder) if p not in (target.path, path)], needles):
+        raise ModelFileError(f"'{path}' is the data of another model too: give another name")

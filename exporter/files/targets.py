@@ -1,0 +1,173 @@
+"""What a path leads to: a file, which is replaced as a whole, or a stream, which is written into."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...registration import ModelFileError
+
+_OPEN_FILE = re.compile(
+    r"(?:/proc/(?P<process>self|thread-self|[0-9]+)(?:/task/[0-9]+)?|/dev)/fd/(?P<number>[0-9]+)"
+)
+"""Open files of a process: `/dev/stdout` and `/dev/fd/N` are links to them on Linux."""
+_MOST_LINKS = 40
+_CHUNK = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where a path leads to, with its links followed.
+
+    Attributes:
+        shown: the path for messages, as the caller wrote it.
+        path: the absolute path.
+        status: of the file that is there, if there is one.
+        is_stream: whether it is a device, a FIFO, or an open file of a process.
+        descriptor: the number of the open file, where it is one of this process.
+    """
+
+    shown: str
+    path: str
+    status: os.stat_result | None = None
+    is_stream: bool = False
+    descriptor: int | None = None
+
+    @property
+    def folder(self) -> str:
+        """The folder of a file."""
+        return os.path.dirname(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name of a file in its folder."""
+        return os.path.basename(self.path)
+
+
+def resolve(path: str | bytes | os.PathLike) -> Target:
+    """What is to be written where a path leads to. Nothing is opened.
+
+    Raises:
+        ModelFileError: it is a folder, or in none; a link leads nowhere; the file is protected.
+    """
+    try:
+        shown = os.fsdecode(path)
+        if not shown:
+            raise ModelFileError("a model cannot be written to an empty path")
+        followed = _followed(shown)
+        opened = _OPEN_FILE.fullmatch(followed)
+        status = _status(followed)
+    except ModelFileError:
+        raise
+    except (OSError, ValueError) as error:
+        # A ValueError is a NUL in the path.
+        raise unwritable(os.fsdecode(path), error) from error
+    if opened is not None:
+        own = opened["process"] in (None, "self", "thread-self", str(os.getpid()))
+        return Target(shown, followed, status, True, int(opened["number"]) if own else None)
+    if status is None or stat.S_ISREG(status.st_mode):
+        if not os.path.isdir(os.path.dirname(followed)):
+            folder = os.path.dirname(followed if os.path.islink(shown) else shown)
+            raise ModelFileError(f"'{shown}' cannot be written: there is no folder '{folder}'")
+        if status is not None and not os.access(followed, os.W_OK):
+            raise ModelFileError(f"'{shown}' cannot be written: the file is write-protected")
+        return Target(shown, followed, status)
+    if stat.S_ISDIR(status.st_mode):
+        raise ModelFileError(f"'{shown}' cannot be written: it is a folder")
+    return Target(shown, followed, status, True)
+
+
+def _followed(path: str) -> str:
+    """The absolute path that a path leads to, or the name of an open file, which is a link but no path."""
+    for _ in range(_MOST_LINKS):
+        folder = os.path.realpath(os.path.dirname(path))
+        path = os.path.join(folder, os.path.basename(path))
+        if _OPEN_FILE.fullmatch(path) or not os.path.islink(path):
+            return path
+        path = os.path.join(folder, os.readlink(path))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def unwritable(shown: str, error: Exception) -> ModelFileError:
+    """The error of a path that the system does not write to."""
+    return ModelFileError(f"'{shown}' cannot be written: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """What the system says, in words."""
+    if not isinstance(error, OSError) or error.errno is None:
+        # Numpy counts what it could not write, and does not say why.
+        return f"{error} (is the disk full?)" if "written" in str(error) else str(error)
+    named = error.filename if isinstance(error.filename, str) else ""
+    hidden = not named or os.path.basename(named).startswith(".opsetta-")
+    return f"{error.strerror}" if hidden else f"{error.strerror}: '{named}'"
+
+
+class Stream:
+    """A file that is written from its beginning to its end, as a pipe is.
+
+    Tensors ask a file for its descriptor and its position, which a pipe does not have. This one is not asked.
+
+    Attributes:
+        count: the bytes that were written.
+    """
+
+    def __init__(self, write: Callable[[Any], int | None]):
+        """Take what writes some bytes and says how many."""
+        self._write = write
+        self.count = 0
+
+    def write(self, data: Any) -> int:
+        """Write all of a buffer."""
+        if not len(data):
+            return 0
+        view = np.frombuffer(data, np.uint8).data
+        while len(view):
+            written = self._write(view[:_CHUNK])
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, "the pipe is full, and does not wait for its reader")
+            view = view[written:]
+            self.count += written
+        return len(data)
+
+
+def write_into(target: Target, write: Callable[[Any], None]) -> None:
+    """Write into a device, a FIFO or an open file. What was written before an error stays written.
+
+    Raises:
+        ModelFileError: it is a terminal, or cannot be written.
+    """
+    try:
+        if target.descriptor is not None:
+            if sys.__stdout__ is not None and target.descriptor == 1:
+                sys.__stdout__.flush()
+            descriptor = os.dup(target.descriptor)
+        else:
+            regular = target.status is not None and stat.S_ISREG(target.status.st_mode)
+            flags = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+            descriptor = os.open(target.path, flags | (os.O_TRUNC if regular else 0))
+        try:
+            if os.isatty(descriptor):
+                raise ModelFileError(f"'{target.shown}' is a terminal, and a model is not text")
+            write(Stream(lambda data: os.write(descriptor, data)))
+        finally:
+            os.close(descriptor)
+    except ModelFileError:
+        raise
+    except OSError as error:
+        raise unwritable(target.shown, error) from error

@@ -1,0 +1,166 @@
+"""Writing a model: weights in the file, or as external data beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+import onnx_ir as ir
+
+from ...registration import ModelFileError
+from .message import EXCLUSIVE, Message
+from .publishing import DataFile, publish
+from .targets import Stream, reason
+
+INLINE_LIMIT = 2_000_000_000
+"""Bytes of a message from which on weights go to external data: protobuf itself ends at 2 GiB."""
+_EXTERNAL_FROM = 1025
+"""Bytes from which on a tensor goes to external data."""
+
+Path = str | bytes | os.PathLike
+
+
+def to_bytes(model: ir.Model) -> bytes | None:
+    """The model as one protobuf message, weights included; None where it does not fit into one."""
+    message = Message.of(model)
+    if message.size > INLINE_LIMIT:
+        return None
+    buffer = io.BytesIO()
+    message.write(buffer)
+    return buffer.getvalue()
+
+
+def fitting(message: Message, remedy: str) -> Message:
+    """The message, where it fits into a file.
+
+    Raises:
+        ModelFileError: it does not; the error says what to do instead.
+    """
+    if message.size > INLINE_LIMIT:
+        raise ModelFileError(f"{message.size} bytes do not fit into one message; {remedy}")
+    return message
+
+
+def save(
+    model: ir.Model, target: Path | IO[bytes], *, external_data: bool | str | os.PathLike | None = None
+) -> None:
+    """Write a model.
+
+    Args:
+        target: a path, or a binary file object. Devices, FIFOs and `/dev/stdout` are written into.
+        external_data: True puts weights into `<name>.<digest>.data` beside the file, a file name into a file
+            of that name; False keeps them in the file; None decides by size (2 GB).
+
+    Raises:
+        ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
+    """
+    name = _data_name(external_data)
+    external = name is not None or bool(external_data)
+    if not isinstance(target, (str, bytes, os.PathLike)):
+        if external:
+            raise ModelFileError("external data needs a path: a file object has no folder to put it in")
+        write_to_object(target, lambda file: fitting(Message.of(model), _REMEDY).write(file))
+        return
+    message = None if external else Message.of(model)
+    if external_data is None and message is not None and message.size > INLINE_LIMIT:
+        message = None
+    if message is not None:
+        whole = fitting(message, _REMEDY)
+        publish(target, lambda file, location: whole.write(file))
+        return
+    places: dict[ir.Value, int] = {}
+
+    def stream(data: DataFile) -> None:
+        for value, tensor in _large(model):
+            places[value] = data.append(tensor)
+
+    def write(file: IO[bytes], location: str | None) -> None:
+        with _outside(model, places, location):
+            graph = Message(ir.to_proto(model), [])
+        fitting(graph, "and no weights of it can go to external data").write(file)
+
+    publish(target, write, weights=stream, data_name=name)
+
+
+_REMEDY = "save to a file with external_data=True"
+
+
+def _data_name(external_data: bool | str | os.PathLike | None) -> str | None:
+    if external_data is None or isinstance(external_data, bool):
+        return None
+    if not isinstance(external_data, (str, os.PathLike)):
+        kind = type(external_data).__name__
+        raise ModelFileError(f"external_data is True, False, None or the name of a file, not a {kind}")
+    return os.fsdecode(external_data)
+
+
+def write_to_object(target: Any, write: Any) -> None:
+    """Write to a file object of the caller's.
+
+    Raises:
+        ModelFileError: it is none, is open for text, or cannot be written.
+    """
+    if not hasattr(target, "write"):
+        raise ModelFileError(
+            f"a model is saved to a path or a binary file object, not {type(target).__name__}"
+        )
+    if isinstance(target, io.TextIOBase):
+        raise ModelFileError("the file object is open for text; open it in binary mode, open(path, 'wb')")
+    try:
+        seekable = getattr(target, "seekable", None)
+        if isinstance(target, io.RawIOBase) or (seekable is not None and not seekable()):
+            write(Stream(target.write))
+        else:
+            write(target)
+    except ModelFileError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"the file object cannot be written: {reason(error)}") from error
+
+
+def _initializers(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in model.graphs():
+        yield from graph.initializers.values()
+
+
+def _large(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
+    """The weights that go to external data."""
+    with EXCLUSIVE:
+        weights = [(value, value.const_value) for value in _initializers(model)]
+    return [
+        (value, tensor)
+        for value, tensor in weights
+        if tensor is not None and tensor.dtype != ir.DataType.STRING and tensor.nbytes >= _EXTERNAL_FROM
+    ]
+
+
+@contextlib.contextmanager
+def _outside(model: ir.Model, places: dict[ir.Value, int], location: str | None) -> Iterator[None]:
+    """The model with references to a data file in the place of the weights that are in it."""
+    with EXCLUSIVE:
+        kept = [(value, value.const_value) for value in _initializers(model)]
+        try:
+            for value, tensor in kept:
+                if tensor is None:
+                    continue
+                if value in places and location is not None:
+                    value.const_value = ir.ExternalTensor(
+                        location,
+                        places[value],
+                        tensor.nbytes,
+                        tensor.dtype,
+                        shape=ir.Shape(tensor.shape.numpy()),
+                        name=str(value.name),
+                    )
+                elif isinstance(tensor, ir.ExternalTensor):
+                    # The file that a tensor was read from is not beside the one that is written.
+                    value.const_value = ir.Tensor(
+                        tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name
+                    )
+            yield
+        finally:
+            for value, tensor in kept:
+                value.const_value = tensor

@@ -1,0 +1,64 @@
+"""Tensors over bytes that are mapped into memory: a model keeps the weights that it was read with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .external import ExternalFiles
+from .names import quoted
+
+
+def tensor_over(
+    data: np.ndarray, name: str | None, dtype: ir.DataType, shape: Sequence[int]
+) -> ir.TensorProtocol:
+    """A tensor over bytes as they are in a file."""
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(data, dtype, shape=ir.Shape(shape), name=name)
+    # Numpy has no element without a size.
+    kind = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
+    return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
+
+
+def map_external_data(model: ir.Model) -> None:
+    """Map all external data of a model that was read, so that nothing of it changes or vanishes later.
+
+    Raises:
+        ModelFileError: a file is not in the model's folder, cannot be read, or is too short.
+    """
+    opened: dict[str, ExternalFiles] = {}
+
+    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
+        folder = str(tensor.base_dir)
+        if folder not in opened:
+            opened[folder] = ExternalFiles(folder, lambda subject, shown: None)
+        shown = f"tensor {quoted(tensor.name)}"
+        data = np.empty(0, np.uint8)
+        if tensor.nbytes:
+            data = opened[folder].contents(str(tensor.location), tensor.offset or 0, tensor.nbytes, shown)
+        found = tensor_over(data, tensor.name, tensor.dtype, tensor.shape.numpy())
+        found.doc_string = tensor.doc_string
+        found.metadata_props.update(tensor.metadata_props)
+        return found
+
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = mapped(value.const_value)
+    holders = [function.attributes for function in model.functions.values()]
+    for body in (model.graph, *model.functions.values()):
+        holders += [node.attributes for node in body.all_nodes()]
+    for attributes in holders:
+        for name, attribute in list(attributes.items()):
+            if attribute.value is None:
+                continue
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                attributes[name] = ir.AttrTensor(name, mapped(attribute.value), attribute.doc_string)
+            elif attribute.type == ir.AttributeType.TENSORS:
+                held = [mapped(tensor) for tensor in attribute.value]
+                if any(one is not other for one, other in zip(held, attribute.value, strict=True)):
+                    attributes[name] = ir.AttrTensors(name, held, attribute.doc_string)
