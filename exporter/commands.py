@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..registration import DEFAULT_OPSET, AnnotationError, ModelFileError, OpsettaError, UnsafeAnnotation
+from ..registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
 from ..registration.opsets import check_opset
+from .command_output import Output
 from .convert_command import convert
 from .progress import stages
 from .requirements import need_torch
@@ -82,7 +83,9 @@ Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element
 @app.command()
 def export(
     factory: Factory,
-    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[
+        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+    ],
     inputs: Inputs = None,
     opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
     verify: Annotated[
@@ -115,7 +118,7 @@ def export(
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
     check_opset(opset)
-    _check_writable(output)
+    written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()
     with _quiet_stdout(), stages() as stage:
@@ -140,23 +143,21 @@ def export(
             stage("verifying")
             report = program.verify(rtol=rtol, atol=atol)
         stage("writing")
-        program.save(output, external_data=external_data)
+        written.save(program, external_data)
     found = {
         "file": str(output),
         "opset": program.opset,
-        "bytes": output.stat().st_size,
+        "bytes": written.size,
         "nodes": program.model.graph.num_nodes(),
         "inputs": program.input_names,
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
         "verification": None if report is None else _report(report),
     }
-    if as_json:
-        _print_json(found)
-        return
-    print(f"{output}: opset {program.opset}, {found['nodes']} nodes, {_size(output.stat().st_size)}")
+    text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {_size(written.size)}"
     if report is not None:
-        print(f"agrees with eager PyTorch: largest absolute error {report.max_absolute_error:.3g}")
+        text += f"\nagrees with eager PyTorch: largest absolute error {report.max_absolute_error:.3g}"
+    written.report(found, text, as_json=as_json)
 
 
 @app.command()
@@ -287,14 +288,6 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[st
     for path in symbolics or []:
         load_file(str(path))
     return load_example(factory, inputs or ())
-
-
-def _check_writable(path: pathlib.Path) -> None:
-    """Say what is wrong with an output path before minutes are spent on the model."""
-    if not path.parent.is_dir():
-        raise ModelFileError(f"'{path}' cannot be written: there is no folder '{path.parent}'")
-    if path.is_dir():
-        raise ModelFileError(f"'{path}' cannot be written: it is a folder")
 
 
 def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import time
 from typing import Annotated
 
 import typer
 
-from ..registration import DEFAULT_OPSET, ModelFileError
+from ..registration import DEFAULT_OPSET
 from ..registration.opsets import check_opset
+from .command_output import Output
 
 
 def convert(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to convert.")],
-    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[
+        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+    ],
     opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
     external_data: Annotated[
         bool | None,
@@ -30,23 +32,19 @@ def convert(
     from .loading import load
 
     check_opset(opset)
-    if output.is_dir() or not output.parent.is_dir():
-        what = "it is a folder" if output.is_dir() else f"there is no folder '{output.parent}'"
-        raise ModelFileError(f"'{output}' cannot be written: {what}")
+    written = Output(output)
     begin = time.perf_counter()
     source = load(model)
     converted = source.lower(opset)
-    converted.save(output, external_data=external_data)
+    written.save(converted, external_data)
     found = {
         "file": str(output),
         "opset": opset,
-        "bytes": output.stat().st_size,
+        "bytes": written.size,
         "nodes": converted.model.graph.num_nodes(),
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
     }
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    print(f"{output}: opset {opset}, {found['nodes']} nodes, {found['bytes']} bytes")
+    text = f"{output}: opset {opset}, {found['nodes']} nodes, {found['bytes']} bytes"
+    written.report(found, text, as_json=as_json)

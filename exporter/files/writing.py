@@ -98,11 +98,14 @@ def _data_name(external_data: bool | str | os.PathLike | None) -> str | None:
 
 
 def write_to_object(target: Any, write: Any) -> None:
-    """Write to a file object of the caller's.
+    """Write to a file object of the caller's, or to a `Stream`, whose errors are left to its owner.
 
     Raises:
-        ModelFileError: it is none, is open for text, or cannot be written.
+        ModelFileError: it is no file object, is open for text, or cannot be written.
     """
+    if isinstance(target, Stream):
+        write(target)
+        return
     if not hasattr(target, "write"):
         raise ModelFileError(
             f"a model is saved to a path or a binary file object, not {type(target).__name__}"

@@ -48,7 +48,7 @@ def write_source(
         target: a path, or a binary file object.
         given_inputs, given_outputs: the names that the user gave them.
         weights: `"inline"`; `"external"`, those above 1 KiB in `<name>.<digest>.data` beside the file; or
-            `"none"`, which keeps a SHA-256 of each parameter and persistent buffer in the place of its contents.
+            `"none"`, which keeps a SHA-256 of each parameter and persistent buffer instead of its contents.
         format: `"binary"`, `"text"` or `"json"`; by the extension unless given.
 
     Raises:
