@@ -27,15 +27,15 @@ def pair(number: int, size: int = SIZE) -> ir.Model:
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
 
 
-def numbers_of(model: onnx.ModelProto) -> set[int]:
+def numbers_of(model: onnx.ModelProto) -> set[float]:
     """The numbers that a model with its weights is of: one, unless it is mixed."""
-    found = {int(model.graph.name.removeprefix("graph of "))}
+    found = {float(model.graph.name.removeprefix("graph of "))}
     for tensor in model.graph.initializer:
-        found |= set(np.unique(numpy_helper.to_array(tensor)).astype(int).tolist())
+        found |= set(np.unique(numpy_helper.to_array(tensor)).tolist())
     return found
 
 
-def number_at(path: pathlib.Path) -> int:
+def number_at(path: pathlib.Path) -> float:
     """The number that the model in a file is of."""
     [number] = numbers_of(onnx.load(path))
     return number
