@@ -25,16 +25,15 @@ def test_a_file_gives_back_an_equal_model_and_the_same_bytes(
     capture: Capture, form: str, weights: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        first, second = pathlib.Path(folder, "first"), pathlib.Path(folder, "second")
+        first, second = pathlib.Path(folder, "first"), pathlib.Path(folder, "again")
         model = SourceModel(capture, input_names=["x"] if capture.source.graph.inputs else [])
         model.save_source(first, format=form, weights=weights)
         loaded = opsetta.load(first)
         assert difference(capture, loaded._capture) is None
         assert model.difference(loaded) is None
         loaded.save_source(second, format=form, weights=weights)
-        assert first.read_bytes().replace(b"first.data", b"second.data") == second.read_bytes() or (
-            weights == "external"
-        )
+        # The data files have names of one length, which differ in this alone.
+        assert first.read_bytes().replace(b"first.", b"again.") == second.read_bytes()
         for one, other in zip(capture.source.graph, loaded.source.graph, strict=True):
             assert one.attributes[ATTRIBUTE].value == other.attributes[ATTRIBUTE].value
             assert repr(_names(arguments(one))) == repr(_names(arguments(other)))
