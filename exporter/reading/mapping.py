@@ -50,7 +50,8 @@ def map_external_data(model: ir.Model) -> None:
             if value.const_value is not None:
                 value.const_value = mapped(value.const_value)
     holders = [function.attributes for function in model.functions.values()]
-    for body in (model.graph, *model.functions.values()):
+    bodies: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for body in bodies:
         holders += [node.attributes for node in body.all_nodes()]
     for attributes in holders:
         for name, attribute in list(attributes.items()):

@@ -524,3 +524,52 @@ def test_resolved_targets_say_what_they_are(tmp_path: pathlib.Path) -> None:
     assert targets.reason(OSError(28, "No space left on device", "/x/.opsetta-1.part")) == (
         "No space left on device"
     )
+
+
+@pytest.mark.parametrize("kind", ["array", "packed", "lazy", "mapped"])
+def test_weights_of_odd_sizes(tmp_path: pathlib.Path, kind: str) -> None:
+    """Each begins at a multiple of 64 bytes, whatever writes it."""
+    model = pair(1)
+    made = {}
+    for name, size in (("large", 1601), ("larger", 3199)):
+        value = model.graph.initializers[name]
+        made[name] = np.arange(size, dtype=np.uint8) % 7
+        tensor: ir.TensorProtocol = ir.Tensor(made[name], name=name)
+        if kind == "packed":
+            packed = made[name]
+            tensor = ir.PackedTensor(packed, ir.DataType.UINT4, shape=ir.Shape([2 * size]), name=name)
+        elif kind == "lazy":
+            tensor = ir.LazyTensor(
+                lambda tensor=tensor: tensor, dtype=tensor.dtype, shape=ir.Shape([size]), name=name
+            )
+        elif kind == "mapped":
+            (tmp_path / "inner").mkdir(exist_ok=True)
+            (tmp_path / "inner" / name).write_bytes(b"x" + made[name].tobytes())
+            place = {"shape": ir.Shape([size]), "name": name, "base_dir": tmp_path / "inner"}
+            tensor = ir.ExternalTensor(name, 1, size, ir.DataType.UINT8, **place)
+        value.const_value = tensor
+    path = tmp_path / "model.onnx"
+    writing.save(model, path, external_data=True)
+    [data] = tmp_path.glob("*.data")
+    for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+        if tensor.name in made:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            offset = int(entries["offset"])
+            assert offset % 64 == 0
+            found = data.read_bytes()[offset : offset + int(entries["length"])]
+            assert found == made[tensor.name].tobytes()
+    assert model.graph.initializers["large"].const_value is not None
+
+
+def test_a_file_of_many_weights_is_opened_once(tmp_path: pathlib.Path) -> None:
+    """Each mapping keeps a file open, and a process may have no more than some hundreds."""
+    model = pair(1)
+    for index in range(300):
+        weight = ir.Value(name=f"w{index}", const_value=ir.Tensor(np.full(300, index, np.float32)))
+        weight.shape, weight.dtype = ir.Shape([300]), ir.DataType.FLOAT
+        model.graph.initializers.add(weight)
+    writing.save(model, tmp_path / "model.onnx", external_data=True)
+    before = len(os.listdir("/proc/self/fd"))
+    loaded = opsetta.load(tmp_path / "model.onnx")
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert loaded.model.graph.initializers["w299"].const_value.numpy().max() == 299

@@ -51,6 +51,10 @@ def test_external_weights_are_beside_the_file(program: opsetta.Program, tmp_path
     again = opsetta.load(path)
     assert difference(program._capture, again._capture) is None
     assert again.lower(13).model_proto == program.lower(13).model_proto
+    assert sorted(item.name for item in tmp_path.iterdir()) == names
+    again.save_source(path)
+    assert [item.name for item in tmp_path.iterdir()] == ["model.onnx"]
+    assert difference(program._capture, again._capture) is None
 
 
 @pytest.mark.parametrize("change", ["missing", "short", "outside", "absolute"])
