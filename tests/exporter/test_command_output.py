@@ -18,9 +18,6 @@ from opsetta.exporter import cli
 from opsetta.exporter.command_output import Output
 from opsetta.registration import ModelFileError
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FACTORY = f"{ROOT / 'examples' / 'model_factory.py'}:pair"
-
 
 @pytest.fixture
 def model(tmp_path: pathlib.Path) -> pathlib.Path:
@@ -56,13 +53,18 @@ def test_standard_output_has_the_model_and_nothing_else(model: pathlib.Path) -> 
     assert b"opset 12, 1 nodes" in done.stderr
 
 
-def test_export_writes_to_standard_output_what_the_factory_does_not_print(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "talking.py").write_text(
-        "print('the file talks')\nimport torch\ndef f(): return torch.relu, (torch.ones(2),)"
-    )
-    done = run("export", f"{tmp_path / 'talking.py'}:f", "--opset", "9", "-o", "-")
-    assert opset_of(done.stdout) == 9
-    assert b"the file talks" in done.stderr
+def test_the_users_code_does_not_print_into_the_model(
+    tmp_path: pathlib.Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talking = "print('the file talks')\nimport torch\ndef f(): return torch.relu, (torch.ones(2),)"
+    (tmp_path / "talking.py").write_text(talking)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SystemExit) as done:
+        cli.main(["export", f"{tmp_path / 'talking.py'}:f", "--opset", "9", "-o", "-"])
+    assert done.value.code == 0
+    out, err = capfdbinary.readouterr()
+    assert opset_of(out) == 9
+    assert b"the file talks" in err
 
 
 def test_a_pipe_gets_the_model_and_standard_output_the_report(
