@@ -5,9 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from .printable import printable
+
 
 class OpsettaError(Exception):
-    """Base of every exception that opsetta raises on purpose."""
+    """Base of every exception that opsetta raises on purpose.
+
+    Its text holds no control characters, whatever a file or a model names.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(OpsettaError, TypeError):

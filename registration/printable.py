@@ -1,0 +1,16 @@
+"""Text that a terminal shows as it is: what files name may hold control characters."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and newline, DEL, C1
+    r"\u200e\u200f\u2028-\u202e\u2066-\u2069"  # separators, and what changes the direction of writing
+    r"\ud800-\udfff]"  # halves of a character
+)
+
+
+def printable(text: str) -> str:
+    """The text with control characters as escapes, such as `\\x1b`; newlines and tabs stay."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
