@@ -66,7 +66,8 @@ def _specification(item: Any, unknown: list[str]) -> Any:
         named = item.context.name if isinstance(item.context, TypeName) else item.type
         unknown.append(named)
         found = _plain(item)
-    return pytree.TreeSpec(*found, children)
+    kind, context = found
+    return pytree.TreeSpec(kind, context, children)
 
 
 def _container(item: Structure) -> tuple[Any, Any] | None:
@@ -85,8 +86,9 @@ def _plain(item: Structure) -> tuple[type, Any]:
     """A dict by the names that the container keeps of its children, else a tuple."""
     context = item.context
     for names in (context, context[0] if isinstance(context, (list, tuple)) and context else None):
-        fitting = isinstance(names, (list, tuple)) and len(names) == len(item.children) > 0
-        if fitting and all(isinstance(name, str) for name in names):
+        if not isinstance(names, (list, tuple)) or not len(names) == len(item.children) > 0:
+            continue
+        if all(isinstance(name, str) for name in names):
             return dict, list(names)
     return tuple, None
 
