@@ -63,10 +63,17 @@ def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir
     check_opset(opset)
     load_entry_points()
     if opset_of(model) in (None, opset):
-        return _with_contents(copy_of(model))
+        return _carrying(model, _with_contents(copy_of(model)))
+    check_training(model, opset)
     source = source_of(model)
     found = _Conversion(source, opset, registry_or_default(registry))
-    return _with_contents(found.run())
+    return _carrying(model, _with_contents(found.run()))
+
+
+def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
+    """The converted model with what is kept beside the model, untouched."""
+    keep(converted, carried_by(model))
+    return converted
 
 
 def _with_contents(model: ir.Model) -> ir.Model:

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from ...registration import ModelFileError
+from .carried import Carried, keep, take_out
 from .content import check_content
 from .external import ExternalFiles
 from .functions import check_calls, title_of
@@ -46,7 +47,7 @@ def to_ir(proto: onnx.ModelProto, folder: str | os.PathLike) -> ir.Model:
     """
     notes = Notes()
     files = ExternalFiles(folder, notes.add)
-    checks = _check(proto, files, notes)
+    checks, carried = _check(proto, files, notes)
     try:
         model = ir.from_proto(proto)
         if checks.unsorted:
@@ -61,6 +62,7 @@ def to_ir(proto: onnx.ModelProto, folder: str | os.PathLike) -> ir.Model:
     _complete(model, proto, files.folder)
     if checks.tensor_metadata:
         _forget_copies(model)
+    keep(model, carried)
     left_out = notes.sentences()
     if left_out:
         model.meta[LEFT_OUT] = left_out
@@ -68,15 +70,13 @@ def to_ir(proto: onnx.ModelProto, folder: str | os.PathLike) -> ir.Model:
     return model
 
 
-def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> GraphChecks:
+def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> tuple[GraphChecks, Carried]:
     check_content(proto)
     title = "the model"
     if not 0 < proto.ir_version <= _NEWEST:
         raise ModelFileError(f"{title} is of IR version {proto.ir_version}, and onnx knows 1 to {_NEWEST}")
     if not proto.HasField("graph"):
         raise ModelFileError(f"{title} has no graph")
-    if proto.training_info:
-        raise ModelFileError(f"{title} has training_info, which cannot be kept")
     if proto.configuration and proto.ir_version < DEVICE_CONFIGURATIONS:
         raise ModelFileError(
             f"{title} has device configurations, which IR version {proto.ir_version} has not"
@@ -88,6 +88,7 @@ def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> GraphC
     check_entries(proto.metadata_props, title)
     domains = check_imports(proto.opset_import, title)
     check_calls(proto)
+    carried = take_out(proto, files)
     known = _stated_for_functions(proto)
     outside = {info.name: info for info in proto.graph.value_info if info.name in known}
     checks = GraphChecks(files, notes, known, proto.ir_version)
@@ -96,7 +97,7 @@ def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> GraphC
         shown = title_of(function)
         _check_statements(function, outside, shown)
         checks.check_function(function, check_imports(function.opset_import, shown), shown)
-    return checks
+    return checks, carried
 
 
 def _stated_for_functions(proto: onnx.ModelProto) -> set[str]:
