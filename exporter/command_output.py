@@ -9,9 +9,15 @@ import sys
 from typing import Any
 
 from ..registration import ModelFileError
+from ..registration.printable import printable
 from .files.targets import Stream, Target, reason, resolve, write_into
 
 _STANDARD_OUTPUT = "-"
+
+
+def say(text: object) -> None:
+    """Print a line in which files may have named something."""
+    print(printable(str(text)))
 
 
 class Output:
@@ -66,7 +72,7 @@ class Output:
     def report(self, found: dict[str, Any], text: str, *, as_json: bool) -> None:
         """Print what was done: on standard error where the model is on standard output."""
         print(
-            json.dumps(found, indent=2) if as_json else text,
+            json.dumps(found, indent=2) if as_json else printable(text),
             file=sys.stderr if self._is_standard_output() else sys.stdout,
         )
 

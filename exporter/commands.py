@@ -17,7 +17,8 @@ from rich.text import Text
 
 from ..registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
 from ..registration.opsets import check_opset
-from .command_output import Output
+from ..registration.printable import printable
+from .command_output import Output, say
 from .convert_command import convert
 from .progress import stages
 from .requirements import need_torch
@@ -185,8 +186,8 @@ def verify(
         _print_json({"file": str(model), **_report(report)})
         return
     for entry in report.outputs:
-        print(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
-    print(f"{model} agrees with eager PyTorch")
+        say(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
+    say(f"{model} agrees with eager PyTorch")
 
 
 @app.command()
@@ -208,11 +209,11 @@ def check(
             {"file": str(model), "safe": count, "unsafe": [dataclasses.asdict(entry) for entry in unsafe]}
         )
     for entry in () if as_json else unsafe:
-        print(entry)
+        say(entry)
     if unsafe:
         raise typer.Exit(1)
     if not as_json:
-        print(f"{model}: {count} in-place annotations, all safe")
+        say(f"{model}: {count} in-place annotations, all safe")
 
 
 @app.command()
@@ -262,10 +263,10 @@ def info(
         _print_json(found)
         return
     opsets = ", ".join(f"{domain} {version}" for domain, version in found["opset_imports"].items())
-    print(f"{model}: {_size(found['bytes'])}, opsets {opsets}, IR version {found['ir_version']}")
+    say(f"{model}: {_size(found['bytes'])}, opsets {opsets}, IR version {found['ir_version']}")
     weights = found["initializers"]
     where = f", in {', '.join(found['external_data'])}" if found["external_data"] else ""
-    print(f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}")
+    say(f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}")
     table = _table("", "name", "type", "shape")
     for kind in ("inputs", "outputs"):
         for value in found[kind]:
@@ -341,7 +342,7 @@ def _table(*columns: str) -> Table:
 
 def _row(table: Table, *cells: str) -> None:
     # Text, for a shape such as [batch, 3] would be read as markup.
-    table.add_row(*map(Text, cells))
+    table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
 def _show(table: Table) -> None:

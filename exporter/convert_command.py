@@ -26,6 +26,10 @@ def convert(
             help="Weights into a file beside the model; by size unless given.",
         ),
     ] = None,
+    allow_links: Annotated[
+        bool,
+        typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, or a source file, at another opset."""
@@ -34,7 +38,7 @@ def convert(
     check_opset(opset)
     written = Output(output)
     begin = time.perf_counter()
-    source = load(model)
+    source = load(model, allow_links=allow_links)
     converted = source.lower(opset)
     written.save(converted, external_data)
     found = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pathlib
 
 from ..registration import ModelFileError, UsageError
 from .conversion import OnnxModel
-from .reading import map_external_data, read_model, to_ir
+from .reading import ModelFolder, map_external_data, read_model, to_ir
 from .source_file.layout import format_version
 from .source_file.reading import read_source
 from .source_file.weights import Weights
@@ -18,7 +16,9 @@ _ATTEMPTS = 20
 """How often a model is read that another process keeps replacing."""
 
 
-def load(path: str | os.PathLike, *, weights: Weights = None) -> SourceModel | OnnxModel:
+def load(
+    path: str | os.PathLike, *, weights: Weights = None, allow_links: bool = False
+) -> SourceModel | OnnxModel:
     """Read a source file, which `save_source` wrote, or any ONNX file; torch is not needed.
 
     The form, binary, text or JSON, is found by content.
@@ -27,6 +27,9 @@ def load(path: str | os.PathLike, *, weights: Weights = None) -> SourceModel | O
         path: the file.
         weights: the weights that the file leaves out: a mapping from names to arrays or tensors, or the path
             of a model file or an .npz file that has them. Of source files only.
+        allow_links: follow links of external data out of the model's folder, hard links too. Where the
+            model's own file is a link, files beside what it leads to belong to the model anyway, as in the
+            cache of the Hugging Face hub.
 
     Raises:
         UsageError: `path` is no path.
@@ -38,7 +41,7 @@ def load(path: str | os.PathLike, *, weights: Weights = None) -> SourceModel | O
     for attempt in range(_ATTEMPTS):
         before = _identity(path)
         try:
-            return _load(path, weights)
+            return _load(path, weights, ModelFolder.of(path, allow_links))
         except ModelFileError:
             # Another process may have replaced the model, and removed the weights of the one that was read.
             if attempt == _ATTEMPTS - 1 or _identity(path) == before:
@@ -55,22 +58,12 @@ def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _load(path: str | os.PathLike, weights: Weights) -> SourceModel | OnnxModel:
-    folder = pathlib.Path(path).parent
-    if os.path.islink(path):
-        # External data is beside the link, or beside the file that it leads to.
-        with contextlib.suppress(ModelFileError):
-            return _load_from(path, folder, weights)
-        folder = pathlib.Path(os.path.realpath(path)).parent
-    return _load_from(path, folder, weights)
-
-
-def _load_from(path: str | os.PathLike, folder: pathlib.Path, weights: Weights) -> SourceModel | OnnxModel:
+def _load(path: str | os.PathLike, weights: Weights, folder: ModelFolder) -> SourceModel | OnnxModel:
     model = read_model(path)
     try:
         if format_version(model) is None and weights is None:
             read = to_ir(model, folder)
-            map_external_data(read)
+            map_external_data(read, folder)
             return OnnxModel(read)
         return SourceModel.of(read_source(model, folder, weights))
     except ModelFileError as error:

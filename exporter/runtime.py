@@ -27,8 +27,9 @@ class Session:
         self._session: Any = None
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Run the model and return its outputs in the graph's order, as OrtValues.
+        """Run the model and return its outputs in the graph's order.
 
+        Tensors are OrtValues; sequences and maps are lists and dicts, which onnxruntime gives no other way.
         Inputs are numpy arrays, or OrtValues for element types that numpy lacks.
         """
         session = self._loaded()
@@ -42,7 +43,9 @@ class Session:
         }
         names = [output.name for output in session.get_outputs()]
         try:
-            return session.run_with_ort_values(names, feed)
+            if all(output.type.startswith("tensor(") for output in session.get_outputs()):
+                return session.run_with_ort_values(names, feed)
+            return session.run(names, {name: value.numpy() for name, value in feed.items()})
         except Exception as error:
             raise InferenceError(f"onnxruntime could not run the model: {error}") from error
 
@@ -68,3 +71,8 @@ class Session:
         except Exception as error:
             raise InferenceError(f"onnxruntime could not load the model: {error}") from error
         return self._session
+
+
+def as_python(value: Any) -> Any:
+    """A result of `Session.run` as a numpy array; lists and dicts as they are."""
+    return value.numpy() if hasattr(value, "numpy") else value

@@ -12,5 +12,5 @@ _CONTROLS = re.compile(
 
 
 def printable(text: str) -> str:
-    """The text with control characters as escapes, such as `\\x1b`; newlines and tabs stay."""
+    r"""The text with control characters as escapes, such as `\x1b`; newlines and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

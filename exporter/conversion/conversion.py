@@ -39,6 +39,7 @@ from ...registration.schemas import (
     first_opset_with_dtype,
     operator_schema,
 )
+from ..reading.carried import carried_by, check_training, keep
 from . import binding, constants, control_flow
 from .bodies import body_of
 from .preparation import copy_of, opset_of, source_of

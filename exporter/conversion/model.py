@@ -14,7 +14,8 @@ import onnx_ir as ir
 from ...registration import DEFAULT_OPSET, OpsettaError, Registry
 from .. import verification
 from ..files import writing
-from ..runtime import Session
+from ..reading.carried import carried_by, to_proto
+from ..runtime import Session, as_python
 from .conversion import convert
 from .preparation import opset_of
 
@@ -42,12 +43,12 @@ class OnnxModel:
     @property
     def model_proto(self) -> onnx.ModelProto:
         """The model as a protobuf message, made anew at each access."""
-        return ir.to_proto(self.model)
+        return to_proto(self.model)
 
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs that a caller feeds, in order."""
-        stored = self.model.graph.initializers
+        stored = {*self.model.graph.initializers, *carried_by(self.model).inputs}
         return [value.name or "" for value in self.model.graph.inputs if value.name not in stored]
 
     @property
@@ -79,12 +80,15 @@ class OnnxModel:
         writing.save(self.model, target, external_data=external_data)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Run the model with onnxruntime on arrays by input name; numpy arrays in the order of the outputs.
+        """Run the model with onnxruntime on arrays by input name.
+
+        Returns:
+            numpy arrays in the order of the outputs; lists and dicts for sequences and maps.
 
         Raises:
             InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
         """
-        return [value.numpy() for value in self._run(inputs)]
+        return [as_python(value) for value in self._run(inputs)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime: arrays in the order of the inputs, or by the inputs' names.
@@ -102,9 +106,9 @@ class OnnxModel:
         if any(map(_is_torch, (*args, *kwargs.values()))):
             from ..tensors import to_torch
 
-            found = [to_torch(value) for value in results]
+            found = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
         else:
-            found = [value.numpy() for value in results]
+            found = [as_python(value) for value in results]
         return found[0] if len(found) == 1 else tuple(found)
 
     def verify(

@@ -12,6 +12,7 @@ from onnx_ir.passes import common
 
 from ...registration import GraphError
 from ...registration.opsets import MAXIMUM_OPSET
+from ..reading.carried import clear_foreign_types
 
 # Bytes of an initializer that shape inference has no use for.
 _LARGE = 4096
@@ -78,6 +79,7 @@ def _infer(model: ir.Model) -> None:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return
+    clear_foreign_types(inferred.graph)
     _merge(model.graph, ir.from_proto(inferred).graph)
 
 

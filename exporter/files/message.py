@@ -14,6 +14,8 @@ from typing import IO, Any
 import onnx
 import onnx_ir as ir
 
+from ..reading.carried import to_proto
+
 Initializer = tuple[onnx.TensorProto, Any]
 
 EXCLUSIVE = threading.RLock()
@@ -85,7 +87,7 @@ class Message:
             try:
                 for value, _ in lifted:
                     del initializers[str(value.name)]
-                proto = ir.to_proto(model)
+                proto = to_proto(model)
             finally:
                 # All of them anew, for their order is the file's.
                 initializers.clear()

@@ -11,6 +11,7 @@ from typing import IO, Any
 import onnx_ir as ir
 
 from ...registration import ModelFileError
+from ..reading.carried import to_proto
 from .message import EXCLUSIVE, Message
 from .publishing import DataFile, publish
 from .targets import Stream, reason
@@ -79,7 +80,7 @@ def save(
 
     def write(file: IO[bytes], location: str | None) -> None:
         with _outside(model, places, location):
-            graph = Message(ir.to_proto(model), [])
+            graph = Message(to_proto(model), [])
         fitting(graph, "and no weights of it can go to external data").write(file)
 
     publish(target, write, weights=stream, data_name=name)

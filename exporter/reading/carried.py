@@ -81,11 +81,21 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
     carried.training.extend(map(_copied, proto.training_info))
     for tensor in _tensors(carried.training):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ModelFileError(f"training_info has the external tensor {quoted(tensor.name)}, which is not read")
+            raise ModelFileError(
+                f"training_info has the external tensor {quoted(tensor.name)}, which is not read"
+            )
     del proto.training_info[:]
     imports = {entry.domain: entry.version for entry in proto.opset_import}
     carried.opset = imports.get("", imports.get("ai.onnx"))
     return carried
+
+
+def clear_foreign_types(graph: onnx.GraphProto) -> None:
+    """Take types that the intermediate representation does not know out of a graph and those within it."""
+    for inner in _within([graph]):
+        for info in (*inner.input, *inner.output, *inner.value_info):
+            if _is_foreign(info.type, quoted(info.name)):
+                info.ClearField("type")
 
 
 def keep(model: ir.Model, carried: Carried) -> None:
@@ -137,7 +147,11 @@ def check_training(model: ir.Model, opset: int) -> None:
 
 
 def _graphs(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.GraphProto]:
-    left = [graph for info in training for graph in (info.initialization, info.algorithm)]
+    return _within([graph for info in training for graph in (info.initialization, info.algorithm)])
+
+
+def _within(left: list[onnx.GraphProto]) -> Iterator[onnx.GraphProto]:
+    """The graphs and the graphs in their nodes."""
     while left:
         graph = left.pop()
         yield graph

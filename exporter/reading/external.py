@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 import pathlib
@@ -21,6 +22,32 @@ _CACHED = "prepacked"
 """ONNX Runtime's keys for weights that it has arranged for one processor begin with this."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ModelFolder:
+    """Where the external data of a model may lie.
+
+    Attributes:
+        path: the folder of the file that the user named.
+        linked: the folder of the file that this one leads to, where it is a link, as in the cache of the
+            Hugging Face hub; its files are the model's as well.
+        allow_links: whether links, hard links too, may lead anywhere.
+    """
+
+    path: str
+    linked: str | None = None
+    allow_links: bool = False
+
+    @classmethod
+    def of(cls, model: str | os.PathLike, allow_links: bool = False) -> ModelFolder:
+        """The folder of a model's file."""
+        path = os.path.abspath(model)
+        linked = os.path.dirname(os.path.realpath(path)) if os.path.islink(path) else None
+        return cls(os.path.dirname(path), linked, allow_links)
+
+
+Folder = str | os.PathLike | ModelFolder
+
+
 class ExternalFiles:
     """The files beside a model that its tensors lie in.
 
@@ -29,9 +56,10 @@ class ExternalFiles:
         note: told of what a tensor's entries say beyond what is kept.
     """
 
-    def __init__(self, folder: str | os.PathLike, note: Callable[[str, str], None]):
-        self.folder = os.path.abspath(folder)
-        self._real = os.path.realpath(folder)
+    def __init__(self, folder: Folder, note: Callable[[str, str], None]):
+        place = folder if isinstance(folder, ModelFolder) else ModelFolder(os.path.abspath(folder))
+        self.folder = place.path
+        self._place = place
         self._sizes: dict[str, int] = {}
         self._mapped: dict[str, np.ndarray] = {}
         self._note = note
@@ -128,18 +156,27 @@ class ExternalFiles:
         return status.st_size
 
     def _real_path(self, location: str, shown: str) -> str:
-        """The path of a file, links followed only as far as they stay in the folder."""
-        real = os.path.realpath(os.path.join(self.folder, location))
-        if real != self._real and not real.startswith(os.path.join(self._real, "")):
-            raise ModelFileError(f"{shown} lies in {quoted(location)}, a link out of the model's folder")
+        """The path of a file, links followed only as far as they stay in the model's folders."""
+        path = os.path.join(self.folder, location)
+        if self._place.linked is not None and not os.path.lexists(path):
+            path = os.path.join(self._place.linked, location)
+        real = os.path.realpath(path)
+        folders = [os.path.realpath(folder) for folder in (self.folder, self._place.linked) if folder]
+        within = any(real == folder or real.startswith(os.path.join(folder, "")) for folder in folders)
+        if not within and not self._place.allow_links:
+            raise ModelFileError(
+                f"{shown} lies in {quoted(location)}, a link out of the model's folder; "
+                "opsetta.load(path, allow_links=True) follows it"
+            )
         return real
 
     def _check_status(self, status: os.stat_result, location: str, shown: str) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise ModelFileError(f"{shown} lies in {quoted(location)}, which is not a regular file")
-        if status.st_nlink > 1:
+        if status.st_nlink > 1 and not self._place.allow_links:
             raise ModelFileError(
-                f"{shown} lies in {quoted(location)}, which has hard links, perhaps out of the model's folder"
+                f"{shown} lies in {quoted(location)}, which has hard links, perhaps out of the model's "
+                "folder; opsetta.load(path, allow_links=True) reads it"
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .external import ExternalFiles
+from .external import ExternalFiles, Folder
 from .names import quoted
 
 
@@ -22,24 +22,24 @@ def tensor_over(
     return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
 
 
-def map_external_data(model: ir.Model) -> None:
+def map_external_data(model: ir.Model, folder: Folder) -> None:
     """Map all external data of a model that was read, so that nothing of it changes or vanishes later.
+
+    Args:
+        folder: the model's folder.
 
     Raises:
         ModelFileError: a file is not in the model's folder, cannot be read, or is too short.
     """
-    opened: dict[str, ExternalFiles] = {}
+    files = ExternalFiles(folder, lambda subject, shown: None)
 
     def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(tensor, ir.ExternalTensor):
             return tensor
-        folder = str(tensor.base_dir)
-        if folder not in opened:
-            opened[folder] = ExternalFiles(folder, lambda subject, shown: None)
         shown = f"tensor {quoted(tensor.name)}"
         data = np.empty(0, np.uint8)
         if tensor.nbytes:
-            data = opened[folder].contents(str(tensor.location), tensor.offset or 0, tensor.nbytes, shown)
+            data = files.contents(str(tensor.location), tensor.offset or 0, tensor.nbytes, shown)
         found = tensor_over(data, tensor.name, tensor.dtype, tensor.shape.numpy())
         found.doc_string = tensor.doc_string
         found.metadata_props.update(tensor.metadata_props)

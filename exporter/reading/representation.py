@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,7 +11,7 @@ import onnx_ir as ir
 from ...registration import ModelFileError
 from .carried import Carried, keep, take_out
 from .content import check_content
-from .external import ExternalFiles
+from .external import ExternalFiles, Folder
 from .functions import check_calls, title_of
 from .graphs import DEVICE_CONFIGURATIONS, GraphChecks
 from .metadata import canonical, check_entries, check_imports
@@ -28,7 +27,7 @@ _OPSET_IMPORTS = 3
 _NEWEST = max(onnx.Version.values())
 
 
-def to_ir(proto: onnx.ModelProto, folder: str | os.PathLike) -> ir.Model:
+def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
     """The model of a message.
 
     What the intermediate representation cannot hold is refused; what can be said in one way only is put

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 
 import onnx
 import onnx_ir as ir
@@ -11,6 +10,7 @@ import onnx_ir as ir
 from ...registration import ModelFileError
 from ..capture.source import Capture
 from ..reading.content import check_content
+from ..reading.external import Folder
 from .decompositions import Decompositions, read_decompositions
 from .graphs import GraphReader
 from .layout import DOMAIN, INTERFACE, check_fields, check_version, naming, read_metadata
@@ -36,7 +36,7 @@ class SourceFile:
     given_outputs: list[str] | None
 
 
-def read_source(model: onnx.ModelProto, folder: pathlib.Path, weights: Weights = None) -> SourceFile:
+def read_source(model: onnx.ModelProto, folder: Folder, weights: Weights = None) -> SourceFile:
     """Read a source file from its message.
 
     Args:

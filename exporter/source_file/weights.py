@@ -16,7 +16,7 @@ from ...registration import KIND, PERSISTENT, ModelFileError
 from ..files.message import Initializer
 from ..files.publishing import DataFile
 from ..reading import read_model
-from ..reading.external import ExternalFiles
+from ..reading.external import ExternalFiles, Folder
 from .layout import DIGEST, quoted, read_metadata
 from .tensors import (
     EXTERNAL_FROM,
@@ -96,7 +96,7 @@ class WeightReader:
         ModelFileError: weights that the file leaves out are missing among those given, or are others.
     """
 
-    def __init__(self, graph: onnx.GraphProto, folder: pathlib.Path, weights: Weights):
+    def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights):
         self._files = _files_in(folder)
         self._given = _checked(graph, weights)
 
@@ -107,7 +107,7 @@ class WeightReader:
         return stored(message, self._files)
 
 
-def _files_in(folder: pathlib.Path) -> ExternalFiles:
+def _files_in(folder: Folder) -> ExternalFiles:
     return ExternalFiles(folder, lambda subject, shown: None)
 
 

@@ -329,6 +329,35 @@ def test_an_impossible_opset_is_wrong_usage(run, arguments, opset):
     assert err == f"opsetta: opset {opset} cannot be written: opsetta writes opsets 7 to 26\n"
 
 
+def test_control_characters_of_a_file_do_not_reach_the_terminal(run, tmp_path):
+    hostile = "\x1b]0;title\x07\x9b31m\r\u202e"
+    graph = helper.make_graph(
+        [helper.make_node("Relu", [hostile], ["y"], name=hostile), helper.make_node(hostile, ["y"], ["z"])],
+        hostile,
+        [helper.make_tensor_value_info(hostile, TensorProto.FLOAT, [hostile])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+        [helper.make_tensor(hostile + "w", TensorProto.FLOAT, [1], [0.0])],
+    )
+    graph.node[0].metadata_props.add(key="opsetta.may_overwrite", value=hostile)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    model.metadata_props.add(key=hostile, value=hostile)
+    onnx.save(model, tmp_path / "h.onnx")
+    for arguments in (
+        ["info", "h.onnx"],
+        ["info", "h.onnx", "--json"],
+        ["check", "h.onnx"],
+        ["check", "h.onnx", "--json"],
+        ["convert", "h.onnx", "-o", "out.onnx", "--opset", "9"],
+        ["verify", "h.onnx", "factories.py:fine"],
+        ["info", f"{hostile}.onnx"],
+        ["convert", f"{hostile}.onnx", "-o", f"{hostile}/out.onnx"],
+        ["export", f"{hostile}.py:make", "-o", "out.onnx"],
+        ["export", "factories.py:fine", "-o", f"{hostile}/out.onnx"],
+    ):
+        _, out, err = run(*arguments)
+        assert not {c for c in out + err if c not in "\n\t│╭╮╰╯─" and not c.isprintable()}, arguments
+
+
 def test_the_version_is_printed(run):
     assert run("--version") == (0, f"opsetta {opsetta.__version__}\n", "")
 

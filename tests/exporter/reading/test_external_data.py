@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, parser
 
+import opsetta
 from opsetta import ModelFileError
 from opsetta.exporter.reading import to_ir
 
@@ -81,6 +82,55 @@ REFUSED = {
     "": "without a location",
     "weights\0": "a NUL in it",
 }
+
+
+def hub_cache(root, named="model.onnx"):
+    """The cache of the Hugging Face hub: a folder of links to files that are named by their contents."""
+    blobs, snapshot = root / "blobs", root / "snapshots" / "main"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "aaa").write_bytes(model_of(external("model.onnx_data")).SerializeToString())
+    (blobs / "bbb").write_bytes(WEIGHTS.tobytes())
+    os.symlink("../../blobs/aaa", snapshot / named)
+    os.symlink("../../blobs/bbb", snapshot / "model.onnx_data")
+    return snapshot / named
+
+
+def weights_of(model):
+    return model.model.graph.initializers["w"].const_value.numpy()
+
+
+def test_a_model_in_the_cache_of_the_hub(tmp_path):
+    np.testing.assert_array_equal(weights_of(opsetta.load(hub_cache(tmp_path))), WEIGHTS[:4].reshape(2, 2))
+
+
+def test_external_data_beside_the_file_that_a_link_leads_to(folder, tmp_path):
+    (folder / "model.onnx").write_bytes(model_of(external("inner/weights")).SerializeToString())
+    os.symlink(folder / "model.onnx", tmp_path / "link.onnx")
+    np.testing.assert_array_equal(weights_of(opsetta.load(tmp_path / "link.onnx")), WEIGHTS[:4].reshape(2, 2))
+
+
+@pytest.mark.parametrize("location", ["link_out", "folder_out/secret", "hard"])
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_links_out_of_the_folder_are_followed_only_where_that_is_allowed(
+    folder, location, through_a_link, tmp_path
+):
+    path = folder / "model.onnx"
+    path.write_bytes(model_of(external(location)).SerializeToString())
+    if through_a_link:
+        (tmp_path / "elsewhere").mkdir()
+        os.symlink(path, tmp_path / "elsewhere" / "link.onnx")
+        path = tmp_path / "elsewhere" / "link.onnx"
+    with pytest.raises(ModelFileError, match=r"opsetta\.load\(path, allow_links=True\)"):
+        opsetta.load(path)
+    assert weights_of(opsetta.load(path, allow_links=True)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("location", ["../outside/secret", "/etc/hostname", "pipe", "inner"])
+def test_allowed_links_allow_nothing_else(folder, location):
+    (folder / "model.onnx").write_bytes(model_of(external(location)).SerializeToString())
+    with pytest.raises(ModelFileError):
+        opsetta.load(folder / "model.onnx", allow_links=True)
 
 
 @pytest.mark.parametrize("location", REFUSED)

@@ -61,7 +61,6 @@ def recursive(m):
 
 REFUSED = {
     "an IR version to come": (lambda m: setattr(m, "ir_version", 99), "IR version 99, and onnx knows 1 to"),
-    "training": (lambda m: m.training_info.add(), "training_info"),
     "an unknown field of the model": (add_unknown, "model has the field 1022 in ModelProto"),
     "an unknown field": (
         lambda m: add_unknown(m.graph.node[0]),
@@ -87,9 +86,13 @@ REFUSED = {
         lambda m: [m.graph.node[0].metadata_props.add(key="k", value=v) for v in "ab"],
         "the Add of 'a' has two values of the metadata key 'k'",
     ),
-    "sparse initializers": (
-        lambda m: m.graph.sparse_initializer.add().values.MergeFrom(made("s")),
-        "the sparse initializer 's'",
+    "a sparse initializer without indices": (
+        lambda m: m.graph.sparse_initializer.add().values.MergeFrom(made("s", float_data=[1, 2])),
+        "the indices of sparse initializer 's' has the element type 0",
+    ),
+    "sparse initializers of a branch": (
+        lambda m: branch(m).sparse_initializer.add().values.MergeFrom(made("s")),
+        "graph 'then_branch' of .* has the sparse initializer 's'",
     ),
     "sparse attributes": (attribute(sparse_tensor=onnx.SparseTensorProto()), "'z' of .* is a sparse tensor"),
     "no operator": (lambda m: m.graph.node[0].ClearField("op_type"), "the node of 'a' has no operator"),
@@ -122,11 +125,18 @@ REFUSED = {
         "graph 'then_branch' of the If of 'b' returns 'a', which nothing in it makes",
     ),
     # Types.
-    "a map": (
-        value(onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=7))),
+    "a map in a branch": (
+        lambda m: branch(m).value_info.add(
+            name="v", type=onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=7))
+        ),
         "value 'v' is of a type that cannot be kept: map",
     ),
-    "an opaque type": (value(onnx.TypeProto(opaque_type=onnx.TypeProto.Opaque())), "kept: opaque"),
+    "an opaque type in a branch": (
+        lambda m: branch(m).value_info.add(
+            name="v", type=onnx.TypeProto(opaque_type=onnx.TypeProto.Opaque())
+        ),
+        "kept: opaque",
+    ),
     "a sequence of nothing": (
         value(onnx.TypeProto(sequence_type=onnx.TypeProto.Sequence())),
         "unstated type",
