@@ -23,9 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="opsetta")
-    except OpsettaError as error:
+    except OpsetError as error:
         print(f"opsetta: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, OpsetError) else 1)
+        sys.exit(2)
+    except OpsettaError as error:
+        sys.exit(f"opsetta: {error}")
 
 
 if __name__ == "__main__":
