@@ -1,7 +1,8 @@
-"""Covariances and least squares in torch.export, by their shapes alone.
+"""Covariances, least squares and grouped products in torch.export, by their shapes alone.
 
-Their kernels ask for values as torch.export runs them: `cov` whether its degrees of freedom are above zero,
-`lstsq` for the rank, on which the number of residuals depends.
+The kernels of the first two ask for values as torch.export runs them: `cov` whether its degrees of freedom are
+above zero, `lstsq` for the rank, on which the number of residuals depends. The kernel that torch.export runs for
+grouped products refuses all but BFLOAT16 and CUDA's strides, where that of the CPU takes FLOAT and FLOAT16 too.
 """
 
 from __future__ import annotations
@@ -53,10 +54,27 @@ def _least_squares_shapes(
     )
 
 
+def _grouped_product_shape(
+    self: torch.Tensor,
+    mat2: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """A matrix where one factor has a matrix for each group, else a matrix for each group."""
+    shape: tuple[int | torch.SymInt, ...] = (self.shape[-2], mat2.shape[-1])
+    if self.dim() == mat2.dim():
+        shape = (self.shape[0] if offs is None else offs.shape[0], *shape)
+    return self.new_empty(shape, dtype=out_dtype)
+
+
 def by_shapes() -> AbstractContextManager[None]:
-    """Within it, torch.export captures covariances and least squares by their shapes."""
+    """Within it, torch.export captures these operators by their shapes."""
     aten = torch.ops.aten
     return in_place_of(
         {aten.cov.default: _covariance_shape, aten.corrcoef.default: _covariance_shape},
-        {aten.linalg_lstsq.default: _least_squares_shapes},
+        {
+            aten.linalg_lstsq.default: _least_squares_shapes,
+            aten._grouped_mm.default: _grouped_product_shape,
+        },
     )

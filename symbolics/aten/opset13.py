@@ -36,3 +36,21 @@ def resize(
     if scales is not None:
         return g.op("Resize", input, scales=[1.0, 1.0, *scales], **modes)
     return g.op("Resize", input, sizes=[g.size(input, 0), g.size(input, 1), *(sizes or [])], **modes)
+
+
+@onnx_symbolic("composed::rows_begun", opset=13)
+def rows_begun(g: GraphContext, rest: Value) -> Value:
+    """From 13: a Loop carries sequences, so that no group copies the rows of those before it."""
+    return g.op("SequenceConstruct", rest)
+
+
+@onnx_symbolic("composed::rows_appended", opset=13)
+def rows_appended(g: GraphContext, rows: Value, more: Value) -> Value:
+    """From 13: into the sequence, before the rest."""
+    return g.op("SequenceInsert", rows, more, -1)
+
+
+@onnx_symbolic("composed::rows_joined", opset=13)
+def rows_joined(g: GraphContext, rows: Value, rest: Value) -> Value:
+    """From 13: the sequence has the rest in it."""
+    return g.op("ConcatFromSequence", rows, axis=0)

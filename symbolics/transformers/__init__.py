@@ -1,0 +1,1 @@
+"""The `transformers` dialect: operators that the transformers library registers, which is not imported."""
