@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch.export
 import torch.utils._pytree as pytree
+
+from .caches import register_caches
 
 
 def _child_names(specification: Any) -> list[str]:
@@ -65,7 +66,7 @@ def register_structures(*trees: Any) -> None:
 
     torch.export takes a container only when pytree can open it. A dataclass is opened by its fields.
     """
-    _register_caches()
+    register_caches()
     for tree in trees:
         _register_dataclasses(tree)
 
@@ -80,30 +81,3 @@ def _register_dataclasses(tree: Any) -> None:
         torch.export.register_dataclass(kind)
         for field in dataclasses.fields(kind):
             _register_dataclasses(getattr(tree, field.name))
-
-
-def _register_caches() -> None:
-    """Key/value caches of transformers, once that package is in use."""
-    cache_utils = sys.modules.get("transformers.cache_utils")
-    if cache_utils is None:
-        return
-    if cache_utils.DynamicCache not in pytree.SUPPORTED_NODES:
-        try:
-            from transformers.integrations.executorch import register_dynamic_cache_export_support
-        except ImportError:
-            # A release without the means: torch.export says by name what it cannot open.
-            return
-        register_dynamic_cache_export_support()
-    pair = getattr(cache_utils, "EncoderDecoderCache", None)
-    if pair is not None and pair not in pytree.SUPPORTED_NODES:
-        names = ["self_attention_cache", "cross_attention_cache"]
-        pytree.register_pytree_node(
-            pair,
-            lambda cache: ([cache.self_attention_cache, cache.cross_attention_cache], names),
-            lambda children, context: pair(*children),
-            serialized_type_name=f"{pair.__module__}.{pair.__qualname__}",
-            flatten_with_keys_fn=lambda cache: (
-                [(pytree.GetAttrKey(name), getattr(cache, name)) for name in names],
-                names,
-            ),
-        )

@@ -12,10 +12,6 @@ import opsetta
 
 from .zoo import ARCHITECTURES, BY_NAME, DECODERS
 
-OPSETS = tuple(range(9, 27))
-CONVOLUTIONAL_OPSETS = (7, 8)
-CACHE_OPSETS = (11, 13, 17, 21)
-
 
 @functools.lru_cache(maxsize=2)
 def program(name: str, dynamic: bool) -> tuple[opsetta.Program, torch.nn.Module]:
@@ -28,8 +24,7 @@ def program(name: str, dynamic: bool) -> tuple[opsetta.Program, torch.nn.Module]
 def cases() -> list:
     found = []
     for architecture in ARCHITECTURES:
-        opsets = (*CONVOLUTIONAL_OPSETS, *OPSETS) if architecture.convolutional else OPSETS
-        for dynamic in (False, True):
+        for dynamic in architecture.forms:
             group = f"{architecture.name}-{'dynamic' if dynamic else 'static'}"
             found += [
                 pytest.param(
@@ -39,7 +34,7 @@ def cases() -> list:
                     id=f"{group}-{opset}",
                     marks=pytest.mark.xdist_group(group),
                 )
-                for opset in opsets
+                for opset in architecture.opsets
             ]
     return found
 
@@ -53,7 +48,7 @@ def test_architecture_agrees_with_eager(name: str, dynamic: bool, opset: int) ->
     lowered.verify()
     if dynamic:
         torch.manual_seed(1)
-        for batch, length in ((3, 5), (1, 1)):
+        for batch, length in BY_NAME[name].sizes:
             lowered.verify((), BY_NAME[name].inputs(batch, length))
 
 
@@ -70,7 +65,7 @@ def decoder_program(name: str) -> tuple[opsetta.Program, torch.nn.Module]:
     [
         pytest.param(d.name, opset, id=f"{d.name}-{opset}", marks=pytest.mark.xdist_group(f"{d.name}-cache"))
         for d in DECODERS
-        for opset in CACHE_OPSETS
+        for opset in d.opsets
     ],
 )
 def test_generation_step_with_cache_agrees_with_eager(name: str, opset: int) -> None:

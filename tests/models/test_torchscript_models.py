@@ -70,13 +70,14 @@ def architectures() -> list:
     """Every architecture; in quick runs its dynamic trace, at the opsets where most changes."""
     found = []
     for architecture in ARCHITECTURES:
-        for dynamic in (False, True):
+        for dynamic in architecture.forms:
             group = f"{architecture.name}-{'dynamic' if dynamic else 'static'}"
             quick = (7, *_QUICK) if dynamic else ()
             found += [
                 pytest.param(architecture.name, dynamic, opset, id=f"{group}-{opset}",
                              marks=_marks(opset, f"traced-{group}", quick))
-                for opset in _opsets(architecture.convolutional)
+                for opset in (*CONVOLUTIONAL_OPSETS, *OPSETS)
+                if opset in architecture.opsets
             ]  # fmt: skip
     return found
 
@@ -90,7 +91,7 @@ def test_traced_architecture_agrees(name: str, dynamic: bool, opset: int) -> Non
     lowered.verify()
     if dynamic:
         torch.manual_seed(1)
-        for batch, length in ((3, 5), (1, 1)):
+        for batch, length in BY_NAME[name].sizes:
             inputs = BY_NAME[name].inputs(batch, length)
             lowered.verify(tuple(inputs[n] for n in names))
 

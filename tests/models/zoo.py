@@ -11,6 +11,7 @@ import transformers
 
 Inputs = dict[str, Any]
 VOCABULARY = 100
+EXPERT_OPSETS = (9, 11, 13, 26)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,14 +22,18 @@ class Architecture:
         build: makes the model, in eval mode.
         inputs: keyword arguments for a batch size and a sequence length.
         dynamic_shapes: which dimensions vary, for the dynamic test.
-        convolutional: whether opsets 7 and 8 are asked of it too.
+        opsets: where it is tested: all from 9 on, unless its graph changes at fewer.
+        forms: whether its dynamic form is tested, and its static one.
+        sizes: batch sizes and sequence lengths that the dynamic form is run with, beside the example's.
     """
 
     name: str
     build: Callable[[], torch.nn.Module]
     inputs: Callable[[int, int], Inputs]
     dynamic_shapes: dict[str, Any]
-    convolutional: bool = False
+    opsets: tuple[int, ...] = tuple(range(9, 27))
+    forms: tuple[bool, ...] = (False, True)
+    sizes: tuple[tuple[int, int], ...] = ((3, 5), (1, 1))
 
 
 def _pixels(batch: int, length: int) -> Inputs:
@@ -132,6 +137,64 @@ def mistral_config() -> transformers.MistralConfig:
     return transformers.MistralConfig(num_hidden_layers=32, **_DECODER)
 
 
+def mixtral_config() -> transformers.MixtralConfig:
+    return transformers.MixtralConfig(num_hidden_layers=1, num_local_experts=4, **_DECODER)
+
+
+def qwen3_moe_config() -> transformers.Qwen3MoeConfig:
+    return transformers.Qwen3MoeConfig(
+        num_hidden_layers=1,
+        num_experts=12,
+        num_experts_per_tok=3,
+        moe_intermediate_size=16,
+        head_dim=8,
+        **_DECODER,
+    )
+
+
+def deepseek_v3_config() -> transformers.DeepseekV3Config:
+    return transformers.DeepseekV3Config(
+        num_hidden_layers=2,
+        first_k_dense_replace=1,
+        n_routed_experts=12,
+        n_group=4,
+        topk_group=2,
+        num_experts_per_tok=3,
+        moe_intermediate_size=16,
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=8,
+        v_head_dim=8,
+        **{**_DECODER, "num_key_value_heads": 4},
+    )
+
+
+def jamba_config() -> transformers.JambaConfig:
+    """A Mamba layer, and one of attention and experts."""
+    return transformers.JambaConfig(
+        num_hidden_layers=2,
+        num_experts=4,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        mamba_d_state=4,
+        mamba_dt_rank=4,
+        **_DECODER,
+    )
+
+
+def gpt_oss_config() -> transformers.GptOssConfig:
+    return transformers.GptOssConfig(
+        num_hidden_layers=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        head_dim=8,
+        sliding_window=16,
+        layer_types=["sliding_attention", "full_attention"],
+        **_DECODER,
+    )
+
+
 def t5_config() -> transformers.T5Config:
     return transformers.T5Config(
         vocab_size=VOCABULARY, d_model=32, d_kv=8, num_heads=4, d_ff=64, decoder_start_token_id=0
@@ -139,7 +202,14 @@ def t5_config() -> transformers.T5Config:
 
 
 def _cnn(name: str, model: str, config: Callable[[], Any]) -> Architecture:
-    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, convolutional=True)
+    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, opsets=tuple(range(7, 27)))
+
+
+def _experts(name: str, model: str, config: Callable[[], Any], is_sequence_free: bool = True) -> Architecture:
+    """A mixture of experts, at the opsets where its graph changes."""
+    shapes = _TEXT_SHAPES if is_sequence_free else {name: {0: "batch"} for name in _TEXT_SHAPES}
+    sizes = ((3, 5), (1, 1)) if is_sequence_free else ((3, 7), (1, 7))
+    return Architecture(name, _make(model, config), _text, shapes, EXPERT_OPSETS, (True,), sizes)
 
 
 def _image(name: str, model: str, config: Callable[[], Any]) -> Architecture:
@@ -190,6 +260,12 @@ ARCHITECTURES = (
     _encoder("llama", "LlamaForCausalLM", llama_config),
     _encoder("qwen2", "Qwen2ForCausalLM", qwen2_config),
     _encoder("mistral", "MistralForCausalLM", mistral_config),
+    _experts("mixtral", "MixtralForCausalLM", mixtral_config),
+    _experts("qwen3-moe", "Qwen3MoeForCausalLM", qwen3_moe_config),
+    _experts("deepseek-v3", "DeepseekV3ForCausalLM", deepseek_v3_config),
+    # Its Mamba layers go over the sequence step by step in Python.
+    _experts("jamba", "JambaForCausalLM", jamba_config, is_sequence_free=False),
+    _experts("gpt-oss", "GptOssForCausalLM", gpt_oss_config),
     Architecture(
         "t5",
         _make("T5ForConditionalGeneration", t5_config),
@@ -219,6 +295,7 @@ class Decoder:
     build: Callable[[], torch.nn.Module]
     inputs: Callable[[torch.nn.Module, int, int], Inputs]
     dynamic_shapes: Callable[[Inputs], dict[str, Any]]
+    opsets: tuple[int, ...] = (11, 13, 17, 21)
 
 
 def _decoder_inputs(model: torch.nn.Module, batch: int, past: int) -> Inputs:
@@ -232,8 +309,10 @@ def _decoder_inputs(model: torch.nn.Module, batch: int, past: int) -> Inputs:
 
 
 def _cache_shapes(cache: Any, past: str) -> Any:
-    layers = len(cache.layers)
-    return [[{0: "batch", 2: past}] * layers, [{0: "batch", 2: past}] * layers]
+    """Keys and values; and the states of layers that have such in their place."""
+    states = sum(hasattr(layer, "conv_states") for layer in cache.layers)
+    attention = [{0: "batch", 2: past}] * (len(cache.layers) - states)
+    return [attention, attention] + ([[{0: "batch"}] * states] * 2 if states else [])
 
 
 def _decoder_shapes(inputs: Inputs) -> dict[str, Any]:
@@ -279,6 +358,10 @@ DECODERS = (
     Decoder("llama", BY_NAME["llama"].build, _decoder_inputs, _decoder_shapes),
     Decoder("qwen2", BY_NAME["qwen2"].build, _decoder_inputs, _decoder_shapes),
     Decoder("mistral", BY_NAME["mistral"].build, _decoder_inputs, _decoder_shapes),
+    *(
+        Decoder(name, BY_NAME[name].build, _decoder_inputs, _decoder_shapes, EXPERT_OPSETS)
+        for name in ("mixtral", "qwen3-moe", "deepseek-v3", "jamba", "gpt-oss")
+    ),
     Decoder("t5", BY_NAME["t5"].build, _seq2seq_inputs, _seq2seq_shapes),
     Decoder("whisper", BY_NAME["whisper"].build, _seq2seq_inputs, _seq2seq_shapes),
 )

@@ -16,6 +16,7 @@ from onnx_ir import Value
 from ....registration import NUMBER, CaptureError, Names
 from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
+from ..linear_algebra import grouped_products_by_shapes
 from ..source import Capture, Interface, graph_outputs
 from .builder import Builder
 from .fakes import Fakes, Tensor
@@ -67,7 +68,8 @@ def capture_torchscript(
     def attempt(constant_numbers: bool) -> Capture:
         order = shapes.call_order(bound, kwargs)
         reader = _Reader(model, leaves, static, constant_numbers, source_lines)
-        return reader.run(signature, bound, order, args, kwargs)
+        with grouped_products_by_shapes():
+            return reader.run(signature, bound, order, args, kwargs)
 
     try:
         return attempt(False)
