@@ -29,7 +29,9 @@ def to_torch(value: Any) -> torch.Tensor:
     """An onnxruntime tensor as a torch tensor."""
     if value.data_type() == "tensor(bfloat16)":
         return torch.from_dlpack(value).clone()
-    return torch.from_numpy(np.array(value.numpy()))
+    array = np.array(value.numpy())
+    # Of numpy's two 64-bit types without sign, torch takes the one that onnxruntime does not give.
+    return torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

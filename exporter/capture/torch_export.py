@@ -12,7 +12,7 @@ import torch._dynamo
 import torch.utils._pytree as pytree
 
 from ...registration import CaptureError
-from . import associative_scan, linear_algebra, recurrent, sequence_losses, transformer_modules
+from . import associative_scan, hashing, linear_algebra, recurrent, sequence_losses, transformer_modules
 from . import dynamic_shapes as shapes
 from .exported_program import import_exported_program
 from .quiet import quiet
@@ -90,6 +90,7 @@ def _export(
                 _unmarked(values),
                 recurrent.by_shapes(strict),
                 linear_algebra.by_shapes(),
+                hashing.by_shapes(),
                 sequence_losses.by_shapes(),
                 transformer_modules.captured(),
                 associative_scan.as_operator(strict=strict),

@@ -93,6 +93,26 @@ def _group_norms(kind: str, dtype: torch.dtype) -> list[Record]:
 
 ATEN = torch.ops.aten
 X = floats(2, C, 5)
+_STATISTICS = (WEIGHT, BIAS, MEAN, VARIANCE)
+_FUNCTIONAL = {
+    "_batch_norm_no_update": lambda x: ATEN._batch_norm_no_update(x, *_STATISTICS, 0.1, 1e-5),
+    "_batch_norm_with_update_functional": lambda x: ATEN._batch_norm_with_update_functional(
+        x, *_STATISTICS, 0.3, 1e-5
+    ),
+    "_native_batch_norm_legit_functional": lambda x: ATEN._native_batch_norm_legit_functional(
+        x, *_STATISTICS, True, 0.1, 1e-5
+    ),
+    "_native_batch_norm_legit_functional-of-running": lambda x: ATEN._native_batch_norm_legit_functional(
+        x, *_STATISTICS, False, 0.1, 1e-5
+    ),
+}
+
+
+def _told(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The results whose element types torch.export tells rightly: not what is saved of a half by FLOAT weights."""
+    return results if results[0].dtype == torch.float32 else (results[0], *results[4:])
+
+
 NATIVE = [
     Record("native_layer_norm", lambda x: ATEN.native_layer_norm(x, [5], None, None, 1e-5), (X,), LAYER),
     *(
@@ -127,6 +147,11 @@ NATIVE = [
         (X,),
         BATCH,
     ),
+    *(
+        Record(f"{name}-{kind}", lambda x, f=function: _told(f(x)), (tensor,), BATCH)
+        for name, function in _FUNCTIONAL.items()
+        for kind, tensor in {"vectors": floats(4, C), "float": X, "half": X.half(), "one": X[:1, :, :2]}.items()
+    ),
     Record("local_response_norm", lambda x: F.local_response_norm(x, 3), (floats(2, C, 5, 6),), LAYER),
     Record("normalize", lambda x: F.normalize(x, dim=1), (X,), LAYER),
 ]
@@ -146,6 +171,25 @@ def test_training_normalises_by_the_batch(opset: int) -> None:
     with pytest.warns(UserWarning, match="running_mean"):
         program = opsetta.export(module, (X,), opset=opset, mutations="drop")
     torch.testing.assert_close(program(X), F.batch_norm(X, None, None, training=True))
+
+
+class _Updating(torch.nn.Module):
+    """A batch normalization by the operator that updates its running statistics in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", MEAN.clone())
+        self.register_buffer("variance", VARIANCE.clone())
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return ATEN._batch_norm_with_update(x, WEIGHT, BIAS, self.mean, self.variance, 0.2, 1e-5)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, HIGHEST])
+def test_updated_running_statistics_are_outputs(opset: int) -> None:
+    program = opsetta.export(_Updating(), (X,), opset=opset, mutations="outputs", dynamic_shapes=({0: "batch"},))
+    assert [name for name in program.output_names if "mutated" in name] == ["mean_mutated", "variance_mutated"]
+    program.verify((floats(7, C, 5, seed=4),))
 
 
 @pytest.mark.parametrize(

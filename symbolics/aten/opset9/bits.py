@@ -1,4 +1,4 @@
-"""Whole numbers as bits and as products: bitwise logic, shifts, common divisors and multiples."""
+"""Whole numbers as bits and as products: bitwise logic, shifts, hashes, common divisors and multiples."""
 
 import operator
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ...list_values import loop_inputs
 from ...sizes import known_rank
 from ..formulas import Formula, iterate, spread
 from ._common import aten, both, value_like
@@ -144,3 +145,45 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
     dtype = g.dtype(self) or DataType.INT64
     counted = g.cast(product.value, dtype) if dtype == DataType.INT32 else product.value
     return g.cast(g.op("Abs", counted), dtype)
+
+
+@aten("hash_tensor")
+def hash_tensor(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] = [],  # noqa: B006
+    keepdim: bool = False,
+    mode: int = 0,
+) -> Value:
+    """The exclusive or of 64 bits of every number: floats as DOUBLE, others as INT64.
+
+    Whether a bit is set an odd number of times, bit by bit: a Loop, for no operator reduces so.
+    """
+    if mode != 0:
+        raise g.refuse(f"mode {mode} is unknown, as in PyTorch")
+    if g.dtype(self) in dtypes.FLOATS:
+        numbers = g.call("composed::bits_of_double", g.cast(self, DataType.DOUBLE))
+    else:
+        numbers = g.cast(self, DataType.INT64)
+    rank = known_rank(g, self)
+    axes = sorted({at % rank for at in dim}) or list(range(rank)) if rank else None
+
+    places = np.left_shift(np.int64(1), np.arange(64, dtype=np.int64))
+
+    def build(iteration: Value, condition: Value, rest: Value, result: Value) -> list[Value]:
+        number = Formula(g, rest)
+        bit = _modulo(number, 2)
+        count = bit.value if axes is None else g.op("ReduceSum", bit.value, axes=axes, keepdims=int(keepdim))
+        place = Formula(g, g.op("Gather", places, iteration, axis=0))
+        total = _modulo(Formula(g, count), 2) * place + Formula(g, result)
+        return [condition, ((number - bit) / 2).value, total.value]
+
+    nothing = g.constant(0)
+    formals = [
+        Value(name="rest", type=numbers.type, shape=numbers.shape),
+        Value(name="hash", type=nothing.type),
+    ]
+    body = g.subgraph(build, [*loop_inputs(), *formals], "bits")
+    _, result = g.op("Loop", g.constant(64), None, numbers, nothing, body=body, outputs=2)
+    result.type = nothing.type
+    return g.cast(result, DataType.UINT64)

@@ -1,8 +1,8 @@
-"""What floats are made of: neighbours, mantissa and exponent; the angle of a real number."""
+"""What floats are made of: neighbours, mantissa and exponent, bits; the angle of a real number."""
 
 import math
 
-from ....registration import DataType, GraphContext, Value, dtypes
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..formulas import Formula
 from ._common import aten
 from ._special import narrowed, unary, wide
@@ -14,6 +14,9 @@ _PRECISION = {
     DataType.FLOAT: (24, -149),
     DataType.DOUBLE: (53, -1074),
 }
+
+_INFINITY = 0x7FF << 52
+_NAN = 0xFFF << 51
 
 
 @aten("nextafter")
@@ -64,6 +67,21 @@ def frexp(g: GraphContext, self: Value) -> list[Value]:
         exponent = large.chosen(exponent + float(step), exponent)
     mantissa = finite.chosen((x < 0.0).chosen(-size, size), x)
     return [narrowed(g, mantissa, self), g.cast(exponent.value, DataType.INT32)]
+
+
+@onnx_symbolic("composed::bits_of_double")
+def bits_of_double(g: GraphContext, self: Value) -> Value:
+    """What a DOUBLE is in memory, as INT64, from mantissa and exponent; NaN is the one that torch makes."""
+    x = Formula(g, self)
+    mantissa, exponent = (Formula(g, part) for part in frexp(g, self))
+    fraction = ((abs(mantissa) * 2.0 - 1.0) * 2.0**52).cast(DataType.INT64)
+    normal = (exponent.cast(DataType.INT64) + 1022) * 2**52 + fraction
+    subnormal = (abs(x) * 2.0**537 * 2.0**537).cast(DataType.INT64)
+    is_small, is_finite = abs(x) < 2.0**-1022, x.call("aten::isfinite")
+    special = Formula(g, g.op("Where", g.call("aten::isnan", self), _NAN, _INFINITY))
+    bits = is_finite.chosen(is_small.chosen(subnormal, normal), special)
+    is_negative = (x < 0.0) | x.op("Reciprocal").equals(-math.inf)
+    return is_negative.chosen(bits + -(2**63), bits).value
 
 
 @unary("angle")

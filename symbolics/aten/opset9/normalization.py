@@ -127,7 +127,7 @@ def native_batch_norm(
     eps: float = 1e-5,
 ) -> tuple[Value, Value, Value]:
     # Statistics of halves are halves or FLOAT, as the parameters are.
-    saved = g.expected[1].dtype if len(g.expected) == 3 else None
+    saved = g.expected[1].dtype if len(g.expected) > 2 else None
     if training or running_mean is None or running_var is None:
         # The new running statistics are nodes of their own by now, or nobody wants them.
         output, mean, deviation = _by_batch_statistics(g, input, weight, bias, eps)
@@ -169,6 +169,94 @@ def _native_batch_norm_legit_no_training(
 ) -> tuple[Value, list[float], list[float]]:
     # It saves no statistics; of what element type is the caller's to say.
     return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), [], []
+
+
+def _reserve(g: GraphContext) -> Value:
+    """What only cuDNN keeps for gradients."""
+    return g.constant(np.empty(0), DataType.UINT8)
+
+
+@onnx_symbolic("aten::_batch_norm_with_update")
+def _batch_norm_with_update(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """Its new running statistics are nodes of their own by now, or nobody wants them."""
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *results, _reserve(g)
+
+
+@onnx_symbolic("aten::_batch_norm_no_update")
+def _batch_norm_no_update(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    if running_mean is None or running_var is None:
+        raise g.refuse("it needs running statistics")
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return *results, _reserve(g)
+
+
+def _updated_statistics(
+    g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
+) -> list[Value]:
+    """The running statistics after a batch; its variance is unbiased."""
+    wide, _ = _widened(g, input)
+    axes = _axes(g, input, 0)
+    moments = (
+        g.call("aten::mean", self=wide, dim=axes),
+        g.call("aten::var", self=wide, dim=axes, correction=1),
+    )
+    updated = []
+    for running, batch in zip((running_mean, running_var), moments, strict=True):
+        added = g.op("Mul", g.cast(batch, g.dtype(running) or DataType.FLOAT), momentum)
+        updated.append(g.op("Add", g.op("Mul", running, 1.0 - momentum), added))
+    return updated
+
+
+@onnx_symbolic("aten::_batch_norm_with_update_functional")
+def _batch_norm_with_update_functional(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *results, _reserve(g), *_updated_statistics(g, input, running_mean, running_var, momentum)
+
+
+@onnx_symbolic("aten::_native_batch_norm_legit_functional")
+def _native_batch_norm_legit_functional(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if not training:
+        return *results, running_mean, running_var
+    return *results, *_updated_statistics(g, input, running_mean, running_var, momentum)
 
 
 @onnx_symbolic("aten::instance_norm")
