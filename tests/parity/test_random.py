@@ -11,6 +11,7 @@ import torch
 
 import opsetta
 
+attention = torch.nn.functional.scaled_dot_product_attention
 N = 20_000
 X = torch.zeros(N // 100, 100)
 HALF = torch.full((N // 100, 100), 0.25)
@@ -107,6 +108,39 @@ def test_sizes_may_be_computed(opset: int) -> None:
     normal, dropped = program(HALF[:7])
     assert normal.shape == (7, 3)
     assert set(dropped.unique().tolist()) <= {0.0, 0.5}
+
+
+# From 12 on onnxruntime removes Dropout as it optimises, unless it gives an output of the graph.
+@pytest.mark.parametrize("opset", [7, 9, 26])
+def test_attention_drops_weights(opset: int) -> None:
+    first, second = _run(
+        lambda x: attention(x, x[:100], 100 * torch.eye(100), dropout_p=0.25), X, opset=opset
+    )
+    assert not torch.equal(first, second)
+    assert torch.isclose(first, torch.tensor(0.0)).logical_or(torch.isclose(first, torch.tensor(4 / 3))).all()
+    assert abs(float(first.double().mean()) - 1.0) < 6 * math.sqrt(1 / 3 / N)
+
+
+@pytest.mark.parametrize("opset", [9, 26])
+def test_attention_drops_weights_after_its_masks(opset: int) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        nothing = torch.zeros(1, 200, dtype=torch.bool)
+        causal = attention(x, x, torch.ones_like(x), dropout_p=0.5, is_causal=True)
+        masked = attention(x, x, torch.ones_like(x), attn_mask=nothing, dropout_p=0.5)
+        return torch.cat([causal[:1], masked])
+
+    first, _ = _run(model, X, opset=opset)
+    assert set(first[0].unique().tolist()) <= {0.0, 2.0}
+    assert not first[1:].any()
+
+
+@pytest.mark.parametrize(("opset", "generator"), [(9, "RandomUniform"), (12, "Dropout"), (26, "Dropout")])
+def test_attention_layer_in_training_drops(opset: int, generator: str) -> None:
+    layer = torch.nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True).train()
+    given = torch.randn(2, 5, 8)
+    with pytest.warns(UserWarning, match="training mode"):
+        program = opsetta.export(layer, (given, given, given), {"need_weights": False}, opset=opset)
+    assert generator in {node.op_type for node in program.model_proto.graph.node}
 
 
 @pytest.mark.parametrize("opset", [7, 21])

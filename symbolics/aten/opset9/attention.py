@@ -77,9 +77,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`)."""
-    if dropout_p:
-        raise g.refuse(f"dropout_p={dropout_p} is random: call eval() on the model, or set it to 0")
+    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`), and weights are dropped."""
     if is_causal and attn_mask is not None:
         raise g.refuse("attn_mask and is_causal exclude each other")
     rank = g.rank(key)
@@ -96,7 +94,10 @@ def scaled_dot_product_attention(
     elif attn_mask is not None:
         bias, empty = _mask_bias(g, attn_mask, dtype)
         scores = g.op("Add", scores, bias)
-    result = g.op("MatMul", g.op("Softmax", scores, axis=rank - 1), value)
+    weights = g.op("Softmax", scores, axis=rank - 1)
+    if dropout_p:
+        weights = g.call("aten::dropout", input=weights, p=dropout_p, train=True)
+    result = g.op("MatMul", weights, value)
     return result if empty is None else g.op("Where", empty, g.constant(0.0, dtype), result)
 
 
