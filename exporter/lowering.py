@@ -24,6 +24,8 @@ from ..registration import (
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
+    held_in,
+    holder_of,
 )
 from ..registration.arguments import arguments, overloaded_name, qualified_name
 from ..registration.folding import MAXIMUM_ELEMENTS
@@ -79,6 +81,7 @@ def lower(
     lowering = _Lowering(source, check_opset(opset), registry, decompose)
     lowering.declare_inputs(input_names or [])
     lowering.run(source.graph, lowering.values)
+    lowering.check_outputs()
     if lowering.failures:
         raise UnsupportedOperatorsError(opset, _grouped(lowering.failures))
     lowering.declare_outputs(output_names or [], default_output_names, list(keep))
@@ -125,14 +128,18 @@ class _Lowering:
         if value.metadata_props.get(KIND) == "constant" and tensor.size <= MAXIMUM_ELEMENTS:
             self.values[value] = self.context.constant(tensor.numpy())
             return
+        name = self.names.unique(value.name or "initializer")
+        is_held = value.dtype == ir.DataType.BFLOAT16 and not _is_cast(value.dtype, self.context.opset)
+        if is_held:
+            tensor = _widened(tensor, name)
         copy = ir.Value(
-            name=self.names.unique(value.name or "initializer"),
-            type=value.type,
+            name=name,
+            type=ir.TensorType(tensor.dtype) if is_held else value.type,
             shape=value.shape,
             const_value=tensor,
         )
         self.graph.initializers.add(copy)
-        self.values[value] = copy
+        self.values[value] = held_in(copy, ir.DataType.BFLOAT16) if is_held else copy
         self.state.add(copy)
 
     def run(
@@ -245,11 +252,24 @@ class _Lowering:
                 checked.append(value)
                 continue
             # What a block returns of the graphs around it keeps the shape that it has there.
-            maker = value.producer()
+            real = holder_of(value) or value
+            maker = real.producer()
             if expected.shape is not None and maker is not None and maker.graph is self.context.graph:
-                value.shape = _sharper(value.shape, expected.shape)
+                real.shape = value.shape = _sharper(value.shape, expected.shape)
             checked.append(value)
         return checked
+
+    def check_outputs(self) -> None:
+        """Note the nodes that give outputs of an element type that the opset does not have."""
+        for output in self.source.graph.outputs:
+            node, value = output.producer(), self.values.get(output)
+            if node is None or value is None or holder_of(value) is None:
+                continue
+            try:
+                self.context.use(value)
+            except UnsupportedError as error:
+                module = node.metadata_props.get(MODULE, "")
+                self.failures.append(_Failure(node, module, str(error), error.first_opset, True))
 
     def declare_outputs(
         self, given: Sequence[str], defaults: Sequence[str] | None, keep: Sequence[Value]
@@ -284,6 +304,22 @@ class _Lowering:
                 self.graph.outputs[index] = value = copy.outputs[0]
             seen.add(value)
             value.name = name
+
+
+def _is_cast(dtype: ir.DataType, opset: int) -> bool:
+    """Whether Cast takes an element type."""
+    schema = operator_schema("Cast", opset)
+    return schema is not None and dtype in schema.inputs[0].dtypes
+
+
+def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
+    """A tensor of BFLOAT16 as FLOAT, made as it is read."""
+    return ir.LazyTensor(
+        lambda: ir.Tensor(tensor.numpy().astype(np.float32), name=name),
+        dtype=ir.DataType.FLOAT,
+        shape=ir.Shape(tensor.shape),
+        name=name,
+    )
 
 
 def _makes_nothing(node: ir.Node) -> bool:

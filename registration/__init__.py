@@ -26,6 +26,7 @@ from .errors import (
     UsageError,
     VerificationError,
 )
+from .held import held_in, holder_of
 from .metadata import (
     ALIAS,
     COMPLEX,
@@ -94,6 +95,8 @@ __all__ = [
     "arguments",
     "default_registry",
     "dtypes",
+    "held_in",
+    "holder_of",
     "load_entry_points",
     "onnx_symbolic",
     "opsets",

@@ -11,10 +11,11 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from . import arguments as convention
-from . import emission, shape_inference
+from . import emission, schemas, shape_inference
 from .constants import ConstantPool, to_array
 from .dtypes import Number
 from .errors import ArgumentError, GraphError, UnsupportedError
+from .held import holder_of
 from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry, split_name
 
@@ -373,8 +374,11 @@ class GraphContext:
     def append(self, node: ir.Node) -> Sequence[Value]:
         """Append a finished node, give it and its outputs names and what is known of their shapes."""
         for value in node.inputs:
-            if value is not None:
-                self._pool.use(value)
+            if value is None:
+                continue
+            if holder_of(value) is not None:
+                raise self._refuse_held(value, f"ONNX operator {node.op_type} does not take")
+            self._pool.use(value)
         name = self._names.unique(f"{self._place.scope}{node.op_type}")
         node.name = name
         node.metadata_props.update(self._place.origin)
@@ -386,8 +390,19 @@ class GraphContext:
         self.graph.append(node)
         return node.outputs
 
+    def _refuse_held(self, value: Value, reason: str) -> UnsupportedError:
+        assert value.dtype is not None
+        first = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
+        return self.refuse(f"{reason} {value.dtype.name} at opset {self.opset}", first)
+
     def use(self, value: Value) -> Value:
-        """Keep a value that is a graph output: a constant becomes an initializer."""
+        """Keep a value that is a graph output: a constant becomes an initializer.
+
+        Raises:
+            UnsupportedError: nothing gives its element type at this opset.
+        """
+        if holder_of(value) is not None:
+            raise self._refuse_held(value, "no ONNX operator gives")
         self._pool.use(value)
         return value
 

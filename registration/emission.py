@@ -72,6 +72,7 @@ def emit(
             return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
         arguments, attributes = _bind(g, schema, positional, named)
         inputs, variables, restored = _typed_inputs(g, schema, arguments)
+        found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     except EmissionError as refusal:
         if domain or not g.may_compose(op_type):
             raise
@@ -81,7 +82,6 @@ def emit(
             # What stands in has the last word where it knows an opset that can.
             raise (error if error.first_opset is not None else refusal) from None
         return list(composed)[:outputs] if isinstance(composed, (list, tuple)) else [composed]
-    found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])
         if folded is not None:

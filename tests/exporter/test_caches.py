@@ -28,11 +28,17 @@ def _cache(*layers: object) -> transformers.DynamicCache:
 
 def _kinds() -> list:
     return [
-        pytest.param([cache_utils.DynamicLayer(), cache_utils.DynamicSlidingWindowLayer(4)], 4, id="attention"),
+        pytest.param(
+            [cache_utils.DynamicLayer(), cache_utils.DynamicSlidingWindowLayer(4)], 4, id="attention"
+        ),
         pytest.param([cache_utils.LinearAttentionLayer(), cache_utils.DynamicLayer()], 4, id="mixed"),
-        pytest.param([cache_utils.LinearAttentionLayer(), cache_utils.LinearAttentionLayer()], 4, id="states"),
+        pytest.param(
+            [cache_utils.LinearAttentionLayer(), cache_utils.LinearAttentionLayer()], 4, id="states"
+        ),
         pytest.param([cache_utils.LinearAttentionAndFullAttentionLayer()], 4, id="both-in-one"),
-        pytest.param([cache_utils.LinearAttentionAndSlidingWindowAttentionLayer(4)], 4, id="both-with-a-window"),
+        pytest.param(
+            [cache_utils.LinearAttentionAndSlidingWindowAttentionLayer(4)], 4, id="both-with-a-window"
+        ),
     ]
 
 

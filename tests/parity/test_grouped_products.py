@@ -45,11 +45,19 @@ RECORDS = [
     Record("batches", lambda a, b: GROUPED(a, b), (floats(3, 8, 16), floats(3, 16, 8, seed=1)), OPSETS),
     Record("out-dtype", lambda *t: GROUPED(*t, out_dtype=torch.float32), _rows(SIZES["even"]), (9, HIGHEST)),
     *(
-        Record(f"fallback-{name}", FALLBACK, _rows(sizes, more=3), (9, 13, HIGHEST), dynamic=({0: "rows"}, None, None))
+        Record(
+            f"fallback-{name}",
+            FALLBACK,
+            _rows(sizes, more=3),
+            (9, 13, HIGHEST),
+            dynamic=({0: "rows"}, None, None),
+        )
         for name, sizes in {**SIZES, "many": MANY}.items()
     ),
     Record("fallback-double", FALLBACK, _rows(MANY, dtype=torch.float64), (9, HIGHEST)),
-    Record("fallback-long-offsets", FALLBACK, (*_rows(MANY)[:2], _ends(*MANY, dtype=torch.int64)), (9, HIGHEST)),
+    Record(
+        "fallback-long-offsets", FALLBACK, (*_rows(MANY)[:2], _ends(*MANY, dtype=torch.int64)), (9, HIGHEST)
+    ),
 ]
 
 

@@ -23,11 +23,15 @@ RECORDS = [
     Record("dims-kept", lambda x: HASH(x, [0, -1], keepdim=True), (FLOATS,), OPSETS),
     Record("double", lambda x: HASH(x, [0]), (DOUBLES,), OPSETS),
     Record("extremes-one-by-one", lambda x: HASH(x, [1]), (EXTREMES[:, None],), OPSETS),
-    Record("small-floats", lambda x: HASH(x, [1]), (torch.tensor([[1e-45], [-3e-39], [3e38]]),), (9, HIGHEST)),
+    Record(
+        "small-floats", lambda x: HASH(x, [1]), (torch.tensor([[1e-45], [-3e-39], [3e38]]),), (9, HIGHEST)
+    ),
     Record("half", HASH, (FLOATS.half(),), (9, HIGHEST)),
     Record("whole", HASH, (WHOLE,), OPSETS),
     Record("lowest", HASH, (torch.tensor([-(2**63), 2**63 - 1, -1]),), (9, HIGHEST)),
-    Record("bytes", lambda x: HASH(x, [0]), (integers(3, 4, low=0, high=255, dtype=torch.uint8),), (9, HIGHEST)),
+    Record(
+        "bytes", lambda x: HASH(x, [0]), (integers(3, 4, low=0, high=255, dtype=torch.uint8),), (9, HIGHEST)
+    ),
     Record("negative-bytes", HASH, (integers(5, dtype=torch.int8),), (9, HIGHEST)),
     Record("bools", lambda x: HASH(x, [1]), (FLOATS[0] > 0,), (9, HIGHEST)),
     Record("zero-dim", HASH, (torch.tensor(-3),), (9, HIGHEST)),

@@ -150,7 +150,12 @@ NATIVE = [
     *(
         Record(f"{name}-{kind}", lambda x, f=function: _told(f(x)), (tensor,), BATCH)
         for name, function in _FUNCTIONAL.items()
-        for kind, tensor in {"vectors": floats(4, C), "float": X, "half": X.half(), "one": X[:1, :, :2]}.items()
+        for kind, tensor in {
+            "vectors": floats(4, C),
+            "float": X,
+            "half": X.half(),
+            "one": X[:1, :, :2],
+        }.items()
     ),
     Record("local_response_norm", lambda x: F.local_response_norm(x, 3), (floats(2, C, 5, 6),), LAYER),
     Record("normalize", lambda x: F.normalize(x, dim=1), (X,), LAYER),
@@ -187,8 +192,13 @@ class _Updating(torch.nn.Module):
 
 @pytest.mark.parametrize("opset", [7, 9, 13, HIGHEST])
 def test_updated_running_statistics_are_outputs(opset: int) -> None:
-    program = opsetta.export(_Updating(), (X,), opset=opset, mutations="outputs", dynamic_shapes=({0: "batch"},))
-    assert [name for name in program.output_names if "mutated" in name] == ["mean_mutated", "variance_mutated"]
+    program = opsetta.export(
+        _Updating(), (X,), opset=opset, mutations="outputs", dynamic_shapes=({0: "batch"},)
+    )
+    assert [name for name in program.output_names if "mutated" in name] == [
+        "mean_mutated",
+        "variance_mutated",
+    ]
     program.verify((floats(7, C, 5, seed=4),))
 
 

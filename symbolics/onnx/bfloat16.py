@@ -1,0 +1,71 @@
+"""BFLOAT16 below 13, where Cast neither takes nor gives it: held in FLOAT, and rounded after every operator."""
+
+import math
+
+import numpy as np
+
+from ...registration import DataType, GraphContext, Value, held_in, holder_of, onnx_symbolic
+
+_BITS = 8
+"""Of the significand, the hidden one included."""
+_SMALLEST_NORMAL = 2.0**-126
+
+
+@onnx_symbolic("onnx::Cast", opset=9)
+def cast(g: GraphContext, input: Value, to: int, saturate: int = 1) -> Value:
+    dtype = DataType(to)
+    content = g.constant_value(input) if g.is_foldable(input) else None
+    if g.dtype(input) == DataType.BFLOAT16:
+        holder = holder_of(input)
+        if holder is None and content is not None:
+            holder = g.constant(content.astype(np.float32))
+        if holder is None:
+            raise g.refuse("what is BFLOAT16 in the graph itself cannot be held in FLOAT")
+        return g.cast(holder, dtype)
+    if dtype != DataType.BFLOAT16:
+        raise g.refuse(f"nothing stands in for a Cast to {dtype.name}")
+    if content is not None:
+        return g.constant(content.astype(np.float32).astype(dtype.numpy()))
+    return held_in(_rounded(g, g.cast(input, DataType.FLOAT)), dtype)
+
+
+_MOVING = frozenset(
+    "Concat Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
+)
+_ROUNDED = "opsetta.rounded"
+
+
+def _is_rounded(value: Value, depth: int = 8) -> bool:
+    """Whether the numbers of a FLOAT are known to be such as BFLOAT16 has."""
+    if value.meta.get(_ROUNDED):
+        return True
+    node = value.producer()
+    if node is None or depth == 0 or node.op_type not in _MOVING:
+        return False
+    moved = [item for item in node.inputs if item is not None and item.dtype == DataType.FLOAT]
+    return all(_is_rounded(item, depth - 1) for item in moved)
+
+
+def _rounded(g: GraphContext, value: Value) -> Value:
+    """A FLOAT rounded to the nearest BFLOAT16, half to even, by adding and taking off a large number.
+
+    The number is 1.5 times the power of two at which DOUBLE has as many bits left as BFLOAT16. The power of two below
+    a number: Rump, "Ultimately fast accurate summation", algorithm 3.5.
+    """
+    if _is_rounded(value):
+        return value
+    x = g.cast(value, DataType.DOUBLE)
+    scaled = g.op("Mul", x, 2.0**52 + 1)
+    # Not scaled * (1 - 2**-53): onnxruntime takes that factor for 1.
+    below = g.op("Sub", scaled, g.op("Mul", scaled, 2.0**-53))
+    power = g.op("Abs", g.op("Sub", scaled, below))
+    power = g.op("Where", g.op("Less", power, _SMALLEST_NORMAL), _SMALLEST_NORMAL, power)
+    large = g.op("Mul", power, 1.5 * 2.0 ** (53 - _BITS))
+    nearest = g.op("Sub", g.op("Add", x, large), large)
+    # Zero keeps its sign, and what is not finite stays.
+    kept = g.op("Where", g.op("Less", g.op("Abs", nearest), 2.0**-140), g.op("Mul", x, 0.0), nearest)
+    finite = g.op("Less", g.op("Abs", x), math.inf)
+    result = g.cast(g.op("Where", finite, kept, x), DataType.FLOAT)
+    result.meta[_ROUNDED] = True
+    result.shape = value.shape
+    return result
