@@ -317,7 +317,7 @@ def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
     return ir.LazyTensor(
         lambda: ir.Tensor(tensor.numpy().astype(np.float32), name=name),
         dtype=ir.DataType.FLOAT,
-        shape=ir.Shape(tensor.shape),
+        shape=ir.Shape(tensor.shape.numpy()),
         name=name,
     )
 

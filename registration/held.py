@@ -1,7 +1,7 @@
 """Values of an element type that the target has no operators for, held in another: BFLOAT16 in FLOAT.
 
-What holds such a value is the one in the ONNX graph. The value of the narrow type stands for it while the graph is
-built, so that what asks for its element type is told the model's own; no node takes it.
+What holds such a value is in the ONNX graph. The value of the narrow type stands for it while the graph is
+built, so that a symbolic function that asks for the element type is told the model's own; no node takes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hashes of tensors in torch.export, by their shapes alone: torch's own kernel fixes the sizes of its operand."""
+"""Hashes of tensors in torch.export, by their shapes alone: torch's kernel fixes the operand's sizes."""
 
 from __future__ import annotations
 

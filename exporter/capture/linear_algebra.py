@@ -1,8 +1,8 @@
 """Covariances, least squares and grouped products in torch.export, by their shapes alone.
 
-The kernels of the first two ask for values as torch.export runs them: `cov` whether its degrees of freedom are
-above zero, `lstsq` for the rank, on which the number of residuals depends. The kernel that torch.export runs for
-grouped products refuses all but BFLOAT16 and CUDA's strides, where that of the CPU takes FLOAT and FLOAT16 too.
+The kernels of the first two ask for values as torch.export runs them: `cov` whether its degrees of freedom
+are above zero, `lstsq` for the rank, on which the number of residuals depends. The kernel that torch.export
+runs for grouped products refuses all but BFLOAT16 and CUDA's strides; the CPU's takes FLOAT and FLOAT16 too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BFLOAT16 below 13, where Cast neither takes nor gives it: held in FLOAT, and rounded after every operator."""
+"""BFLOAT16 below 13, where no Cast knows it: held in FLOAT, and rounded after every operator."""
 
 import math
 
@@ -49,8 +49,8 @@ def _is_rounded(value: Value, depth: int = 8) -> bool:
 def _rounded(g: GraphContext, value: Value) -> Value:
     """A FLOAT rounded to the nearest BFLOAT16, half to even, by adding and taking off a large number.
 
-    The number is 1.5 times the power of two at which DOUBLE has as many bits left as BFLOAT16. The power of two below
-    a number: Rump, "Ultimately fast accurate summation", algorithm 3.5.
+    The number is 1.5 times the power of two at which DOUBLE has as many bits left as BFLOAT16 has. The power
+    of two below a number: Rump, "Ultimately fast accurate summation", algorithm 3.5.
     """
     if _is_rounded(value):
         return value

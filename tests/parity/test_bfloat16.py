@@ -13,8 +13,8 @@ from .records import Record, check, floats, parametrized
 OPSETS = (9, 11, 12)
 EXTREMES = torch.tensor(
     [0.0, -0.0, 1.0, 1.00390625, 1.01171875, -1.00390625, 1.0039063692092896, 1.9960938, 255.5, 3.38953e38,
-     3.3961775e38, 3.4028235e38, -3.4028235e38, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 4.6e-41, 4.5e-41,
-     -4.591775e-41, 1.1754944e-38, 1.17e-38, 1e-40, 1 / 3],
+     3.3961775e38, 3.4028235e38, -3.4028235e38, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 4.6e-41,
+     4.5e-41, -4.591775e-41, 1.1754944e-38, 1.17e-38, 1e-40, 1 / 3],
 )  # fmt: skip
 TIES = torch.arange(-4000, 4000, dtype=torch.float32) / 2 + torch.tensor([[0.0], [1e-4], [-1e-4]])
 X = floats(4, 6)
@@ -72,7 +72,9 @@ def test_zeros_keep_their_signs() -> None:
     """In onnx's reference: Where of onnxruntime gives 0 for -0."""
     program = opsetta.export(_rounded, (EXTREMES,), opset=9)
     [found] = onnx.reference.ReferenceEvaluator(program.model_proto).run(None, {"x": EXTREMES.numpy()})
-    assert torch.equal(torch.as_tensor(found).signbit(), _rounded(EXTREMES).signbit())
+    expected = _rounded(EXTREMES)
+    zeros = expected == 0
+    assert torch.equal(torch.as_tensor(found)[zeros].signbit(), expected[zeros].signbit())
 
 
 @pytest.mark.parametrize("opset", [7, 9, 12, 13])

@@ -109,7 +109,7 @@ _FUNCTIONAL = {
 
 
 def _told(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The results whose element types torch.export tells rightly: not what is saved of a half by FLOAT weights."""
+    """The results whose types torch.export tells rightly: not what is saved of halves with FLOAT weights."""
     return results if results[0].dtype == torch.float32 else (results[0], *results[4:])
 
 

@@ -77,7 +77,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`), and weights are dropped."""
+    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`); weights are dropped."""
     if is_causal and attn_mask is not None:
         raise g.refuse("attn_mask and is_causal exclude each other")
     rank = g.rank(key)

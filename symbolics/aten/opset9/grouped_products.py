@@ -1,10 +1,9 @@
 """Matrix products of groups whose sizes are data, as mixture-of-experts layers have them.
 
-Semantics: `_grouped_mm_fallback` in ATen's GroupedMMUtils.h. Groups are consecutive and may be empty; `offs` holds
-the end of each. Rows beyond the last group, which ATen leaves as they are in memory, are zeros here.
+Semantics: `_grouped_mm_fallback` in ATen's GroupedMMUtils.h. Groups are consecutive and may be empty; `offs`
+holds the end of each. Rows beyond the last group, which ATen leaves uninitialised, are zeros here.
 """
 
-import itertools
 from collections.abc import Callable
 
 import onnx_ir as ir
@@ -15,7 +14,7 @@ from ...sizes import known_rank, mark_non_negative, static_size, where_true
 from ._common import aten
 
 _UNROLLED = 8
-"""Up to as many groups are laid out: then that takes no more nodes than a Loop, and copies no weights."""
+"""Up to as many groups are laid out: about as many nodes as a Loop has, in which weights are copied."""
 
 
 @aten("_grouped_mm")
@@ -86,8 +85,9 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
         return g.call("composed::rows_appended", rows, more)
 
     if is_unrolled:
-        bounds: list[Value | int] = [0, *(_one(g, ends, group) for group in range(groups or 0))]
-        parts = [product(group, *bound) for group, bound in enumerate(itertools.pairwise(bounds))]
+        own = [_one(g, ends, group) for group in range(groups or 0)]
+        begun: list[Value | int] = [0, *own]
+        parts = [product(group, begun[group], end) for group, end in enumerate(own)]
         result = g.op("Concat", *parts, rest, axis=0)
     else:
         used = where_true(g, g.op("Less", starts, ends))
