@@ -120,8 +120,7 @@ CONVERSIONS = [
         "to bfloat16",
         lambda x: x.to(torch.bfloat16).float(),
         (X,),
-        (13, HIGHEST),
-        refused={9: "BFLOAT16 begins at 13"},
+        (9, 13, HIGHEST),
     ),
     Record(
         "to the same",
