@@ -105,20 +105,25 @@ def _opened(cache: Any) -> tuple[list[Any], Any]:
 def _layers(cache_utils: Any, children: Any, layout: Any) -> Iterator[Any]:
     """The layers of a cache. Their states are copies: a model writes to them in place, and returns them."""
     keys, values, *states = map(iter, children)
+    linear = cache_utils.LinearAttentionCacheLayerMixin
     for name, window, (has_keys, *rest) in layout:
+        kind = getattr(cache_utils, name, None)
+        # The name may come from a file.
+        if not isinstance(kind, type) or not issubclass(kind, (cache_utils.CacheLayerMixin, linear)):
+            raise TypeError(f"transformers has no cache layer {name!r}")
         numbers, counters = rest[: len(_LINEAR)], rest[len(_LINEAR) :]
         options = {} if window is None else {"sliding_window": window}
-        is_linear = issubclass(getattr(cache_utils, name), cache_utils.LinearAttentionCacheLayerMixin)
+        is_linear = issubclass(kind, linear)
         if is_linear:
             options["number_of_states"] = len(counters[0])
-        layer = getattr(cache_utils, name)(**options)
+        layer = kind(**options)
         if has_keys:
             layer.update(next(keys), next(values))
-        for kind, held, found in zip(_LINEAR, numbers, states, strict=True):
+        for states_name, held, found in zip(_LINEAR, numbers, states, strict=True):
             for number in held:
                 state = next(found)
-                getattr(layer, kind)[number] = state.clone() if hasattr(state, "clone") else state
-                getattr(layer, f"is_{kind}_initialized")[number] = True
+                getattr(layer, states_name)[number] = state.clone() if hasattr(state, "clone") else state
+                getattr(layer, f"is_{states_name}_initialized")[number] = True
                 layer.dtype, layer.device = getattr(state, "dtype", None), getattr(state, "device", None)
         if is_linear:
             for counter, items in zip(_COUNTERS, counters, strict=True):
