@@ -12,9 +12,11 @@ import torch.utils._pytree as pytree
 
 from ..registration import OpsettaError
 from .capture.source import Interface
+from .capture.tensor_kinds import kind_refused, without_data
 from .capture.transformer_modules import without_fused_attention
 from .scripted_state import preserved, tensors_of
 from .tensors import to_ortvalue
+from .torch_boundary import preserved as preserved_model
 
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
@@ -47,9 +49,26 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
 
 
 def feed(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
-    """The leaves of a call that are graph inputs, as onnxruntime values by the graph's own input names."""
+    """The leaves of a call that are graph inputs, as onnxruntime values by the graph's own input names.
+
+    Raises:
+        OpsettaError: one is sparse, nested, quantized, or has no data.
+    """
     given = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
+    for name, leaf in zip(names, given, strict=True):
+        _check_value(name, leaf)
     return {name: to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
+
+
+def _check_value(name: str, leaf: Any) -> None:
+    """Refuse a tensor that cannot be fed to a graph, whatever the example was."""
+    if not isinstance(leaf, torch.Tensor):
+        return
+    refused, reason = kind_refused(leaf), without_data(leaf)
+    if refused is not None:
+        raise OpsettaError(f"the argument for input '{name}' is {refused[0]}: pass its {refused[1]} instead")
+    if reason is not None:
+        raise OpsettaError(f"the argument for input '{name}' has no data ({reason}): pass a real tensor")
 
 
 def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
@@ -93,7 +112,7 @@ def run_eager(
     args, keywords = pytree.tree_map(_copied, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
     with explained():
-        result, state = _called(module, interface.mutated, args, keywords)
+        result, state = called(module, interface.mutated, args, keywords)
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs
     if len(found) != len(entries):
@@ -102,6 +121,10 @@ def run_eager(
         )
     # Two outputs may be one value; the graph lists each once per place.
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
+    for item in outputs:
+        reason = without_data(item) if isinstance(item, torch.Tensor) else None
+        if reason is not None:
+            raise OpsettaError(f"a result of the model has no data to compare with ({reason})")
     by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
     return outputs + [by_name[name] if name in by_name else state[name] for name in interface.mutated]
 
@@ -124,7 +147,7 @@ def explained() -> Iterator[None]:
         ) from error
 
 
-def _called(
+def called(
     module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """What the model gives, and the buffers and parameters it wrote to; its own are left as they were."""
@@ -132,11 +155,11 @@ def _called(
         if isinstance(module, torch.jit.ScriptModule):
             return _called_script(module, mutated, args, kwargs)
         if not isinstance(module, torch.nn.Module):
-            with without_fused_attention():
+            with without_fused_attention(), preserved_model(module):
                 return module(*args, **kwargs), {}
         # The graph's initializers are the model's own memory: a buffer written to here would change them too.
         state = _copied_state(module, mutated)
-        with without_fused_attention():
+        with without_fused_attention(), preserved_model(module):
             return torch.func.functional_call(module, state, args, kwargs), state
 
 

@@ -8,6 +8,7 @@ import json
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -122,8 +123,7 @@ def export(
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()
-    with _quiet_stdout(), stages() as stage:
-        stage("loading the model")
+    with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
         example = _example(factory, symbolics, inputs)
         from .entry import export as export_model
 
@@ -175,8 +175,7 @@ def verify(
 
     read_model(model)
     need_torch("verifying")
-    with _quiet_stdout(), stages() as stage:
-        stage("loading the model")
+    with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
         example = _example(factory, None, inputs)
         from .file_verification import verify_file
 
@@ -289,6 +288,14 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[st
     for path in symbolics or []:
         load_file(str(path))
     return load_example(factory, inputs or ())
+
+
+def _torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
+    """What the factory sets of torch holds until the command ends, and no longer."""
+    stage("loading the model")
+    from .torch_boundary import boundary
+
+    return boundary()
 
 
 def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:

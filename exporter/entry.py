@@ -45,7 +45,9 @@ def export(
     """Export a PyTorch model to ONNX at exactly `opset`.
 
     The model is captured as it is, once; call `model.eval()` first where it is to be exported for inference.
-    The model, its training flag and the arguments are left as they were.
+    The model, the arguments and the state of the process (random generators, grad mode, settings, logging,
+    warning filters) are left as they were, whether the export succeeds or not. Dataclasses among the
+    arguments and results stay registered with torch's pytree. Threads may export at once; they take turns.
 
     Args:
         model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module
@@ -126,35 +128,38 @@ def capture(
     report = progress if progress is not None else _silent
     report("loading")
     need_torch("exporting a model")
-    from .capture import torch_export, torchscript
-    from .capture.eager_quantization import refuse_eager_quantized
-    from .capture.training import is_training
-    from .source_passes import prepare
+    from .torch_boundary import boundary
 
-    if isinstance(model, (str, os.PathLike)):
-        model = torchscript.load(model)
-    args, kwargs = model_call(model, args, kwargs)
-    refuse_eager_quantized(model)
-    if is_training(model):
-        warnings.warn(
-            "the model is in training mode and is exported so; for inference call model.eval() first",
-            stacklevel=3,
-        )
-    report("capturing")
-    wanted = {
-        "dynamic_shapes": dynamic_shapes,
-        "dynamic_axes": dynamic_axes,
-        "input_names": input_names,
-        "source_lines": source_lines,
-    }
-    if torchscript.is_torchscript(model):
-        found = torchscript.capture(model, args, kwargs, **wanted)
-    else:
-        found = torch_export.capture(model, args, kwargs, strict=strict, **wanted)
-    found.module = None if model is found.exported else model
-    report("source passes")
-    prepare(found, mutations)
-    return found
+    with boundary():
+        from .capture import torch_export, torchscript
+        from .capture.eager_quantization import refuse_eager_quantized
+        from .capture.training import is_training
+        from .source_passes import prepare
+
+        if isinstance(model, (str, os.PathLike)):
+            model = torchscript.load(model)
+        args, kwargs = model_call(model, args, kwargs)
+        refuse_eager_quantized(model)
+        if is_training(model):
+            warnings.warn(
+                "the model is in training mode and is exported so; for inference call model.eval() first",
+                stacklevel=3,
+            )
+        report("capturing")
+        wanted = {
+            "dynamic_shapes": dynamic_shapes,
+            "dynamic_axes": dynamic_axes,
+            "input_names": input_names,
+            "source_lines": source_lines,
+        }
+        if torchscript.is_torchscript(model):
+            found = torchscript.capture(model, args, kwargs, **wanted)
+        else:
+            found = torch_export.capture(model, args, kwargs, strict=strict, **wanted)
+        found.module = None if model is found.exported else model
+        report("source passes")
+        prepare(found, mutations)
+        return found
 
 
 def lowered(

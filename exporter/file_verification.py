@@ -13,6 +13,7 @@ from ..registration import InferenceError, OpsettaError
 from . import calls, tensors, verification
 from .capture.structure import register_structures
 from .reading import read_model
+from .torch_boundary import boundary
 
 
 def verify_file(
@@ -62,8 +63,8 @@ def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[An
     copied_args, copied_kwargs = pytree.tree_map(
         lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
     )
-    with calls.explained(), torch.no_grad():
-        result = module(*copied_args, **copied_kwargs)
+    with boundary(), calls.explained():
+        result, _ = calls.called(module, (), copied_args, copied_kwargs)
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 

@@ -31,6 +31,7 @@ from ..registration.arguments import arguments, overloaded_name, qualified_name
 from ..registration.folding import MAXIMUM_ELEMENTS
 from ..registration.opsets import check_opset, ir_version
 from ..registration.schemas import first_opset_with_dtype, operator_schema
+from .process_lock import random_state_preserved
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
@@ -53,6 +54,7 @@ class _Failure:
     registered: bool
 
 
+@random_state_preserved()
 def lower(
     source: ir.Model,
     opset: int,

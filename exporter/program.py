@@ -204,10 +204,12 @@ class Program:
         """
         need_torch("verifying a program")
         from . import calls, verification
+        from .torch_boundary import boundary
 
         args, kwargs = self._arguments(args, kwargs)
-        expected = calls.run_eager(self._eager(), self._callable_interface(), args, kwargs)
-        return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
+        with boundary():
+            expected = calls.run_eager(self._eager(), self._callable_interface(), args, kwargs)
+            return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
 
     def locate_mismatch(
         self,
@@ -227,9 +229,11 @@ class Program:
         """
         need_torch("comparing with eager PyTorch")
         from . import mismatch
+        from .torch_boundary import boundary
 
         args, kwargs = self._arguments(args, kwargs)
-        return mismatch.locate(self, args, kwargs, rtol, atol)
+        with boundary():
+            return mismatch.locate(self, args, kwargs, rtol, atol)
 
     def _arguments(
         self, args: tuple | None, kwargs: Mapping[str, Any] | None

@@ -27,6 +27,7 @@ from ...passes.real_pairs import serves_pairs
 from ...registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ...registration.arguments import arguments, source_node
 from ..source_file.likeness import likeness
+from ..torch_boundary import boundary, quiet
 from ..torch_operators import bound, operator_of
 from .fx_graph import Dimensions, GraphImporter, describe
 
@@ -75,7 +76,8 @@ class Decomposer:
         traces = self._traces.setdefault(likeness(node), [])
         trace = next((trace for trace in traces if trace.met & unknown == trace.decomposed), None)
         if trace is None:
-            trace = _decompose(node, operator, unknown)
+            with boundary(torch.no_grad(), quiet()):
+                trace = _decompose(node, operator, unknown)
             traces.append(trace)
         if trace.graph is None or not all(is_known(inner) for inner in trace.graph):
             return None
@@ -194,7 +196,7 @@ def _traced(node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any
         return pytree.tree_flatten(_apply(operator, call))[0]
 
     try:
-        with fakes.mode, torch.no_grad():
+        with fakes.mode:
             traced = make_fx(run, decomposition_table=rules, tracing_mode="symbolic")(
                 *[leaves[i] for i in positions]
             )

@@ -15,6 +15,7 @@ from .descriptions import describe_input, describe_state, ranges
 from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
 from .source import Capture, Interface, graph_outputs
 from .structure import leaf_names
+from .tensor_kinds import check
 from .weights import first_names, identity
 
 _KINDS = {
@@ -130,6 +131,7 @@ class _ProgramImporter:
 
     def _user_input(self, node: torch.fx.Node) -> ir.Value | None:
         example = node.meta.get("val")
+        check("input", node.name, example, "pass")
         value = describe(ir.Value(name=self._names.unique(node.name)), example, self._dimensions)
         if value.type is None:
             return None
@@ -146,6 +148,7 @@ class _ProgramImporter:
             tensor = self._program.constants.get(name)
         if not isinstance(tensor, torch.Tensor):
             raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX cannot hold")
+        check(_KINDS[specification.kind], name, tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
         key = identity(name, tensor)
@@ -175,6 +178,11 @@ class _ProgramImporter:
                 "the ExportedProgram is functionalised already (run_decompositions was called on it): "
                 "pass the one that torch.export.export returned"
             )
+        paths = leaf_names(self._program.call_spec.out_spec, "output")
+        [returned] = (node.args[0] for node in self._program.graph.nodes if node.op == "output")
+        for path, node in zip(paths, returned, strict=True):
+            if isinstance(node, torch.fx.Node):
+                check("output", path, node.meta.get("val"), "return")
         return graph_outputs(results)
 
 

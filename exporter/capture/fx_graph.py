@@ -36,6 +36,7 @@ from ...registration import (
 from ...registration.arguments import source_node
 from .higher_order import append_with_new_values, import_higher_order, placeholders, written
 from .retracing import begins_vmap, import_vmap, vmap_region
+from .weights import share_memory
 
 _ASSERTIONS = frozenset(
     {
@@ -376,10 +377,7 @@ def _mutates(node: torch.fx.Node) -> bool:
 
 
 def _same_storage(a: torch.fx.Node, b: torch.fx.Node) -> bool:
-    first, second = a.meta.get("val"), b.meta.get("val")
-    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
-        return False
-    return first.untyped_storage()._cdata == second.untyped_storage()._cdata
+    return share_memory(a.meta.get("val"), b.meta.get("val"))
 
 
 def _last_line(stack_trace: str) -> str:

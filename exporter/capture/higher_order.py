@@ -31,6 +31,7 @@ from onnx_ir import DataType, tensor_adapters
 from ...registration import NUMBER, CaptureError
 from ...registration.arguments import source_node
 from .retracing import import_autocast, import_flex_attention
+from .weights import storage_of
 
 if TYPE_CHECKING:
     from .fx_graph import GraphImporter
@@ -203,8 +204,7 @@ def _nodes(item: Any) -> list[torch.fx.Node]:
 
 def _storage(node: Any) -> int | None:
     """What two nodes have in common when they share memory."""
-    example = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return example.untyped_storage()._cdata if isinstance(example, torch.Tensor) else None
+    return storage_of(node.meta.get("val")) if isinstance(node, torch.fx.Node) else None
 
 
 def _body_and_operands(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,21 @@ import torch._dynamo
 import torch.utils._pytree as pytree
 
 from ...registration import CaptureError
-from . import associative_scan, hashing, linear_algebra, recurrent, sequence_losses, transformer_modules
+from ..torch_boundary import boundary, preserved, quiet
+from . import (
+    associative_scan,
+    hashing,
+    linear_algebra,
+    recurrent,
+    sequence_losses,
+    tensor_kinds,
+    torchscript,
+    transformer_modules,
+)
 from . import dynamic_shapes as shapes
+from .alternatives import Alternatives, Captures
 from .exported_program import import_exported_program
-from .quiet import quiet
+from .failures import explain
 from .source import Capture
 from .structure import register_structures
 
@@ -59,9 +71,22 @@ def capture(
     register_structures(args, dict(kwargs))
     if not isinstance(model, torch.nn.Module):
         model = _FunctionModule(model)
+    tensor_kinds.check_arguments(shapes.bind(model, args, kwargs))
+    tensor_kinds.check_initialised(model)
     leaves = shapes.resolve(model, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
-    with _result_registered(model):
-        program = _export(model, args, kwargs, leaves, strict)
+    begin = time.perf_counter()
+    try:
+        with _result_registered(model):
+            program = _export(model, args, kwargs, leaves, strict)
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            tensor_kinds.check_state(model)
+        given = {"dynamic_shapes": dynamic_shapes, "dynamic_axes": dynamic_axes, "input_names": input_names}
+        captures = _captures(args, kwargs, strict, given)
+        seconds = time.perf_counter() - begin
+        alternatives = Alternatives(model, (args, kwargs), captures, seconds)
+        given_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
+        raise CaptureError(explain(error, model, given_leaves, alternatives)) from error
     found = import_exported_program(
         program, dimension_names=leaves.dimension_names(), source_lines=source_lines
     )
@@ -84,19 +109,7 @@ def _export(
     for values in shapes.enlargements(leaves):
         grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
         try:
-            with (
-                torch.no_grad(),
-                quiet(),
-                _unmarked(values),
-                recurrent.by_shapes(strict),
-                linear_algebra.by_shapes(),
-                hashing.by_shapes(),
-                sequence_losses.by_shapes(),
-                transformer_modules.captured(),
-                associative_scan.as_operator(strict=strict),
-                # What is dynamic is what the caller says, whatever torch has traced before.
-                torch._dynamo.config.patch(automatic_dynamic_shapes=False),
-            ):
+            with boundary(*_patches(strict), preserved(model, values)):
                 program = torch.export.export(
                     model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
@@ -110,7 +123,7 @@ def _export(
             failures.append(error)
             if not any(leaves.wanted):
                 break
-    raise CaptureError(_explain(failures[0])) from failures[0]
+    raise failures[0]
 
 
 def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
@@ -120,22 +133,34 @@ def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
     return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
-@contextlib.contextmanager
-def _unmarked(values: Sequence[Any]) -> Iterator[None]:
-    """Take off what torch notes on example tensors; it would read it in the next capture."""
-    held = [(value, dict(vars(value))) for value in values if isinstance(value, torch.Tensor)]
-    try:
-        yield
-    finally:
-        for value, attributes in held:
-            vars(value).clear()
-            vars(value).update(attributes)
+def _patches(strict: bool) -> list[contextlib.AbstractContextManager[Any]]:
+    """What holds of torch while it captures a model."""
+    return [
+        torch.no_grad(),
+        quiet(),
+        recurrent.by_shapes(strict),
+        linear_algebra.by_shapes(),
+        hashing.by_shapes(),
+        sequence_losses.by_shapes(),
+        transformer_modules.captured(),
+        associative_scan.as_operator(strict=strict),
+        # What is dynamic is what the caller says, whatever torch has traced before.
+        torch._dynamo.config.patch(automatic_dynamic_shapes=False),
+    ]
 
 
-def _explain(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    text = text.split("\nThe error above occurred when calling torch.export.export")[0].strip()
-    return f"torch.export could not capture the model: {type(error).__name__}: {text}"
+def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[str, Any]) -> Captures:
+    """What captures the model in another form, by the name of the form."""
+
+    def capture_strictly(model: torch.nn.Module) -> None:
+        leaves = shapes.resolve(model, args, kwargs, **given)
+        import_exported_program(_export(model, args, kwargs, leaves, strict=True))
+
+    def capture_script(model: Any) -> None:
+        torchscript.capture(model, args, kwargs, **given)
+
+    captures: dict[str, Callable[[Any], None]] = {"script": capture_script, "trace": capture_script}
+    return captures if strict else {"strict": capture_strictly, **captures}
 
 
 def _specification(

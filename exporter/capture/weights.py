@@ -1,4 +1,4 @@
-"""Weights that are one: the same memory under several names."""
+"""Tensors that share their memory: weights under several names, and views."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Identity = tuple[Any, ...]
 def identity(name: str, tensor: torch.Tensor) -> Identity:
     """What two tensors have in common when they are the same elements of the same memory.
 
-    One without elements has no memory: it is known by its name.
+    One without elements, or not strided, has no memory of its own: it is known by its name.
     """
-    if not tensor.numel():
+    if tensor.layout != torch.strided or not tensor.numel():
         return (name,)
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
 
@@ -26,3 +26,16 @@ def first_names(named: Iterable[tuple[str, torch.Tensor]]) -> dict[Identity, str
     for name, tensor in named:
         names.setdefault(identity(name, tensor), name)
     return names
+
+
+def storage_of(tensor: Any) -> int | None:
+    """What tensors that share their memory have in common; None for those without a storage."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    return tensor.untyped_storage()._cdata
+
+
+def share_memory(first: Any, second: Any) -> bool:
+    """Whether two tensors have one storage."""
+    storage = storage_of(first)
+    return storage is not None and storage == storage_of(second)

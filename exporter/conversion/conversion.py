@@ -34,11 +34,8 @@ from ...registration import (
     registry_or_default,
 )
 from ...registration.opsets import check_opset, ir_version
-from ...registration.schemas import (
-    OperatorSchema,
-    first_opset_with_dtype,
-    operator_schema,
-)
+from ...registration.schemas import OperatorSchema, first_opset_with_dtype, operator_schema
+from ..process_lock import random_state_preserved
 from ..reading.carried import carried_by, check_training, keep
 from . import binding, constants, control_flow
 from .bodies import body_of
@@ -47,6 +44,7 @@ from .preparation import copy_of, opset_of, source_of
 _GRAPHS = (AttributeType.GRAPH, AttributeType.GRAPHS)
 
 
+@random_state_preserved()
 def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir.Model:
     """The model at another opset; the model itself is left as it is, and weights are shared.
 

@@ -20,6 +20,8 @@ from ...torch_operators import by_name, operator_of
 from ..descriptions import describe_state
 from ..fx_graph import tensor_type
 from ..recurrent import shapes_of
+from ..tensor_kinds import check
+from ..weights import share_memory
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
 from .objects import is_number
 
@@ -158,6 +160,7 @@ class Builder:
         known = self._constants.get(id(tensor))
         if known is not None:
             return known[1]
+        check(kind, name or "constant", tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
         value = Value(
@@ -289,16 +292,12 @@ class Builder:
             return
         pairs = zip(_repeated(fake.samples), _repeated(base.samples), strict=False)
         known = [(made, old) for made, old in pairs if made is not None and old is not None]
-        if known and not any(_shares(made, old) for made, old in known):
+        if known and not any(share_memory(made, old) for made, old in known):
             node.metadata_props[ALIAS] = "false"
 
 
 def _repeated(samples: Sequence[Any]) -> Sequence[Any]:
     return samples if len(samples) > 1 else [*samples] * SAMPLES
-
-
-def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
 
 def stem_of(name: str, kind: str) -> str:

@@ -18,6 +18,7 @@ from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
 from ..linear_algebra import grouped_products_by_shapes
 from ..source import Capture, Interface, graph_outputs
+from ..tensor_kinds import check_arguments
 from .builder import Builder
 from .fakes import Fakes, Tensor
 from .interpreter import Interpreter
@@ -56,8 +57,9 @@ def capture_torchscript(
         CaptureError: the program does what a source graph cannot say.
     """
     signature = _signature(model)
-    leaves = shapes.resolve(signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
     bound = shapes.bind(signature, args, kwargs)
+    check_arguments(bound)
+    leaves = shapes.resolve(signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
     static = {
         name
         for name, wanted in (dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ())

@@ -28,8 +28,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from ....registration import CaptureError
+from ...torch_boundary import quiet
 from ..fx_graph import element_type
-from ..quiet import quiet
 
 SAMPLES = 6
 _ORDINARY = (0, 1, 2, 5)

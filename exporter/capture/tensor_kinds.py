@@ -1,0 +1,126 @@
+"""Kinds of tensors that an ONNX file can neither hold nor be fed with, and what to pass instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ...registration import CaptureError
+from . import dynamic_shapes as shapes
+
+_SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def kind_refused(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """What kind of tensor has no ONNX counterpart, and the method that gives one that has; or None."""
+    if tensor.is_nested:
+        return "a nested tensor", "to_padded_tensor(0.0)"
+    if tensor.layout in _SPARSE:
+        return f"sparse ({tensor.layout})", "to_dense()"
+    if tensor.is_mkldnn:
+        return "in the layout of oneDNN (torch._mkldnn)", "to_dense()"
+    if tensor.is_quantized:
+        return f"quantized ({tensor.dtype})", "dequantize()"
+    return None
+
+
+def without_data(tensor: torch.Tensor) -> str | None:
+    """Why a tensor has no data to compute with, or None."""
+    if tensor.device.type == "meta":
+        return "it is on the meta device"
+    if isinstance(tensor, torch._subclasses.FakeTensor):
+        return "it is a FakeTensor"
+    return None
+
+
+def check_arguments(bound: Mapping[str, Any]) -> None:
+    """Refuse arguments, at any depth, that the exported file could not be called with.
+
+    Args:
+        bound: the example arguments by parameter name.
+
+    Raises:
+        CaptureError: one of them is sparse, nested, quantized, or a generator; it is named.
+    """
+    for path, leaf in named_leaves(bound):
+        check("input", path, leaf, "pass")
+        if isinstance(leaf, torch.Generator):
+            raise CaptureError(
+                f"input '{path}' is a torch.Generator, which an ONNX file does not take: leave it out, and "
+                "let the model draw from the default generator"
+            )
+
+
+def check(role: str, name: str, item: Any, verb: str) -> None:
+    """Refuse a tensor of a kind that has no ONNX counterpart.
+
+    Args:
+        role: what it is to the model: input, output, parameter, buffer or constant.
+        name: its name, or the expression that reaches it.
+        verb: what the user does with the tensor of the other kind: pass, return or register it.
+
+    Raises:
+        CaptureError: it is of such a kind.
+    """
+    refused = kind_refused(item) if isinstance(item, torch.Tensor) else None
+    if refused is not None:
+        kind, method = refused
+        raise CaptureError(
+            f"{role} '{name}' is {kind}, which an ONNX file does not take: {verb} {name}.{method} instead"
+        )
+
+
+def check_state(module: torch.nn.Module) -> None:
+    """Refuse a module with nested or quantized parameters or buffers, which torch.export takes for no model.
+
+    Raises:
+        CaptureError: one of them is of such a kind; it is named.
+    """
+    for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for name, tensor in named:
+            if tensor.is_nested or tensor.is_quantized:
+                check(kind, name, tensor, "register")
+
+
+def check_initialised(module: torch.nn.Module) -> None:
+    """Refuse a module with lazy parameters that no call has given a shape.
+
+    Raises:
+        CaptureError: there is one; it is named.
+    """
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if is_lazy(tensor):
+            raise CaptureError(
+                f"parameter '{name}' of a lazy module has no shape yet: call the model once before the export"
+            )
+
+
+def named_leaves(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The leaves of arguments by the expression that reaches each, as `x['a'][0]`."""
+    for name, value in bound.items():
+        yield from _leaves(value, name)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of an argument by the expression that reaches each."""
+    members = shapes.children(value)
+    if members is None:
+        yield path, value
+        return
+    for step, member in zip(_steps(value, len(members)), members, strict=True):
+        yield from _leaves(member, f"{path}{step}")
+
+
+def _steps(value: Any, count: int) -> list[str]:
+    if isinstance(value, dict) and len(value) == count:
+        return [f"[{key!r}]" for key in value]
+    fields = getattr(value, "_fields", None)
+    if fields is None and dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value)]
+    if fields is not None and len(fields) == count:
+        return [f".{field}" for field in fields]
+    return [f"[{index}]" for index in range(count)]

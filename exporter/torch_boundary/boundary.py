@@ -1,0 +1,53 @@
+"""The context manager in which torch runs on the user's behalf."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import FrameType
+
+from ..process_lock import LOCK
+from . import process_state
+
+
+@contextlib.contextmanager
+def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
+    """Within it, one thread at a time runs torch; afterwards the process is as it was, whatever happened.
+
+    Grad mode, default dtype and device, random generators, warning filters, logging and the settings that
+    `process_state` lists are saved, and restored after success, failure and interrupt. The patches of torch
+    are global, so threads take turns. The same thread may enter again.
+
+    Args:
+        patches: entered in order, after the state was saved; left in reverse, before it is restored.
+    """
+    with LOCK, contextlib.ExitStack() as stack:
+        try:
+            with _interrupts_deferred():
+                process_state.save(stack)
+                for patch in patches:
+                    stack.enter_context(patch)
+            yield
+        finally:
+            with _interrupts_deferred():
+                stack.close()
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Handle a SIGINT that arrives within it afterwards; Python delivers it to the main thread only."""
+    held = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(held):
+        yield
+        return
+    arrived: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda number, frame: arrived.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, held)
+        if arrived:
+            held(signal.SIGINT, arrived[0])

@@ -1,0 +1,162 @@
+"""What running a model leaves on it: attributes, hooks, members of its containers; noted and put back."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+_CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque)
+"""The classes whose members are kept; a class below them may not allow it."""
+_OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+
+
+@contextlib.contextmanager
+def preserved(*roots: Any) -> Iterator[None]:
+    """Afterwards modules, and what they hold, have the attributes and members that they have now.
+
+    These are each module's own attributes (flags, parameters, buffers, hooks), and lists, dicts, sets and
+    objects of the user's classes that stand in them, at any depth. What is left on tensors as attributes is
+    taken off again. A capture puts fake tensors in the place of a model's parameters and buffers; other
+    tensors it writes to itself, so these get their elements back: those that are plain attributes or
+    members, and the buffers of a module that a function reaches by its closure or globals.
+
+    Args:
+        roots: modules, functions, and arguments of a call.
+    """
+    reachable = _reachable(roots)
+    held = [(item, type(item), _contents(item)) for item in reachable]
+    elements = [(item, item._version, item.detach().clone()) for item in _written_to(reachable, roots)]
+    try:
+        yield
+    finally:
+        for item, kind, contents in held:
+            _restore(item, kind, contents)
+        for tensor, version, before in elements:
+            if tensor._version != version:
+                # The data of a tensor counts its own versions.
+                tensor.data.copy_(before)
+                torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
+def _written_to(reachable: list[Any], roots: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The tensors that a capture does not take copies of, without parameters, which no forward writes to."""
+    taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
+    for root in roots:
+        if isinstance(root, torch.nn.Module):
+            taken.update(map(id, root.buffers()))
+    return [
+        item
+        for item in reachable
+        if isinstance(item, torch.Tensor)
+        and not isinstance(item, torch.nn.Parameter)
+        and id(item) not in taken
+        and _has_elements(item)
+    ]
+
+
+def _has_elements(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout == torch.strided
+        and tensor.device.type != "meta"
+        and not tensor.is_inference()
+        and not tensor.is_nested
+    )
+
+
+def _reachable(roots: tuple[Any, ...]) -> list[Any]:
+    """Everything below the roots that can be written to, each once."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen or isinstance(item, (int, float, complex, str, bytes, type(None))):
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            if hasattr(item, "__dict__"):
+                found.append(item)
+        elif isinstance(item, tuple):
+            waiting.extend(item)
+        elif isinstance(item, types.MethodType):
+            waiting.append(item.__self__)
+        elif isinstance(item, types.FunctionType):
+            if _is_users(item.__module__):
+                waiting.extend(_outside(item))
+        elif type(item) in _CONTAINERS:
+            found.append(item)
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+        elif isinstance(item, torch.nn.Module) or _is_plain(item):
+            found.append(item)
+            waiting.extend(vars(item).values())
+    return found
+
+
+def _outside(function: types.FunctionType) -> Iterator[Any]:
+    """What a function has in its closure and defaults, and the globals that it names."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            yield cell.cell_contents
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    named = function.__code__.co_names
+    yield from (function.__globals__[name] for name in named if name in function.__globals__)
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether an object is of a class that the user or a library of models wrote."""
+    if isinstance(item, _OPAQUE) or not isinstance(getattr(item, "__dict__", None), dict):
+        return False
+    return _is_users(type(item).__module__)
+
+
+def _is_users(module: str | None) -> bool:
+    package = (module or "").partition(".")[0]
+    return package not in sys.stdlib_module_names and package not in ("torch", "builtins")
+
+
+def _contents(item: Any) -> Any:
+    return item.copy() if type(item) in _CONTAINERS else dict(vars(item))
+
+
+def _restore(item: Any, kind: type, contents: Any) -> None:
+    if type(item) in _CONTAINERS:
+        _refill(item, contents)
+        return
+    if type(item) is not kind:
+        item.__class__ = kind
+    _refill(vars(item), contents)
+
+
+def _refill(container: Any, contents: Any) -> None:
+    """Put back what a container held, unless it holds the same objects still."""
+    if isinstance(container, set):
+        # Equal members may be different objects, which no caller can tell by the set.
+        if container != contents:
+            container.clear()
+            container.update(contents)
+        return
+    now = container.items() if isinstance(container, dict) else container
+    before = contents.items() if isinstance(contents, dict) else contents
+    if len(now) == len(before) and all(_same(new, old) for new, old in zip(now, before, strict=True)):
+        return
+    container.clear()
+    if isinstance(container, dict):
+        container.update(contents)
+    else:
+        container.extend(contents)
+
+
+def _same(new: Any, old: Any) -> bool:
+    """Whether a member, or the key and value of a dict, are the same objects."""
+    if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old):
+        return all(a is b for a, b in zip(new, old, strict=True))
+    return new is old
