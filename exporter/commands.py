@@ -261,21 +261,38 @@ def info(
     if as_json:
         _print_json(found)
         return
-    opsets = ", ".join(f"{domain} {version}" for domain, version in found["opset_imports"].items())
+    opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])
     say(f"{model}: {_size(found['bytes'])}, opsets {opsets}, IR version {found['ir_version']}")
     weights = found["initializers"]
-    where = f", in {', '.join(found['external_data'])}" if found["external_data"] else ""
+    where = f", in {_listed(found['external_data'])}" if found["external_data"] else ""
     say(f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}")
     table = _table("", "name", "type", "shape")
     for kind in ("inputs", "outputs"):
-        for value in found[kind]:
+        for value in found[kind][:_MOST_SHOWN]:
             _row(table, kind.removesuffix("s"), value["name"], value["type"], _shape(value["shape"]))
+        if len(found[kind]) > _MOST_SHOWN:
+            _row(table, kind, _more(len(found[kind])), "", "")
     _show(table)
     table = _table("operator", "nodes")
-    for name, count in found["operators"].items():
+    for name, count in list(found["operators"].items())[:_MOST_SHOWN]:
         _row(table, name, str(count))
+    if len(found["operators"]) > _MOST_SHOWN:
+        _row(table, _more(len(found["operators"])), "")
     _row(table, "all", str(found["nodes"]))
     _show(table)
+
+
+_MOST_SHOWN = 500
+"""Rows of one kind that a table has; laying out a row takes longer than reading it from a file."""
+
+
+def _more(count: int) -> str:
+    return f"and {count - _MOST_SHOWN} more, which --json lists"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_MOST_SHOWN])
+    return f"{shown}, {_more(len(names))}" if len(names) > _MOST_SHOWN else shown
 
 
 def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Any:

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ..passes import inplace_operators as operators
 from ..registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
+from .inference import InferenceError, infer_shapes
 from .reading import check_calls, check_text, read_model
 from .summary import graphs
 
@@ -85,8 +86,8 @@ def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
                     tensor.name, tensor.data_type = name, kind
                     tensor.dims.extend(dims)
     try:
-        return onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    except (onnx.shape_inference.InferenceError, ValueError) as error:
+        return infer_shapes(model, strict=True)
+    except (InferenceError, ValueError) as error:
         # What is wrong with the graph itself says more.
         _Simulation(model).run()
         raise ModelFileError(f"the model is not valid: {' '.join(str(error).split())}") from None

@@ -4,7 +4,7 @@ from onnx_ir import DataType, Value
 
 from . import arguments, dtypes, opsets, schemas, shape_inference
 from .arguments import Device, Layout, MemoryFormat
-from .context import Block, GraphContext, Names
+from .context import Block, GraphContext, Limits, Names
 from .dispatch import SymbolicFunction
 from .dtypes import Number
 from .errors import (
@@ -75,6 +75,7 @@ __all__ = [
     "GraphError",
     "InferenceError",
     "Layout",
+    "Limits",
     "MemoryFormat",
     "ModelFileError",
     "MutationError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,19 @@ class Names:
             name = f"{stem}_{count}"
         self._taken.add(name)
         return name
+
+
+@dataclasses.dataclass
+class Limits:
+    """What may yet be made of a model that somebody else wrote, whose sizes may be any.
+
+    Attributes:
+        elements: those of constants.
+        nodes: nodes of the new graph.
+    """
+
+    elements: int
+    nodes: int
 
 
 LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
@@ -100,6 +114,7 @@ class GraphContext:
         "_place",
         "_pool",
         "graph",
+        "limits",
         "opset",
         "registry",
     )
@@ -113,6 +128,7 @@ class GraphContext:
         self._opset_imports = graph.opset_imports
         self._place = _Place()
         self._composing: list[str] = []
+        self.limits: Limits | None = None
 
     @property
     def node(self) -> ir.Node | None:
@@ -271,7 +287,21 @@ class GraphContext:
             return self.cast(value, dtype) if dtype is not None else value
         if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
             return self.cast(self.stack(value), dtype) if dtype is not None else self.stack(value)
-        return self._pool.make(to_array(value, dtype))
+        array = to_array(value, dtype)
+        if self.limits is not None and array.size > _SMALL_CONSTANT:
+            self.reserve(array.size)
+            self.limits.elements -= array.size
+        return self._pool.make(array)
+
+    def reserve(self, *sizes: int) -> None:
+        """Check that a constant of these sizes may be made, before it is.
+
+        Raises:
+            UnsupportedError: it may not.
+        """
+        if self.limits is not None and math.prod(sizes) > self.limits.elements:
+            shown = " by ".join(map(str, sizes))
+            raise self.refuse(f"it would take a constant of {shown} elements, more than are made of a file")
 
     def cast(self, value: Value, dtype: DataType) -> Value:
         """The value as another element type; the value itself where it has that type already."""
@@ -373,6 +403,10 @@ class GraphContext:
 
     def append(self, node: ir.Node) -> Sequence[Value]:
         """Append a finished node, give it and its outputs names and what is known of their shapes."""
+        if self.limits is not None:
+            self.limits.nodes -= 1
+            if self.limits.nodes < 0:
+                raise GraphError("the model would be more nodes at this opset than are made of a file")
         for value in node.inputs:
             if value is None:
                 continue
@@ -406,6 +440,9 @@ class GraphContext:
         self._pool.use(value)
         return value
 
+
+_SMALL_CONSTANT = 4096
+"""Elements of a constant that is not counted."""
 
 # A stand-in may lead to its own operator with other types, but not without end.
 _COMPOSED_WITHIN = 3

@@ -6,6 +6,7 @@ half a second to import, which is more than lowering a model takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -144,6 +145,42 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _broadcast_size(attributes: Attributes, *arrays: Array) -> int:
+    return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+
+
+def _expanded_size(attributes: Attributes, data: Array, shape: Array) -> int:
+    return math.prod(np.broadcast_shapes(data.shape, tuple(shape.tolist())))
+
+
+def _range_size(attributes: Attributes, start: Array, limit: Array, delta: Array) -> int:
+    return math.ceil((limit.item() - start.item()) / delta.item())
+
+
+def _gathered_size(attributes: Attributes, data: Array, indices: Array) -> int:
+    return data.size // max(1, data.shape[attributes.get("axis", 0)]) * indices.size
+
+
+_BROADCAST = frozenset(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Sub Where Xor".split()
+)
+_SIZES: dict[str, Callable[..., int]] = {
+    "Concat": lambda attributes, *arrays: sum(array.size for array in arrays),
+    "Expand": _expanded_size,
+    "Gather": _gathered_size,
+    "Range": _range_size,
+}
+"""How many elements results have that are made of fewer; no other operator makes more of one input."""
+
+
+def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array]) -> bool:
+    """Whether a result has no more elements than are kept, found before it is made."""
+    size = _SIZES.get(op_type)
+    if size is None:
+        size = _broadcast_size if op_type in _BROADCAST else None
+    return size is None or size(attributes, *arrays) <= MAXIMUM_ELEMENTS
+
+
 def evaluate(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -> Array | None:
     """The single output of an operator over constants; None where it is left to the runtime.
 
@@ -154,9 +191,11 @@ def evaluate(op_type: str, inputs: Sequence[Array | None], attributes: Attribute
     if evaluator is None or any(array is None or array.size > MAXIMUM_ELEMENTS for array in inputs):
         return None
     try:
+        if not _is_small(op_type, attributes, inputs):  # type: ignore[arg-type]
+            return None
         with np.errstate(all="ignore"):
             result = evaluator(attributes, *inputs)
-    except (ValueError, IndexError, OverflowError, TypeError):
+    except (ValueError, IndexError, ArithmeticError, TypeError):
         return None
     if result is None:
         return None

@@ -15,6 +15,8 @@ Dim = int | ir.SymbolicDim
 Dims = tuple[Dim, ...]
 Attributes = Mapping[str, Any]
 
+MAXIMUM_RANK = 64
+"""Shapes of more dimensions are left unknown: a few Gathers of a value by itself lead to millions."""
 _UNKNOWN = ir.SymbolicDim(None)
 
 _SAME_AS_FIRST = frozenset(
@@ -53,7 +55,7 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
 
 
 def _integers(value: ir.Value | None) -> list[int] | None:
-    if value is None or value.const_value is None:
+    if value is None or value.const_value is None or value.const_value.size > MAXIMUM_RANK:
         return None
     return value.const_value.numpy().reshape(-1).tolist()
 
@@ -99,7 +101,7 @@ def _sized(value: ir.Value | None) -> Dims | None:
         return tuple(sizes)
     if value is not None and value.shape is not None and len(value.shape) == 1:
         length = value.shape[0]
-        return (_UNKNOWN,) * length if isinstance(length, int) else None
+        return (_UNKNOWN,) * length if isinstance(length, int) and length <= MAXIMUM_RANK else None
     return None
 
 
@@ -199,4 +201,4 @@ def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attribute
     if op_type in ("Concat", "MatMul", "Gather", "GatherElements", "Gemm") and None in shapes:
         return None
     dims = rule(shapes, inputs, attributes)  # type: ignore[arg-type]
-    return None if dims is None else ir.Shape(dims)
+    return None if dims is None or len(dims) > MAXIMUM_RANK else ir.Shape(dims)

@@ -18,6 +18,7 @@ def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
     if shape is not None and all(isinstance(size, int) for size in shape):
         known = [size for size in shape if isinstance(size, int)]
         count = math.prod(known)
+        g.reserve(count)
         return g.constant(np.arange(count, dtype=np.int64).reshape(known)), count
     sizes = None if shape is None else sizes_of(g, value)
     total: Size
@@ -51,8 +52,10 @@ def expand(g: GraphContext, input: Value, shape: Value | list[int | Value]) -> V
     wanted = g.constant(shape)
     known, length = g.constant_value(wanted), g.shape(wanted)
     if known is not None:
+        g.reserve(*known.tolist())
         zeros = g.constant(np.zeros(known.tolist(), dtype=np.int64))
     elif length is not None and isinstance(length[0], int):
+        g.reserve(length[0])
         zeros = g.op("Tile", g.constant(np.zeros([1] * length[0], dtype=np.int64)), wanted)
     else:
         raise g.refuse("the rank of what it expands to is unknown", first_opset=8)

@@ -39,7 +39,7 @@ from ..process_lock import random_state_preserved
 from ..reading.carried import carried_by, check_training, keep
 from . import binding, constants, control_flow
 from .bodies import body_of
-from .preparation import copy_of, opset_of, source_of
+from .preparation import copy_of, limits_of, opset_of, source_of
 
 _GRAPHS = (AttributeType.GRAPH, AttributeType.GRAPHS)
 
@@ -137,6 +137,7 @@ class _Conversion:
             metadata_props=dict(source.graph.metadata_props),
         )
         self.g = GraphContext(self.graph, opset, registry, self.names)
+        self.g.limits = limits_of(source)
         self.failures: list[UnsupportedOperator] = []
         self.bound: set[Value] = set()
         self.used_names: set[str] = set()
@@ -450,7 +451,7 @@ class _Conversion:
             like: values like those that it is given, for inputs whose types it does not say.
         """
         graph = ir.Graph([], [], nodes=[], name=block.name, doc_string=block.doc_string)
-        values = ChainMap({}, outer.values)
+        values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
         for position, value in enumerate(block.inputs):
             actual = like[position] if position < len(like) else value
             name = value.name if outer.copies else self.names.unique(value.name or "input")

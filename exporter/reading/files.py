@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
+from typing import IO
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -14,6 +15,11 @@ from . import text, wire
 
 MAXIMUM_BYTES = 2**31 - 1
 """What protobuf puts into one message; more goes to external data."""
+_NODES, _BYTES_OF_NODE = 150_000, 50
+"""Nodes that a graph may have, and bytes of the file for each beyond them; an empty one takes two bytes."""
+_HEAD = 2**20
+"""Bytes that are looked at before the others are read."""
+_NO_MESSAGE = "it is cut off, or its bytes are no message"
 _TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
 _JSON_SUFFIXES = (".json", ".onnxjson")
 
@@ -29,11 +35,8 @@ def read_model(path: str | os.PathLike) -> onnx.ModelProto:
         ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
     """
     shown = f"'{os.fspath(path)!s}'"
-    data = _contents(path, shown)
-    if not data:
-        raise ModelFileError(f"{shown} is not an ONNX file: it is empty")
+    data, form = _contents(path, shown)
     model = onnx.ModelProto()
-    form = text.form_of(data) or _form_by_suffix(path)
     try:
         if form == "binary":
             wire.check(data)
@@ -48,11 +51,16 @@ def read_model(path: str | os.PathLike) -> onnx.ModelProto:
         raise ModelFileError(f"{shown} is not an ONNX file: {error}") from None
     if model.ir_version <= 0 or not model.HasField("graph"):
         raise ModelFileError(f"{shown} is not an ONNX file: it has no IR version or no graph")
+    if len(model.graph.node) > _NODES + len(data) // _BYTES_OF_NODE:
+        raise ModelFileError(f"{shown} is not read: its {len(data)} bytes are {len(model.graph.node)} nodes")
     return model
 
 
-def _contents(path: str | os.PathLike, shown: str) -> bytes:
-    """The bytes of a regular file; no pipe is waited for, and no device is read."""
+def _contents(path: str | os.PathLike, shown: str) -> tuple[bytes, str]:
+    """The bytes of a regular file, and their form; no pipe is waited for, and no device is read.
+
+    What can be no model is refused by its first bytes: the others are not read.
+    """
     # What is opened is looked at again, for it need not be what stood there a moment ago.
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -62,20 +70,46 @@ def _contents(path: str | os.PathLike, shown: str) -> bytes:
         with open(os.open(path, flags), "rb") as file:
             status = os.fstat(file.fileno())
             _check_regular(status, shown)
-            if status.st_size > MAXIMUM_BYTES:
-                raise ModelFileError(
-                    f"{shown} is not read: it has {status.st_size} bytes, more than {MAXIMUM_BYTES}"
-                )
-            data = file.read(MAXIMUM_BYTES + 1)
+            size = status.st_size
+            if size > MAXIMUM_BYTES:
+                raise ModelFileError(f"{shown} is not read: it has {size} bytes, more than {MAXIMUM_BYTES}")
+            head = file.read(min(size, _HEAD))
+            form = _form(head, size, path, shown)
+            data = head if len(head) == size else _whole(file, size)
+            grown = bool(file.read(1))
     except ModelFileError:
         raise
     except (OSError, ValueError) as error:
         # A ValueError is a NUL in the path.
         reason = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{shown} cannot be read: {reason}") from error
-    if len(data) > MAXIMUM_BYTES:
-        raise ModelFileError(f"{shown} is not read: it has more than {MAXIMUM_BYTES} bytes")
-    return data
+    if grown or len(data) != size:
+        raise ModelFileError(f"{shown} cannot be read: it changed while it was read")
+    return data, form
+
+
+def _whole(file: IO[bytes], size: int) -> bytes:
+    file.seek(0)
+    return file.read(size)
+
+
+def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
+    """The form of a file that begins so.
+
+    Raises:
+        ModelFileError: it is in none of these.
+    """
+    if not head:
+        raise ModelFileError(f"{shown} is not an ONNX file: it is empty")
+    form = text.form_of(head) or _form_by_suffix(path)
+    if form == "binary" and not wire.may_be_model(head, size):
+        raise ModelFileError(f"{shown} is not an ONNX file: {_NO_MESSAGE}")
+    if form != "binary" and size > text.MAXIMUM_BYTES:
+        raise ModelFileError(
+            f"{shown} is not read: it has {size} bytes, and {form} is read up to {text.MAXIMUM_BYTES}; "
+            "save it as binary"
+        )
+    return form
 
 
 def _check_regular(status: os.stat_result, shown: str) -> None:
@@ -93,4 +127,4 @@ def _form_by_suffix(path: str | os.PathLike) -> str:
 def _reason(error: DecodeError) -> str:
     if "MaxDepth" in str(error):
         return "its messages are nested more than 100 deep"
-    return "it is cut off, or its bytes are no message"
+    return _NO_MESSAGE

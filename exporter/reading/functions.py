@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import onnx
 
@@ -10,15 +11,34 @@ from ...registration import ModelFileError
 from .metadata import canonical
 from .names import quoted
 
-MAXIMUM_EXPANDED = 1_000_000
-"""Nodes of a model with every call of a function written out."""
+MAXIMUM_NODES = 1_000_000
+"""Nodes of a model with every call of a function written out, whatever the size of the file."""
+EXPANDED_NODES = 30_000
+"""Nodes with every call written out, beside one for each `BYTES_OF_NODE` bytes of the model."""
+BYTES_OF_NODE = 100
+EXPANDED_BYTES = 2**24
+"""Bytes of functions with every call written out, beside twice those of the model."""
 
 MAXIMUM_CALL_DEPTH = 100
 """Functions that call functions; each level is a level of calls in what infers types and writes out."""
 
 _Key = tuple[str, str, str]
-_PLAIN = 1, 0
-"""An operator that is no function: one node, no level of calls."""
+
+
+_MOST = 2**62
+"""Where counting ends: numbers beyond it would be as long as the calls are deep."""
+
+
+class _Expanded(NamedTuple):
+    """What a call is when it is written out."""
+
+    nodes: int = 1
+    size: int = 0
+    levels: int = 0
+
+
+_PLAIN = _Expanded()
+"""An operator that is no function."""
 
 
 def check_calls(model: onnx.ModelProto) -> None:
@@ -35,13 +55,23 @@ def check_calls(model: onnx.ModelProto) -> None:
         if key in functions:
             raise ModelFileError(f"{title_of(function)} stands twice")
         functions[key] = function
-    sizes: dict[_Key, tuple[int, int]] = {}
+    if not functions:
+        return
+    measured: dict[_Key, _Expanded] = {}
     for key in functions:
-        _measure(key, functions, sizes)
-    total = sum(sizes.get(key, _PLAIN)[0] for key in _called(model.graph.node))
-    if total > MAXIMUM_EXPANDED:
+        _measure(key, functions, measured)
+    calls = [measured.get(key, _PLAIN) for key in _called(model.graph.node)]
+    size = model.ByteSize()
+    allowed = min(MAXIMUM_NODES, EXPANDED_NODES + size // BYTES_OF_NODE)
+    if sum(call.nodes for call in calls) > max(allowed, len(calls)):
         raise ModelFileError(
-            f"the model is more than {MAXIMUM_EXPANDED} nodes with its functions written out"
+            f"the model is more than {allowed} nodes with its functions written out, "
+            f"which is what is read of {size} bytes"
+        )
+    if sum(call.size for call in calls) > EXPANDED_BYTES + 2 * size:
+        raise ModelFileError(
+            f"the model is more than {EXPANDED_BYTES + 2 * size} bytes with its functions written out, "
+            f"which is what is read of {size} bytes"
         )
 
 
@@ -50,10 +80,8 @@ def title_of(function: onnx.FunctionProto) -> str:
     return f"function {quoted(f'{function.domain}::{function.name}')}"
 
 
-def _measure(
-    start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict[_Key, tuple[int, int]]
-) -> None:
-    """Find how many nodes a function is with all that it calls, and how many levels of calls.
+def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict[_Key, _Expanded]) -> None:
+    """Find what a function is with all that it calls.
 
     What is called comes first.
     """
@@ -68,10 +96,12 @@ def _measure(
         missing = [other for other in dict.fromkeys(called) if other in functions and other not in sizes]
         if not missing:
             inner = [sizes.get(other, _PLAIN) for other in called]
-            depth = 1 + max((levels for _, levels in inner), default=0)
+            depth = 1 + max((call.levels for call in inner), default=0)
             if depth > MAXIMUM_CALL_DEPTH:
                 raise ModelFileError(f"functions call each other more than {MAXIMUM_CALL_DEPTH} levels deep")
-            sizes[key] = min(MAXIMUM_EXPANDED + 1, sum(nodes for nodes, _ in inner)), depth
+            nodes = max(1, sum(call.nodes for call in inner))
+            size = functions[key].ByteSize() + sum(call.size for call in inner)
+            sizes[key] = _Expanded(min(nodes, _MOST), min(size, _MOST), depth)
             inside.discard(key)
             path.pop()
             continue

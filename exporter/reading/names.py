@@ -14,7 +14,10 @@ def quoted(name: str | bytes) -> str:
 
 
 def _escaped(name: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name[:200])
+    name = name[:200]
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name)
 
 
 def node_title(node: onnx.NodeProto) -> str:

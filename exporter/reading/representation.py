@@ -14,6 +14,7 @@ from .content import check_content
 from .external import ExternalFiles, Folder
 from .functions import check_calls, title_of
 from .graphs import DEVICE_CONFIGURATIONS, GraphChecks
+from .memory import check_memory
 from .metadata import canonical, check_entries, check_imports
 from .names import quoted
 from .notes import Notes
@@ -70,6 +71,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
 
 
 def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> tuple[GraphChecks, Carried]:
+    check_memory(proto)
     check_content(proto)
     title = "the model"
     if not 0 < proto.ir_version <= _NEWEST:

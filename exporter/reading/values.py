@@ -9,7 +9,10 @@ import onnx
 from ...registration import ModelFileError
 from .metadata import check_entries, merge_entries
 from .names import quoted
-from .tensors import check_element_type
+from .tensors import MAXIMUM_RANK, check_element_type
+
+MAXIMUM_DIMENSION_NAME = 1000
+"""Characters of a dimension's name: every value that has the dimension is written with it."""
 
 
 def check_value(info: onnx.ValueInfoProto, shown: str) -> None:
@@ -50,7 +53,14 @@ def _check_tensor_type(tensor: Any, shown: str) -> None:
     else:
         # Set though it is the default: where it is not set, the shape is lost when the model is written.
         tensor.elem_type = onnx.TensorProto.UNDEFINED
+    if len(tensor.shape.dim) > MAXIMUM_RANK:
+        raise ModelFileError(f"{shown} has {len(tensor.shape.dim)} dimensions, more than {MAXIMUM_RANK}")
     for dim in tensor.shape.dim if tensor.HasField("shape") else ():
+        if len(dim.dim_param) > MAXIMUM_DIMENSION_NAME:
+            raise ModelFileError(
+                f"{shown} has a dimension with a name of {len(dim.dim_param)} characters, more than "
+                f"{MAXIMUM_DIMENSION_NAME}"
+            )
         if dim.dim_value < 0:
             dim.ClearField("dim_value")
         elif dim.WhichOneof("value") == "dim_param" and not dim.dim_param:

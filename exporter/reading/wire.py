@@ -65,6 +65,37 @@ def check(data: bytes, maximum: int = MAXIMUM_MESSAGES, fields: int = MAXIMUM_FI
                 raise BoundError(f"it holds more than {what}")
 
 
+_KINDS = {
+    field.number: 0 if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64) else 2
+    for field in onnx.ModelProto.DESCRIPTOR.fields
+}
+"""How the value of each of a model's fields is written: a number, or a length and as many bytes."""
+
+
+def may_be_model(head: bytes, size: int) -> bool:
+    """Whether a file of a size that begins so may be a model: its fields are, as far as they are seen."""
+    position = 0
+    while position < len(head):
+        tag, position = _varint(head, position, len(head))
+        if position < 0 or position == len(head):
+            return position == len(head) or size > len(head)
+        if tag < 8 or _KINDS.get(tag >> 3, tag & 7) != tag & 7 or tag & 7 in (4, 6, 7):
+            return False
+        if tag & 7 == 3:
+            return True
+        if tag & 7 in (1, 5):
+            position += 8 if tag & 7 == 1 else 4
+            continue
+        number, position = _varint(head, position, len(head))
+        if position < 0:
+            return size > len(head)
+        if tag & 7 == 2:
+            if number > size - position:
+                return False
+            position += number
+    return True
+
+
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
     """The fields of a message: number, and where the contents begin and end; -1 where it has no length.
 
@@ -73,6 +104,8 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
     while position < end:
         tag, position = _varint(data, position, end)
         kind = tag & 7
+        if tag < 8:
+            return
         if kind == 2:
             length, position = _varint(data, position, end)
             if position < 0 or length > end - position:

@@ -77,6 +77,7 @@ def positions(g: GraphContext, count: Size) -> Value:
 def numbers(g: GraphContext, count: Size) -> Value:
     """The numbers from 0 on, FLOAT `[count]`: below opset 9 only floats have an order."""
     if isinstance(count, int):
+        g.reserve(count)
         return g.constant(np.arange(count, dtype=np.float32))
     return g.cast(positions(g, count), DataType.FLOAT)
 
@@ -99,6 +100,7 @@ def after(g: GraphContext, count: Size, place: Value) -> Value:
 def diagonal_mask(g: GraphContext, rows: Size, columns: Size) -> Value:
     """Where the main diagonal is, BOOL `[rows, columns]`."""
     if isinstance(rows, int) and isinstance(columns, int):
+        g.reserve(rows, columns)
         return g.constant(np.eye(rows, columns, dtype=bool))
     down = g.op("Unsqueeze", positions(g, rows), axes=[1])
     return g.op("Equal", down, g.op("Unsqueeze", positions(g, columns), axes=[0]))
@@ -111,6 +113,7 @@ def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, stric
         strict: without the diagonal.
     """
     if isinstance(rows, int) and isinstance(columns, int):
+        g.reserve(rows, columns)
         down, right = np.arange(rows)[:, None], np.arange(columns)
         low, high = (down, right) if upper else (right, down)
         return g.constant(low < high if strict else low <= high)

@@ -61,6 +61,7 @@ def full(g: GraphContext, size: list[int | Value], fill_value: Number, dtype: Da
     """Below 9: constants, and for computed sizes one element that is repeated."""
     known = [item for item in size if not isinstance(item, Value)]
     if len(known) == len(size):
+        g.reserve(*known)
         return g.constant(np.full(known, fill_value, dtype=dtype.numpy()))
     return g.op("Tile", g.constant(np.full([1] * len(size), fill_value), dtype), size)
 

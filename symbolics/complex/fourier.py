@@ -132,6 +132,7 @@ def dft(
         raise g.refuse(f"a Fourier transform of length {length}")
     factor = _factor(length)
     if factor == 1:
+        g.reserve(2, length, 2, length)
         return _product(g, self, _matrix(length, transform), 2 if kind != "c2r" else 1, kind != "r2c")
     if kind == "c2r":
         full = g.call("composed::dft", whole_spectrum(g, self, length), length, "c2c", inverse, power, False)

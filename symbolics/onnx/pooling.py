@@ -81,6 +81,7 @@ def windows(g: GraphContext, X: Value, named: dict[str, Any]) -> list[Axis]:
 def gathered(g: GraphContext, X: Value, axes: Sequence[Axis]) -> tuple[Value, list[int]]:
     """The windows as `[N, C, count, kernel, count, kernel…]`, and the dimensions of what is in them."""
     for at, axis in enumerate(axes):
+        g.reserve(axis.count, axis.kernel)
         inside = np.clip(axis.positions, 0, axis.size - 1)
         X = g.op("Gather", X, inside, axis=2 + 2 * at)
     return X, [3 + 2 * at for at in range(len(axes))]
@@ -162,6 +163,7 @@ def _composed(g: GraphContext, op_type: str, X: Value, axes: list[Axis], named: 
     if dtype is None:
         raise g.refuse("the element type of its input is unknown")
     taken, inner = gathered(g, X, axes)
+    g.reserve(*(axis.count * axis.kernel for axis in axes))
     inside = g.constant(_mask(axes, padded=False))
     if op_type == "MaxPool":
         held = g.cast(taken, DataType.INT32) if dtype in (DataType.INT8, DataType.UINT8) else taken

@@ -22,6 +22,7 @@ def _spread(g: GraphContext, item: Value, like: Value, axis: int, block_size: in
     if block_size:
         size = g.size(like, at)
         if isinstance(size, int):
+            g.reserve(size)
             return g.op("Gather", item, np.arange(size, dtype=np.int64) // block_size, axis=at)
         numbers = g.call("sym::range", start=0, end=size)
         return g.op("Gather", item, g.call("sym::floordiv", a=numbers, b=block_size), axis=at)

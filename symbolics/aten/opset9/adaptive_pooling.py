@@ -52,6 +52,7 @@ def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: 
 def _averaging_matrix(g: GraphContext, size: Size, count: Size, dtype: DataType) -> Value:
     """What each of `size` elements adds to each of `count` means."""
     if isinstance(size, int) and isinstance(count, int):
+        g.reserve(size, count)
         weights = np.zeros((size, count))
         for i in range(count):
             start, end = i * size // count, -(-(i + 1) * size // count)

@@ -40,6 +40,7 @@ def filled(
     if not isinstance(sizes, Value):
         numbers = [item for item in sizes if isinstance(item, int)]
         if len(numbers) == len(sizes) and math.prod(numbers) <= _LARGEST_CONSTANT:
+            g.reserve(*numbers)
             return g.constant(np.full(numbers, number.item(), dtype=dtype.numpy()))
     target = sizes if isinstance(sizes, Value) else g.stack(sizes)
     held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
@@ -251,6 +252,7 @@ def eye(
     height = known(g, n)
     width = height if m is None else known(g, m)
     if isinstance(height, int) and isinstance(width, int):
+        g.reserve(height, width)
         return g.constant(np.eye(height, width, dtype=dtype.numpy()))
     rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=height), axes=[1])
     return g.cast(g.op("Equal", rows, g.call("sym::range", start=0, end=width)), dtype)

@@ -60,6 +60,7 @@ def _beyond_cuts(
             continue
         if min(begin, end) >= 0 or max(begin, end) <= 0:
             continue
+        g.reserve(max(0, begin + size + end))
         positions = np.arange(-begin, size + end, dtype=np.int64)
         if mode == "reflect":
             positions = np.abs(positions)

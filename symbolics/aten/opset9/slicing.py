@@ -294,6 +294,7 @@ def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
     for at in dims:
         size = g.size(self, at)
         if isinstance(size, int):
+            g.reserve(size)
             backwards = g.constant(np.arange(size, dtype=np.int64)[::-1])
         else:
             last = compute(g, "sub", size, 1)
@@ -309,8 +310,10 @@ def unfold(g: GraphContext, self: Value, dimension: int, size: int, step: int) -
         return g.op("Reshape", self, [size])
     at = axis(g, self, dimension)
     length = g.size(self, at)
+    g.reserve(size)
     within = np.arange(size, dtype=np.int64)
     if isinstance(length, int):
+        g.reserve(max(0, length - size + step) // step, size)
         starts = np.arange(0, length - size + 1, step, dtype=np.int64)
         windows = g.constant(starts[:, None] + within)
     else:

@@ -265,12 +265,12 @@ def chain(calls: int, levels: int) -> onnx.ModelProto:
 
 
 def test_what_functions_are_when_written_out_is_bounded(tmp_path):
-    with pytest.raises(ModelFileError, match="more than 1000000 nodes with its functions written out"):
+    with pytest.raises(ModelFileError, match="more than 30[0-9]+ nodes with its functions written out"):
         to_ir(chain(10, 90), tmp_path)
     with pytest.raises(ModelFileError, match="more than 100 levels deep"):
         to_ir(chain(1, 2000), tmp_path)
     to_ir(chain(1, 100), tmp_path)
-    to_ir(chain(10, 5), tmp_path)
+    to_ir(chain(10, 4), tmp_path)
 
 
 def test_nodes_and_placements_are_bounded(tmp_path, monkeypatch):

@@ -1,0 +1,203 @@
+"""How many dimensions the values of a model can have at most, as shape inference would find them.
+
+Ranks follow from ranks alone, and from the lengths of the tensors that shapes are given by. Most operators
+keep the greatest rank of their inputs; the rules below are of those that do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import onnx
+
+LARGEST_RANK = 1024
+"""A rank that onnx infers from a length alone is at most this."""
+_LOWEST = 5
+"""What operators of images, windows and sequences may give, whatever they are given."""
+_MOST = 2**40
+_KEPT = frozenset(
+    "Abs Add Cast CastLike Ceil Div Equal Floor Greater Identity Less Max Min Mod Mul Neg Not Or And Pow "
+    "Reshape Round Slice Squeeze Sub Unsqueeze Where Flatten ReduceProd ReduceMax ReduceMin ReduceSum".split()
+)
+"""Operators of shape arithmetic whose results are no longer than what they are given, of no greater rank
+unless a rule says so."""
+
+
+class RankBounds:
+    """Bounds on the ranks of values, and on the lengths of those that shapes are made of, by name.
+
+    Names that stand twice have the greater of the two.
+
+    Attributes:
+        functions: whether the model has functions, which are not looked into.
+    """
+
+    def __init__(self, model: onnx.ModelProto):
+        self._ranks: dict[str, int] = {}
+        self._lengths: dict[str, int] = {}
+        self._longest_name = 0
+        self._total = 0
+        self.functions = bool(model.functions)
+        self._graph(model.graph)
+
+    def dimensions(self) -> int:
+        """How many dimensions all values have together; a long name counts as several."""
+        return self._total * (1 + self._longest_name // 64)
+
+    def _graph(self, graph: onnx.GraphProto) -> None:
+        for info in (*graph.value_info, *graph.input, *graph.output):
+            self._state(info.name, info.type)
+        for tensor in graph.initializer:
+            self._put(tensor.name, len(tensor.dims), max(tensor.dims, default=1))
+        for node in graph.node:
+            self._node(node)
+
+    def _state(self, name: str, kind: onnx.TypeProto) -> None:
+        while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
+            kind = getattr(kind, str(kind.WhichOneof("value"))).elem_type
+        dims = kind.tensor_type.shape.dim
+        # A size that is not a number is no length that a rank is found from.
+        self._put(name, len(dims), max((dim.dim_value for dim in dims), default=1))
+        longest = max((len(dim.dim_param) for dim in dims), default=0)
+        self._longest_name = max(self._longest_name, longest)
+
+    def _put(self, name: str, rank: int, length: int) -> None:
+        rank, length = min(rank, _MOST), min(length, _MOST)
+        self._total += rank
+        self._ranks[name] = max(rank, self._ranks.get(name, 0))
+        self._lengths[name] = max(length, self._lengths.get(name, 0))
+
+    def rank(self, node: onnx.NodeProto, position: int) -> int:
+        """The bound of an input of a node."""
+        return self._ranks.get(node.input[position], 0) if position < len(node.input) else 0
+
+    def length(self, node: onnx.NodeProto, position: int) -> int:
+        """The bound on the length of an input that is one-dimensional."""
+        return self._lengths.get(node.input[position], 0) if position < len(node.input) else 0
+
+    def _node(self, node: onnx.NodeProto) -> None:
+        inner = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
+        ranks = [self._ranks.get(name, 0) for name in node.input]
+        greatest = max(ranks, default=0)
+        for graph in inner:
+            for info in graph.input:
+                self._put(info.name, greatest, LARGEST_RANK)
+            self._graph(graph)
+            greatest = max([greatest, *(self._ranks.get(info.name, 0) for info in graph.output)])
+        if inner:
+            # What a loop or a scan gives for all of its steps has a dimension more.
+            rank, length = greatest + 1, LARGEST_RANK
+        else:
+            rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+            lowest = 0 if node.op_type in _KEPT else _LOWEST
+            rank = max(greatest, lowest) if rule is None else rule(self, node)
+            length = self._result_length(node, rank)
+        for name in node.output:
+            if name:
+                self._put(name, max(rank, 0), length)
+
+    def _result_length(self, node: onnx.NodeProto, rank: int) -> int:
+        if node.op_type == "Constant":
+            return max((_constant_length(a) for a in node.attribute), default=1)
+        lengths = [self._lengths.get(name, 0) for name in node.input]
+        if node.op_type == "Shape":
+            return self.rank(node, 0)
+        if node.op_type == "Concat":
+            return sum(lengths)
+        if node.op_type == "Gather":
+            return self.length(node, 1)
+        if node.op_type in _KEPT:
+            return max([1, *lengths])
+        return 1 if rank == 0 else LARGEST_RANK
+
+
+def _constant_length(attribute: onnx.AttributeProto) -> int:
+    if attribute.HasField("t"):
+        return max(attribute.t.dims, default=1)
+    return max(1, len(attribute.ints), len(attribute.floats), len(attribute.strings))
+
+
+def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    return next((attribute for attribute in node.attribute if attribute.name == name), None)
+
+
+def _axes(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    given = _attribute(node, "axes")
+    return len(given.ints) if given is not None else bounds.length(node, 1)
+
+
+def _constant(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    return max((len(a.t.dims) if a.HasField("t") else 1 for a in node.attribute), default=0)
+
+
+def _reduced(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    kept = _attribute(node, "keepdims")
+    axes = _attribute(node, "axes")
+    if kept is None or kept.i or axes is None:
+        return bounds.rank(node, 0)
+    return bounds.rank(node, 0) - len(axes.ints)
+
+
+def _selected(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    kept = _attribute(node, "keepdims")
+    return bounds.rank(node, 0) - (kept is not None and not kept.i)
+
+
+def _squeezed(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    given = _attribute(node, "axes")
+    return bounds.rank(node, 0) - (len(given.ints) if given is not None else 0)
+
+
+def _reshaped(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    given = _attribute(node, "shape")
+    return len(given.ints) if given is not None else bounds.length(node, 1)
+
+
+def _equation(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    given = _attribute(node, "equation")
+    letters = 0 if given is None else len(re.sub(rb".*->", b"", given.s))
+    return letters + max((bounds.rank(node, i) for i in range(len(node.input))), default=0)
+
+
+def _sized(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    given = _attribute(node, "shape")
+    return 0 if given is None else len(given.ints)
+
+
+def _one_more(bounds: RankBounds, node: onnx.NodeProto) -> int:
+    return max((bounds.rank(node, i) for i in range(len(node.input))), default=0) + 1
+
+
+_Rule = Callable[[RankBounds, onnx.NodeProto], int]
+_RULES: dict[str, _Rule] = {
+    "ArgMax": _selected,
+    "ArgMin": _selected,
+    "Col2Im": lambda bounds, node: 2 + bounds.length(node, 1),
+    "ConcatFromSequence": _one_more,
+    "Constant": _constant,
+    "ConstantOfShape": lambda bounds, node: bounds.length(node, 0),
+    "DFT": _one_more,
+    "Einsum": _equation,
+    "Expand": lambda bounds, node: max(bounds.rank(node, 0), bounds.length(node, 1)),
+    "Flatten": lambda bounds, node: 2,
+    "Gather": lambda bounds, node: bounds.rank(node, 0) - 1 + bounds.rank(node, 1),
+    "GatherND": lambda bounds, node: bounds.rank(node, 0) + bounds.rank(node, 1),
+    "Gemm": lambda bounds, node: 2,
+    "NonZero": lambda bounds, node: 2,
+    "OneHot": _one_more,
+    "RandomNormal": _sized,
+    "RandomUniform": _sized,
+    "Range": lambda bounds, node: 1,
+    "Reshape": _reshaped,
+    "Shape": lambda bounds, node: 1,
+    "Size": lambda bounds, node: 0,
+    "Squeeze": _squeezed,
+    "StringSplit": _one_more,
+    "Unsqueeze": lambda bounds, node: bounds.rank(node, 0) + _axes(bounds, node),
+}
+_RULES |= dict.fromkeys(
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+    "ReduceSumSquare".split(),
+    _reduced,
+)

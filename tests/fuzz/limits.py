@@ -1,0 +1,152 @@
+"""What reading a file may take, measured: each way of reading it runs in a process of its own.
+
+python -m tests.fuzz.limits [NAME ...]      # of the hostile files; all of them unless named
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import json
+import os
+import pathlib
+import resource
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+
+import opsetta
+from opsetta import symbolics  # noqa: F401
+from opsetta.exporter import commands, inplace_check
+
+from . import hostile
+
+MEGABYTE = 2**20
+ADDRESS_SPACE = 3 << 30
+"""Bytes that a process may ask for: a guard for the machine, far above what is allowed."""
+
+
+def allowed_memory(size: int) -> int:
+    """Bytes that a process may hold at once for a file of a size, the interpreter's own among them."""
+    return 300 * 10**6 + 4 * size
+
+
+def allowed_seconds(size: int) -> float:
+    """Seconds of processor time for a file of a size."""
+    return 5 + size / 10**6
+
+
+def _converted(opset: int) -> Callable[[pathlib.Path], object]:
+    def convert(path: pathlib.Path) -> None:
+        opsetta.load(path).lower(opset).save(path.parent / "converted.onnx")
+
+    return convert
+
+
+WAYS: dict[str, Callable[[pathlib.Path], object]] = {
+    "load": opsetta.load,
+    "info": commands.info,
+    "check": inplace_check.check_inplace,
+    "convert to 7": _converted(7),
+    "convert to 23": _converted(23),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What one way of reading a file took.
+
+    Attributes:
+        end: how it ended, in words.
+        failed: whether that was neither a result nor an error of ours.
+    """
+
+    seconds: float
+    memory: int
+    end: str
+    failed: bool
+
+    def problem(self, size: int) -> str:
+        """What is wrong with it; nothing, mostly."""
+        if self.failed:
+            return self.end
+        if self.seconds > allowed_seconds(size):
+            return f"{self.seconds:.1f} s for {size} bytes, where {allowed_seconds(size):.1f} are allowed"
+        if self.memory > allowed_memory(size):
+            megabytes, most = self.memory / 10**6, allowed_memory(size) / 10**6
+            return f"{megabytes:.0f} MB for {size} bytes, where {most:.0f} are allowed"
+        return ""
+
+
+def measure(way: str, path: pathlib.Path) -> Taken:
+    """Run one way of reading a file in a fork of this process."""
+    size = path.stat().st_size
+    receiving, sending = os.pipe()
+    gc.collect()
+    child = os.fork()
+    if not child:
+        _child(way, path, sending, size)
+    os.close(sending)
+    with open(receiving, "rb") as pipe:
+        said = pipe.read()
+    _, status, used = os.wait4(child, 0)
+    ended = os.waitstatus_to_exitcode(status)
+    end = json.loads(said) if said else f"the process ended with {ended}"
+    failed = not said or end.startswith("Traceback") or "MemoryError" in end
+    return Taken(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, end, failed)
+
+
+def _child(way: str, path: pathlib.Path, sending: int, size: int) -> None:
+    """What the fork does; it does not return."""
+    end = "done"
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+        seconds = 3 * int(allowed_seconds(size)) + 10
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        warnings.simplefilter("ignore")
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            WAYS[way](path)
+    except opsetta.OpsettaError as error:
+        end = f"{type(error).__name__}: {error}"[:300]
+    except BaseException:
+        end = f"Traceback: {traceback.format_exc()[-2000:]}"
+    with open(sending, "wb") as pipe:
+        pipe.write(json.dumps(end).encode())
+        pipe.flush()
+    os._exit(0)
+
+
+def problems(name: str, folder: pathlib.Path) -> list[str]:
+    """Make a hostile file and read it in every way; what was wrong with that."""
+    path = folder / "model.onnx"
+    hostile.FILES[name](path)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    found = []
+    for way in WAYS:
+        taken = measure(way, path)
+        if __name__ == "__main__":
+            print(
+                f"{name:32} {size:10} {way:13} {taken.seconds:6.2f} s {taken.memory / 10**6:6.0f} MB  "
+                f"{taken.problem(size)[:1500] and '***'} {taken.end[-160:]!r}",
+                flush=True,
+            )
+        if taken.problem(size):
+            found.append(f"{name}, {way}: {taken.problem(size)}")
+    return found
+
+
+def main() -> int:
+    """Run the command; 1 where a file took too much."""
+    found = []
+    for name in sys.argv[1:] or hostile.FILES:
+        with tempfile.TemporaryDirectory(prefix="opsetta-hostile-") as folder:
+            found += problems(name, pathlib.Path(folder))
+    print("\n".join([f"{len(found)} problems", *(problem[:300] for problem in found)]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
