@@ -1,12 +1,17 @@
-"""Mutate model files, and read them: each ends in a model or in an error of ours, within bounds.
+"""Mutate model files, and read them; or compare random programs with eager PyTorch.
 
     python -m tests.fuzz [--count N] [--seed S] [--first N] [--workers N]
+    python -m tests.fuzz --programs N [--generator NAME] [--first N] [--workers N]
 
 Binary, text and JSON files are mutated: bits, cuts, splices, lengths of fields, doubled fields, tokens, and
 fields of the message itself. Each is read, described, checked, turned into the intermediate representation
-with all of its tensors, and written again, which must say what was read. What Python opens outside of the
-model's folder is a failure, as are other exceptions, crashes, hangs and more memory than allowed.
+with all of its tensors, and written again, which must say what was read, or refused by an error of ours. What
+Python opens outside of the model's folder is a failure, as are other exceptions, crashes, hangs and more
+memory than allowed.
 A case depends on the seed and its number alone: `--first 1234 --count 1` runs one again.
+
+Programs, N of each generator, are exported at three opsets each, and give what eager PyTorch gives, or are
+refused; refusals are counted by message. `--programs 1 --first 1234` runs one again.
 """
 
 from __future__ import annotations
@@ -20,9 +25,13 @@ import time
 from typing import Any
 
 from ..sweep import workers
-from . import cases, corpus
+from . import cases, corpus, programs
 
 CHUNK = 250
+PROGRAMS = 10
+"""How many programs one process is given at a time."""
+PROGRAM_SECONDS = 60.0
+"""How long one program may take."""
 
 
 def main() -> int:
@@ -34,12 +43,39 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--programs", type=int, default=0)
+    parser.add_argument("--generator", choices=sorted(programs.GENERATORS), action="append")
     options = parser.parse_args()
+    if options.programs:
+        return _programs(options)
     last = options.first + options.count
     jobs = [(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     corpus.files()  # What is wrong with these would end every process that is started.
     with tempfile.TemporaryDirectory(prefix="opsetta-fuzz-") as root:
         return _report(jobs, functools.partial(cases.run_cases, root, options.seed), options)
+
+
+def _programs(options: argparse.Namespace) -> int:
+    """Run random programs, and print what became of them; 1 where one is wrong or crashed."""
+    last, failed = options.first + options.programs, 0
+    for name in options.generator or programs.GENERATORS:
+        starts = range(options.first, last, PROGRAMS)
+        jobs = [(name, start, min(start + PROGRAMS, last)) for start in starts]
+        outcomes: list[programs.Outcome] = []
+        begin = time.monotonic()
+        for job, found, problem in _run(programs.run_range, jobs, options.workers, PROGRAM_SECONDS):
+            found = [programs.Outcome(job[1], 0, programs.CRASHED, problem)] if problem else found
+            outcomes += found
+            for outcome in found:
+                if outcome.kind in (programs.WRONG, programs.CRASHED):
+                    print(f"{name}: {outcome}\n", file=sys.stderr, flush=True)
+        ends = collections.Counter(outcome.kind for outcome in outcomes)
+        print(f"{options.programs} {name} programs in {time.monotonic() - begin:.0f} s")
+        print(", ".join(f"{times} {kind}" for kind, times in ends.most_common()))
+        for message, times in programs.refusals(outcomes).most_common():
+            print(f"{times:6} {message}")
+        failed += ends[programs.WRONG] + ends[programs.CRASHED]
+    return 1 if failed else 0
 
 
 def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace) -> int:
@@ -48,7 +84,7 @@ def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace)
     failures: list[tuple[int, str]] = []
     slowest, memory, begin = (0.0, -1), 0, time.monotonic()
     shown = 0
-    for count, (job, found, problem) in enumerate(_run(work, jobs, options.workers), 1):
+    for count, (job, found, problem) in enumerate(_run(work, jobs, options.workers, cases.SECONDS), 1):
         if problem:
             failures.append((job[0], problem))
             ends["ended"] += 1
@@ -69,14 +105,18 @@ def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace)
     return 1 if failures else 0
 
 
-def _run(work: Any, jobs: list[tuple[int, int]], count: int) -> Any:
-    """Run chunks of cases; one whose process ended is run case by case, to find which it was."""
-    for job, found, problem in workers.run(work, jobs, count, CHUNK * cases.SECONDS / 10):
+def _run(work: Any, jobs: list[Any], count: int, seconds: float) -> Any:
+    """Run chunks of cases; one whose process ended is run case by case, to find which it was.
+
+    A job ends with the first number of its cases and the one after the last.
+    """
+    longest = max(job[-1] - job[-2] for job in jobs)
+    for job, found, problem in workers.run(work, jobs, count, longest * seconds / 10 + 6 * seconds):
         if not problem:
             yield job, found, problem
             continue
-        singles = [(number, number + 1) for number in range(*job)]
-        yield from workers.run(work, singles, 1, 6 * cases.SECONDS)
+        singles = [(*job[:-2], number, number + 1) for number in range(job[-2], job[-1])]
+        yield from workers.run(work, singles, 1, 6 * seconds)
 
 
 if __name__ == "__main__":
