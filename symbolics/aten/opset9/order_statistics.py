@@ -48,7 +48,14 @@ def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> 
 
 @aten("nanmedian")
 def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
-    return g.call("aten::nanmedian.dim", _flat(g, self), 0)[0]
+    """Of no elements NaN: one that is added changes nothing else."""
+    count = product(g, sizes_of(g, self))
+    if is_integral(g, self) or count == 0:
+        return g.call("aten::median", self)
+    flat = _flat(g, self)
+    if isinstance(count, Value):
+        flat = g.op("Concat", flat, g.constant([float("nan")], g.dtype(self)), axis=0)
+    return g.call("aten::nanmedian.dim", flat, 0)[0]
 
 
 @aten("nanmedian.dim")

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...sizes import axis, known, known_rank, product, sizes_of
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...sizes import axis, compute, known, known_rank, product, sizes_of
 from ..doubling import scanned
 from ._common import aten, counted, is_integral
 
@@ -130,19 +130,39 @@ def kthvalue(
 
 @aten("median")
 def median_of_all(g: GraphContext, self: Value) -> Value:
-    count = product(g, sizes_of(g, self))
-    flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
-    return g.call("aten::median.dim", flat, 0)[0]
+    """Of no elements NaN, and what C++ makes an integer of NaN."""
+    count, dtype = product(g, sizes_of(g, self)), g.dtype(self) or DataType.FLOAT
+    low, high = (math.nan, math.inf) if dtype in dtypes.FLOATS else dtypes.limits(dtype)
+    low = 0 if dtype in (DataType.INT8, DataType.INT16) else low
+    if count == 0:
+        return g.constant(low, dtype)
+    if isinstance(count, int):
+        return g.call("aten::median.dim", g.op("Reshape", self, [count]), 0)[0]
+    wide = dtype if dtype in dtypes.FLOATS else DataType.INT64
+    flat = g.cast(g.op("Reshape", self, [-1]), wide)
+    middle = compute(g, "max", compute(g, "floordiv", compute(g, "add", count, 1), 2), 1)
+    # One more element, behind all others, is there where there is none.
+    found = g.call("aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0)[0]
+    unusable = g.op("Equal", g.constant(count), g.constant(0))
+    if dtype in dtypes.FLOATS:
+        unusable = g.op("Or", unusable, g.call("aten::any", g.call("aten::isnan", flat)))
+    found = g.call("composed::where", condition=unusable, self=g.constant(low, wide), other=found)
+    return g.cast(found, dtype)
 
 
 @aten("median.dim")
 def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
-    """The lower one of two middle elements."""
+    """The lower one of two middle elements; the first NaN where there is one."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
-    if isinstance(size, Value):
-        middle = g.op("Div", g.op("Add", size, 1), 2)
-        return g.call("aten::kthvalue", self, middle, dim, keepdim)
-    return g.call("aten::kthvalue", self, (size + 1) // 2, dim, keepdim)
+    middle = compute(g, "floordiv", compute(g, "add", size, 1), 2)
+    value, index = g.call("aten::kthvalue", self, middle, dim, keepdim)
+    if size == 1 or is_integral(g, self):
+        return [value, index]
+    missing = g.call("aten::isnan", self)
+    some = g.call("aten::any", missing, [dim], keepdim)
+    value = g.call("composed::where", condition=some, self=g.constant(math.nan, g.dtype(self)), other=value)
+    first = g.op("ArgMax", g.cast(missing, DataType.FLOAT), axis=axis(g, self, dim), keepdims=int(keepdim))
+    return [value, g.call("composed::where", condition=some, self=first, other=index)]
 
 
 def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, Value], Value]) -> Value:

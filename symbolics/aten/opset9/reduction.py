@@ -4,11 +4,14 @@ import builtins
 import math
 from collections.abc import Sequence
 
-from ....registration import DataType, GraphContext, Number, Value
+from ....registration import DataType, GraphContext, Number, Value, dtypes
 from ...sizes import axis, known_rank, product
+from ..doubling import reduced_by_halves
 from ._common import aten, counted, floating, is_integral
 
 Dims = Sequence[int] | int | None
+
+_DOUBLE_BITS = 53
 
 
 def _reduce(g: GraphContext, op_type: str, value: Value, dims: Dims, keepdim: bool) -> Value:
@@ -49,6 +52,12 @@ def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
         return 1
     dims = [dims] if isinstance(dims, int) else dims
     return product(g, [g.size(value, dim) for dim in dims or range(known_rank(g, value))])
+
+
+def _known_count(g: GraphContext, value: Value) -> int:
+    """How many elements a value has, -1 where that is unknown."""
+    count = _element_count(g, value, None)
+    return count if isinstance(count, int) else -1
 
 
 @aten("sum")
@@ -109,8 +118,29 @@ def prod(
     keepdim: bool = False,
     dtype: DataType | None = None,
 ) -> Value:
-    self = counted(g, self) if dtype is None else g.cast(self, dtype)
-    return _reduce(g, "ReduceProd", self, dim, keepdim)
+    """Integers wrap around where their product leaves the element type."""
+    if dtype is not None:
+        self = g.cast(self, dtype)
+    if not is_integral(g, self) or g.rank(self) == 0:
+        return _reduce(g, "ReduceProd", self if dtype is not None else counted(g, self), dim, keepdim)
+    whole = g.cast(self, DataType.INT64)
+    if _is_exact_product(g, self, dim):
+        result = _reduce(g, "ReduceProd", whole, dim, keepdim)
+    else:
+        flat = whole if dim is not None else g.op("Reshape", whole, [_known_count(g, whole)])
+        at = axis(g, flat, dim or 0)
+        result = reduced_by_halves(g, flat, at, 1, lambda a, b: g.op("Mul", a, b))
+        result = result if keepdim else g.op("Squeeze", result, axes=[at])
+    return result if dtype is None else g.cast(result, dtype)
+
+
+def _is_exact_product(g: GraphContext, value: Value, dim: int | None) -> bool:
+    """Whether onnxruntime's ReduceProd, which multiplies INT64 as DOUBLE, is exact for this type and count."""
+    if g.dtype(value) == DataType.BOOL:
+        return True
+    count = _element_count(g, value, dim)
+    largest = builtins.max(abs(limit) for limit in dtypes.limits(g.dtype(value) or DataType.INT64))
+    return isinstance(count, int) and count * math.log2(largest) <= _DOUBLE_BITS
 
 
 def _register_extreme(name: str, reduction: str, index: str) -> None:
