@@ -5,8 +5,6 @@ Semantics: aten/src/ATen/native/AdaptivePooling.h (`start_index`, `end_index`).
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...sizes import Size, compute, dimension, known, same
 from ..sliding import largest_at
@@ -22,46 +20,76 @@ def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
     return starts, g.op("Div", ends, g.constant(count))
 
 
-def _even_window(sizes: list[int] | None, counts: Sequence[Size]) -> Window | None:
-    """The window that adaptive pooling amounts to where every size is a multiple of its count."""
+def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value) -> tuple[Value, Size]:
+    """Positions of the elements of each window, `[count, length]`, and the length of the longest one.
+
+    In shorter windows the last element stands more than once.
+    """
+    length = compute(g, "floordiv", compute(g, "add", size, compute(g, "sub", count, 1)), count)
+    if not (isinstance(size, int) and isinstance(count, int) and size % count == 0):
+        length = compute(g, "add", length, 1)
+    places = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), g.call("sym::range", start=0, end=length))
+    last = g.op("Unsqueeze", g.op("Sub", ends, 1), axes=[1])
+    return g.op("Where", g.op("Greater", places, last), last, places), length
+
+
+def _bounds(size: int, count: int) -> list[tuple[int, int]]:
+    """Where each window begins and ends."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def _regular(size: int, count: int) -> tuple[int, int] | None:
+    """The kernel and stride of windows that are equally long and far apart; None where they are not."""
+    bounds = _bounds(size, count)
+    kernel = bounds[0][1]
+    stride = bounds[1][0] if count > 1 else kernel
+    regular = [(i * stride, i * stride + kernel) for i in range(count)]
+    return (kernel, stride) if size and bounds == regular and (size - kernel) // stride + 1 == count else None
+
+
+def _window(g: GraphContext, batched: Value, counts: Sequence[Size], overlapping: bool) -> Window | None:
+    """The window that adaptive pooling amounts to, with a stride of its own where windows may overlap."""
+    sizes = spatial_sizes(g, batched, len(counts))
     numbers = [count for count in counts if isinstance(count, int)]
     if sizes is None or len(numbers) < len(counts):
         return None
-    if any(size % count or not size for size, count in zip(sizes, numbers, strict=True)):
+    found = [_regular(size, count) for size, count in zip(sizes, numbers, strict=True)]
+    pairs = [pair for pair in found if pair is not None]
+    if len(pairs) < len(found) or not (overlapping or all(kernel == stride for kernel, stride in pairs)):
         return None
-    kernel = [size // count for size, count in zip(sizes, numbers, strict=True)]
-    return Window(kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)
+    kernel, stride = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return Window(kernel, stride, [0] * len(kernel), [1] * len(kernel), False)
+
+
+_LAID_OUT = 8
+"""Up to so many windows along a dimension are taken out one by one."""
 
 
 def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
-    """Means over slices of one axis, as a product with a matrix.
-
-    Batch and channels trade places where the axis is the last but one: onnxruntime makes a swap of the last
-    two axes alone one operator with MatMul, which does not take an empty batch.
-    """
-    matrix = _averaging_matrix(g, g.size(input, axis), count, g.dtype(input) or DataType.FLOAT)
-    if axis == rank - 1:
-        return g.op("MatMul", input, matrix)
-    perm = list(range(rank))
-    perm[axis], perm[-1] = perm[-1], perm[axis]
-    if axis == rank - 2:
-        perm[:2] = 1, 0
-    return g.op("Transpose", g.op("MatMul", g.op("Transpose", input, perm=perm), matrix), perm=perm)
-
-
-def _averaging_matrix(g: GraphContext, size: Size, count: Size, dtype: DataType) -> Value:
-    """What each of `size` elements adds to each of `count` means."""
-    if isinstance(size, int) and isinstance(count, int):
-        g.reserve(size, count)
-        weights = np.zeros((size, count))
-        for i in range(count):
-            start, end = i * size // count, -(-(i + 1) * size // count)
-            weights[start:end, i] = 1 / (end - start)
-        return g.constant(weights, dtype)
+    """Means over slices of one axis. A product with a matrix would bring NaN and infinity into all means."""
+    size = g.size(input, axis)
+    if isinstance(size, int) and isinstance(count, int) and count <= _LAID_OUT:
+        slices = [
+            g.call("aten::slice", self=input, dim=axis, start=start, end=end)
+            for start, end in _bounds(size, count)
+        ]
+        means = [g.op("ReduceMean", item, axes=[axis], keepdims=1) for item in slices]
+        return g.op("Concat", *means, axis=axis)
     starts, ends = _intervals(g, size, count)
-    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=size), axes=[1])
-    inside = g.op("And", g.op("Not", g.op("Less", places, starts)), g.op("Less", places, ends))
-    return g.op("Div", g.cast(inside, dtype), g.cast(g.op("Sub", ends, starts), dtype))
+    places, length = _places(g, size, count, starts, ends)
+    numbers = g.call("sym::range", start=0, end=length)
+    lengths = g.op("Unsqueeze", g.op("Sub", ends, starts), axes=[1])
+    behind = list(range(2, rank - axis + 1))
+
+    def beside(value: Value) -> Value:
+        return g.op("Unsqueeze", value, axes=behind) if behind else value
+
+    windows = g.op("Gather", input, places, axis=axis)
+    inside = beside(g.op("Less", numbers, lengths))
+    windows = g.call("composed::where", condition=inside, self=windows, other=0)
+    total = g.op("ReduceSum", windows, axes=[axis + 1], keepdims=0)
+    lengths = g.op("Squeeze", beside(lengths), axes=[1])
+    return g.op("Div", total, g.cast(lengths, g.dtype(input) or DataType.FLOAT))
 
 
 def _averaged(g: GraphContext, input: Value, counts: list[Size]) -> Value:
@@ -88,7 +116,8 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
         batched, restored = as_batch(g, self, dimensions)
         if set(counts) == {1}:
             return restored(g.op("GlobalAveragePool", batched))
-        window = _even_window(spatial_sizes(g, batched, dimensions), counts)
+        # onnxruntime has no AveragePool of DOUBLE.
+        window = _window(g, batched, counts, overlapping=g.dtype(self) != DataType.DOUBLE)
         if window is not None:
             return restored(g.op("AveragePool", batched, **window.attributes))
         return restored(_averaged(g, batched, counts))
@@ -112,14 +141,9 @@ def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -
     positions, lengths = [], []
     for axis, count in enumerate(counts, start=2):
         size = g.size(input, axis)
-        starts, ends = _intervals(g, size, count)
-        length = compute(g, "floordiv", compute(g, "add", size, compute(g, "sub", count, 1)), count)
-        evenly = isinstance(size, int) and isinstance(count, int) and size % count == 0
-        lengths.append(length if evenly else compute(g, "add", length, 1))
-        offsets = g.call("sym::range", start=0, end=lengths[-1])
-        places = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), offsets)
-        last = g.op("Unsqueeze", g.op("Sub", ends, 1), axes=[1])
-        positions.append(g.op("Where", g.op("Greater", places, last), last, places))
+        places, length = _places(g, size, count, *_intervals(g, size, count))
+        positions.append(places)
+        lengths.append(length)
     return largest_at(g, input, positions, counts, lengths, indices)
 
 
@@ -134,8 +158,7 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
             if not is_used(g, 1):
                 return values, None
             return values, restored(_position_of_largest(g, batched, dimensions))
-        sizes = spatial_sizes(g, batched, dimensions)
-        window = _even_window(sizes, counts)
+        window = _window(g, batched, counts, overlapping=False)
         if window is not None:
             values, indices = pooled(g, batched, window, indices=is_used(g, 1))
             return restored(values), None if indices is None else restored(indices)
