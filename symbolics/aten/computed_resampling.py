@@ -5,7 +5,7 @@ Semantics: those of `resampling`, whose formulas these are.
 
 from ...registration import DataType, GraphContext, Value
 from ..sizes import Size, compute
-from .resampling import Axis, cubic_weights
+from .resampling import Axis, cubic_weights, weighed
 
 
 class _Place:
@@ -66,8 +66,10 @@ def _nearest(g: GraphContext, place: _Place, exact: bool) -> Value:
     return place.within(g, g.cast(g.op("Floor", g.op("Mul", pixels, place.step)), DataType.INT64))
 
 
-def _plain_weights(g: GraphContext, place: _Place, cubic: bool, align_corners: bool) -> Value:
-    """The weights `[output, size]` of the two or four pixels around each place."""
+def _plain_weights(
+    g: GraphContext, place: _Place, cubic: bool, align_corners: bool
+) -> tuple[list[Value], list[Value]]:
+    """The two or four pixels around each place, and their weights, `[output]` each."""
     pixels = place.pixels(g)
     if align_corners:
         places = g.op("Mul", pixels, place.step)
@@ -77,17 +79,11 @@ def _plain_weights(g: GraphContext, place: _Place, cubic: bool, align_corners: b
         places = g.call("aten::relu", places)
     first = g.op("Floor", places)
     fraction = g.op("Sub", places, first)
-    shares = cubic_weights(g, fraction) if cubic else [g.op("Sub", 1.0, fraction), fraction]
+    weights = cubic_weights(g, fraction) if cubic else [g.op("Sub", 1.0, fraction), fraction]
     whole = g.cast(first, DataType.INT64)
-    numbers = g.call("sym::range", start=0, end=place.size)
-    total: Value | None = None
-    for offset, share in enumerate(shares, start=-1 if cubic else 0):
-        taken = place.within(g, g.op("Add", whole, offset))
-        here = g.op("Equal", g.op("Unsqueeze", taken, axes=[1]), numbers)
-        part = g.op("Mul", g.cast(here, place.dtype), g.op("Unsqueeze", share, axes=[1]))
-        total = part if total is None else g.op("Add", total, part)
-    assert total is not None
-    return total
+    start = -1 if cubic else 0
+    taps = [place.within(g, g.op("Add", whole, start + i)) for i in range(len(weights))]
+    return taps, weights
 
 
 def _polynomial(g: GraphContext, x: Value, *coefficients: float) -> Value:
@@ -127,7 +123,7 @@ def weighted_along(g: GraphContext, input: Value, weights: Value, position: int,
 def by_computation(
     g: GraphContext, input: Value, spatial: list[Axis], mode: str, align_corners: bool, antialias: bool
 ) -> Value:
-    """By computed indices or matrices, one axis after the other."""
+    """By computed indices and weights, one axis after the other."""
     rank, dtype = len(spatial) + 2, g.dtype(input) or DataType.FLOAT
     is_nearest, cubic = mode.startswith("nearest"), mode == "cubic"
     wide = DataType.DOUBLE if dtype == DataType.DOUBLE and not is_nearest else DataType.FLOAT
@@ -137,8 +133,10 @@ def by_computation(
             input = g.op("Gather", input, _nearest(g, place, mode == "nearest_exact"), axis=position)
             continue
         if antialias:
-            weights = _antialiased_weights(g, place, cubic)
+            filters = g.cast(_antialiased_weights(g, place, cubic), dtype)
+            input = weighted_along(g, input, filters, position, rank)
         else:
-            weights = _plain_weights(g, place, cubic, align_corners)
-        input = weighted_along(g, input, g.cast(weights, dtype), position, rank)
+            taps, weights = _plain_weights(g, place, cubic, align_corners)
+            weights = [g.cast(weight, dtype) for weight in weights]
+            input = weighed(g, input, taps, weights, position, rank)
     return input

@@ -4,6 +4,7 @@ from typing import Any
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .einsum import read, written
+from .integers import summed_as
 
 
 @onnx_symbolic("aten::einsum", opset=12)
@@ -13,7 +14,9 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int]
     text = equation.replace(" ", "")
     if "..." in text and len(ranks) == len(tensors):
         text = written(read(g, text, ranks))
-    return g.op("Einsum", *tensors, equation=text)
+    wide, dtype = summed_as(g, tensors)
+    result = g.op("Einsum", *wide, equation=text)
+    return result if dtype is None else g.cast(result, dtype)
 
 
 @onnx_symbolic("aten::ge", opset=12)

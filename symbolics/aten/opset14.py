@@ -1,6 +1,7 @@
 """What changes meaning or reach at opset 14."""
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from .integers import widened
 
 
 @onnx_symbolic("aten::hardswish", opset=14)
@@ -20,13 +21,18 @@ def reshape(
     return g.op("Reshape", self, shape, allowzero=1)
 
 
+def _triangle(g: GraphContext, self: Value, diagonal: int | Value, upper: int) -> Value:
+    result = g.op("Trilu", widened(g, self), g.constant(diagonal), upper=upper)
+    return result if self.dtype is None else g.cast(result, self.dtype)
+
+
 @onnx_symbolic("aten::tril", opset=14)
 def tril(g: GraphContext, self: Value, diagonal: int | Value = 0) -> Value:
     """From 14: Trilu."""
-    return g.op("Trilu", self, g.constant(diagonal), upper=0)
+    return _triangle(g, self, diagonal, upper=0)
 
 
 @onnx_symbolic("aten::triu", opset=14)
 def triu(g: GraphContext, self: Value, diagonal: int | Value = 0) -> Value:
     """From 14: Trilu."""
-    return g.op("Trilu", self, g.constant(diagonal), upper=1)
+    return _triangle(g, self, diagonal, upper=1)

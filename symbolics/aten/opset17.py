@@ -19,6 +19,6 @@ def layer_norm(
     if weight is None and not any(isinstance(size, Value) for size in normalized_shape):
         weight = g.constant(np.ones(normalized_shape), g.dtype(input) or DataType.FLOAT)
     dtypes = {g.dtype(value) for value in (input, weight, bias) if value is not None}
-    if weight is None or len(dtypes) > 1 or DataType.DOUBLE in dtypes:
+    if weight is None or len(dtypes) > 1 or DataType.DOUBLE in dtypes or 0 in normalized_shape:
         return g.call("composed::layer_norm", input, normalized_shape, weight, bias, eps)
     return g.op("LayerNormalization", input, weight, bias, axis=-len(normalized_shape), epsilon=eps)

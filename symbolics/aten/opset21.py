@@ -23,6 +23,7 @@ def group_norm(
     if bias is None and isinstance(channels, int):
         bias = g.constant(np.zeros(channels), g.dtype(input) or DataType.FLOAT)
     dtypes = {g.dtype(value) for value in (input, weight, bias) if value is not None}
-    if weight is None or bias is None or len(dtypes) > 1 or DataType.DOUBLE in dtypes:
+    is_composed = weight is None or bias is None or 0 in (shape or ())
+    if is_composed or len(dtypes) > 1 or DataType.DOUBLE in dtypes:
         return g.call("composed::group_norm", input, num_groups, weight, bias, eps)
     return g.op("GroupNormalization", input, weight, bias, num_groups=num_groups, epsilon=eps)

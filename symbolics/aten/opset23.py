@@ -17,7 +17,8 @@ def rms_norm(
     if weight is None and not any(isinstance(size, Value) for size in normalized_shape):
         weight = g.constant(np.ones(normalized_shape), g.dtype(input) or DataType.FLOAT)
     dtypes = {g.dtype(value) for value in (input, weight) if value is not None}
-    if eps is None or weight is None or len(dtypes) > 1 or DataType.DOUBLE in dtypes:
+    is_composed = eps is None or 0 in normalized_shape
+    if is_composed or weight is None or len(dtypes) > 1 or DataType.DOUBLE in dtypes:
         return g.call("composed::rms_norm", input, normalized_shape, weight, eps)
     return g.op("RMSNormalization", input, weight, axis=-len(normalized_shape), epsilon=eps)
 

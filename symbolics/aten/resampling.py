@@ -1,7 +1,9 @@
 """Interpolation as ATen computes it: where output pixels come from, and with what weights."""
 
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +144,10 @@ def cubic_weights(g: GraphContext, t: Value) -> list[Value]:
     ]
 
 
-def _plain_matrix(axis: Axis, cubic: bool, align_corners: bool, dtype: Any) -> np.ndarray:
+def _taps(
+    axis: Axis, cubic: bool, align_corners: bool, dtype: Any
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The pixels around each place, two or four, and their weights."""
     size, output = axis.known
     step = axis.step(align_corners, dtype)
     pixels = np.arange(output, dtype=dtype)
@@ -152,10 +157,8 @@ def _plain_matrix(axis: Axis, cubic: bool, align_corners: bool, dtype: Any) -> n
     first = np.floor(places).astype(np.int64)
     fraction = (places - first).astype(dtype)
     weights = _cubic_weights(fraction) if cubic else [1 - fraction, fraction]
-    matrix = np.zeros((size, output), dtype=np.float64)
-    for offset, weight in enumerate(weights, start=-1 if cubic else 0):
-        np.add.at(matrix, (np.clip(first + offset, 0, size - 1), np.arange(output)), weight)
-    return matrix
+    start = -1 if cubic else 0
+    return [np.clip(first + start + i, 0, size - 1) for i in range(len(weights))], weights
 
 
 def _antialiased_matrix(axis: Axis, cubic: bool, align_corners: bool) -> np.ndarray:
@@ -177,12 +180,33 @@ def _antialiased_matrix(axis: Axis, cubic: bool, align_corners: bool) -> np.ndar
     return matrix
 
 
-def matrix(axis: Axis, mode: str, align_corners: bool, antialias: bool, dtype: DataType | None) -> np.ndarray:
-    """The weights of every input pixel (rows) in every output pixel (columns)."""
-    if antialias:
-        return _antialiased_matrix(axis, mode == "cubic", align_corners)
-    precision = np.float64 if dtype == DataType.DOUBLE else np.float32
-    return _plain_matrix(axis, mode == "cubic", align_corners, precision)
+def _is_copy(axis: Axis, taps: list[np.ndarray], weights: list[np.ndarray]) -> bool:
+    """Whether every pixel stays as it is."""
+    size, output = axis.known
+    pixels = [tap[weight != 0] for tap, weight in zip(taps, weights, strict=True)]
+    whole = all(np.isin(weight, (0, 1)).all() for weight in weights)
+    return size == output and whole and np.array_equal(np.sort(np.concatenate(pixels)), np.arange(size))
+
+
+def weighed(
+    g: GraphContext, input: Value, taps: Sequence[Any], weights: Sequence[Any], position: int, rank: int
+) -> Value:
+    """Sums of pixels along one dimension times their weights.
+
+    As in ATen a pixel counts in the results that it has a weight in, and a product with a matrix would bring
+    its NaN or infinity into all of them.
+
+    Args:
+        taps: positions of pixels, as many for each result.
+        weights: theirs, 1-D arrays or values too.
+    """
+    behind = rank - position - 1
+    products = []
+    for tap, weight in zip(taps, weights, strict=True):
+        factor = weight if isinstance(weight, Value) else g.constant(weight, g.dtype(input) or DataType.FLOAT)
+        factor = g.op("Unsqueeze", factor, axes=list(range(1, behind + 1))) if behind else factor
+        products.append(g.op("Mul", g.op("Gather", input, tap, axis=position), factor))
+    return functools.reduce(lambda a, b: g.op("Add", a, b), products)
 
 
 def _times(g: GraphContext, input: Value, weights: np.ndarray, position: int, rank: int) -> Value:
@@ -201,7 +225,7 @@ def _times(g: GraphContext, input: Value, weights: np.ndarray, position: int, ra
 def by_constants(
     g: GraphContext, input: Value, spatial: list[Axis], mode: str, align_corners: bool, antialias: bool
 ) -> Value | None:
-    """By constant indices or matrices, one axis after the other; None where a size is unknown."""
+    """By constant indices and weights, one axis after the other; None where a size is unknown."""
     if any(axis.size is None or axis.output is None for axis in spatial):
         return None
     rank = len(spatial) + 2
@@ -211,9 +235,15 @@ def by_constants(
             if not np.array_equal(indices, np.arange(axis.known[0])):
                 input = g.op("Gather", input, indices, axis=position)
             continue
-        weights = matrix(axis, mode, align_corners, antialias, g.dtype(input))
-        if not np.array_equal(weights, np.eye(len(weights))):
-            input = _times(g, input, weights, position, rank)
+        if antialias:
+            filters = _antialiased_matrix(axis, mode == "cubic", align_corners)
+            if not np.array_equal(filters, np.eye(len(filters))):
+                input = _times(g, input, filters, position, rank)
+            continue
+        precision = np.float64 if g.dtype(input) == DataType.DOUBLE else np.float32
+        taps, weights = _taps(axis, mode == "cubic", align_corners, precision)
+        if not _is_copy(axis, taps, weights):
+            input = weighed(g, input, taps, weights, position, rank)
     return input
 
 

@@ -1,7 +1,5 @@
 """Arithmetic and comparison that an opset does not have, or not of these element types."""
 
-import math
-
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
@@ -13,17 +11,7 @@ from .support import by_axis, emitted_from, integers, today
 @onnx_symbolic("canonical::Mod")
 def mod(g: GraphContext, A: Value, B: Value, fmod: int = 0) -> Value:
     """Below 10: the remainder with the sign of the divisor, or of the dividend."""
-    rest = g.call("aten::fmod" if fmod else "aten::remainder", self=A, other=B)
-    if g.dtype(A) not in dtypes.FLOATS:
-        return rest
-    # By an infinite number nothing is taken off, but one with the other sign is added.
-    whole = A
-    if not fmod:
-        opposite = g.op("Xor", g.op("Less", A, 0.0), g.op("Less", B, 0.0))
-        zero = g.call("aten::eq", self=A, other=0.0)
-        whole = g.op("Where", g.op("And", opposite, g.op("Not", zero)), B, A)
-    endless = g.op("And", g.call("aten::isinf", self=B), g.op("Less", g.op("Abs", A), math.inf))
-    return g.op("Where", endless, whole, rest)
+    return g.call("aten::fmod" if fmod else "aten::remainder", self=A, other=B)
 
 
 @onnx_symbolic("canonical::Mod", opset=10)

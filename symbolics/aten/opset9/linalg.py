@@ -3,6 +3,7 @@
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS, INTEGERS
 from ..einsum import contract, read
+from ..integers import summed_as
 
 
 def _is_float(g: GraphContext, value: Value) -> bool:
@@ -183,7 +184,9 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int]
     known = [rank for rank in ranks if rank is not None]
     if len(known) != len(ranks):
         raise g.refuse("the rank of every tensor must be known", first_opset=12)
-    return contract(g, read(g, equation, known), tensors)
+    wide, dtype = summed_as(g, tensors)
+    result = contract(g, read(g, equation, known), wide)
+    return result if dtype is None else g.cast(result, dtype)
 
 
 @onnx_symbolic("aten::bilinear")

@@ -276,6 +276,8 @@ def instance_norm(
         if running_mean is None or running_var is None:
             raise g.refuse("without input statistics it needs running statistics")
         return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps)
+    if 0 in (g.shape(input) or ()):
+        return g.op("Identity", input)
     channels = _channels(g, input, weight, bias)
     if channels is None or g.dtype(input) != DataType.FLOAT:
         wide, (weight, bias) = _widened(g, input, weight, bias)
@@ -305,7 +307,12 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Value:
-    """In the form that runtimes recognise and fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps)."""
+    """In the form that runtimes recognise and fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps).
+
+    Over no elements nothing is left to normalize, which onnxruntime refuses.
+    """
+    if 0 in normalized_shape:
+        return g.op("Identity", input)
     wide, (weight, bias) = _widened(g, input, weight, bias)
     centred, _, deviation = _moments(g, wide, _trailing_axes(g, input, len(normalized_shape)), eps)
     return _narrowed(g, _affine(g, g.op("Div", centred, deviation), weight, bias), input)
@@ -323,7 +330,11 @@ def native_layer_norm(
     """The statistics are of the input's element type, as torch.export says."""
     output = g.call("aten::layer_norm", input, normalized_shape, weight, bias, eps)
     wide, _ = _widened(g, input, weight)
-    _, mean, deviation = _moments(g, wide, _trailing_axes(g, input, len(normalized_shape)), eps)
+    axes = _trailing_axes(g, input, len(normalized_shape))
+    if 0 in normalized_shape:
+        mean = g.op("ReduceSum", input, axes=axes, keepdims=1)
+        return output, mean, g.op("Div", mean, 0.0)
+    _, mean, deviation = _moments(g, wide, axes, eps)
     return output, _narrowed(g, mean, input), _narrowed(g, g.op("Reciprocal", deviation), input)
 
 
@@ -356,6 +367,8 @@ def group_norm(
 ) -> Value:
     if (weight is not None or bias is not None) and g.rank(input) is None:
         raise g.refuse("the rank of the input must be known")
+    if 0 in (g.shape(input) or ()):
+        return g.op("Identity", input)
     wide, (weight, bias) = _widened(g, input, weight, bias)
     grouped = _grouped(g, wide, num_groups)
     if g.dtype(wide) == DataType.FLOAT:
@@ -410,6 +423,8 @@ def rms_norm(
     weight: Value | None = None,
     eps: float | None = None,
 ) -> Value:
+    if 0 in normalized_shape:
+        return g.op("Identity", input)
     return _root_mean_square(g, input, len(normalized_shape), weight, _epsilon(g, input, eps))[0]
 
 

@@ -266,10 +266,22 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
 
 
 def _exact_remainder(g: GraphContext, self: Value, other: Value | Number, rounding: str) -> Value:
+    """What is left of `self`; where nothing is, a zero of its sign.
+
+    Of an infinite divisor nothing is taken off; rounding down, one of the other sign is what is left.
+    """
     if g.dtype(self) == DataType.DOUBLE:
         raise g.refuse("the remainder of DOUBLE needs the operator Mod", first_opset=10)
     a, b, quotient = _in_double(g, self, other, rounding)
-    return g.cast(g.op("Sub", a, g.op("Mul", quotient, b)), g.dtype(self) or DataType.FLOAT)
+    taken = g.op("Mul", quotient, b)
+    is_finite = not isinstance(other, Value) and math.isfinite(other)
+    if not is_finite:
+        taken = g.op("Where", g.cast(quotient, DataType.BOOL), taken, 0.0)
+    rest = g.op("Sub", a, taken)
+    if not is_finite and rounding == "aten::floor":
+        rest = g.op("Where", g.op("Less", g.op("Mul", rest, b), 0.0), b, rest)
+    rest = g.op("Where", g.cast(rest, DataType.BOOL), rest, g.op("Mul", a, 0.0))
+    return g.cast(rest, g.dtype(self) or DataType.FLOAT)
 
 
 @aten("fmod")

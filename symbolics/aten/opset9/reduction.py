@@ -135,7 +135,7 @@ def prod(
 
 
 def _is_exact_product(g: GraphContext, value: Value, dim: int | None) -> bool:
-    """Whether onnxruntime's ReduceProd, which multiplies INT64 as DOUBLE, is exact for this type and count."""
+    """Whether ReduceProd is exact for this type and count: onnxruntime multiplies INT64 as DOUBLE."""
     if g.dtype(value) == DataType.BOOL:
         return True
     count = _element_count(g, value, dim)

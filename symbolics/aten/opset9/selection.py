@@ -4,6 +4,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...sizes import axis, known_rank, where_true
+from ..integers import widened
 
 
 @onnx_symbolic("aten::where")
@@ -110,7 +111,8 @@ def _triangle(g: GraphContext, self: Value, diagonal: int | Value, upper: bool) 
         kept = g.op("Not", g.op("Greater" if upper else "Less", rows, columns))
     if g.dtype(self) == DataType.BOOL:
         return g.op("And", self, kept)
-    return g.op("Where", kept, self, 0)
+    result = g.op("Where", kept, widened(g, self), 0)
+    return result if self.dtype is None else g.cast(result, self.dtype)
 
 
 @onnx_symbolic("aten::tril")

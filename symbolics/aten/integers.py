@@ -1,0 +1,28 @@
+"""Integers in the element types that runtimes have kernels of."""
+
+from collections.abc import Sequence
+
+from ...registration import DataType, GraphContext, Value, dtypes
+
+_LONG = (DataType.INT64, DataType.UINT32, DataType.UINT64)
+
+
+def widened(g: GraphContext, value: Value) -> Value:
+    """The value; narrow and unsigned integers as INT32 or INT64, which wrap around to them."""
+    dtype = g.dtype(value)
+    if dtype not in dtypes.INTEGERS or dtype in (DataType.INT32, DataType.INT64):
+        return value
+    return g.cast(value, DataType.INT64 if dtype in _LONG else DataType.INT32)
+
+
+def summed_as(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], DataType | None]:
+    """Tensors in a type that there are sums and products of, and the type of the result.
+
+    In ATen that of integers is theirs after a product, and INT64 after a sum alone.
+    """
+    dtype = g.dtype(tensors[0])
+    if dtype not in dtypes.INTEGERS and dtype != DataType.BOOL:
+        return list(tensors), None
+    wanted = (g.expected[0].dtype if g.expected else None) or dtype
+    wide = DataType.INT64 if wanted in _LONG else DataType.INT32
+    return [g.cast(tensor, wide) for tensor in tensors], wanted
