@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import importlib
+import logging
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -89,11 +91,11 @@ def run(
     return outcomes
 
 
-def run_range(job: tuple[str, int, int]) -> list[Outcome]:
+def run_range(job: tuple[str, int, int], each: int = 3) -> list[Outcome]:
     """Judge the programs of a generator, given by its name, from a first seed to before a last one."""
     name, first, last = job
     module = importlib.import_module(f".{GENERATORS[name]}", __package__)
-    return run(module.program, range(first, last))
+    return run(module.program, range(first, last), each=each)
 
 
 def spread(seed: int, opsets: Sequence[int], count: int) -> list[int]:
@@ -104,11 +106,21 @@ def spread(seed: int, opsets: Sequence[int], count: int) -> list[int]:
 
 def judge(program: Program, opsets: Sequence[int]) -> list[Outcome]:
     """Lower the program's one capture to each of the opsets, and compare what it gives with eager PyTorch."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _no_logging():
         warnings.simplefilter("ignore")
         calls = [(arguments, *_expected(program.model, arguments)) for arguments in _calls(program)]
         captured: list[opsetta.Program] = []
         return [_outcome(program, opset, captured, calls) for opset in opsets]
+
+
+@contextlib.contextmanager
+def _no_logging() -> Iterator[None]:
+    level = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(level)
 
 
 def refusals(outcomes: Iterable[Outcome]) -> collections.Counter[str]:

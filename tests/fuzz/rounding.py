@@ -38,6 +38,7 @@ class Rounding(TorchDispatchMode):
 
     def __init__(self, seed: int):
         super().__init__()
+        self._seed = seed
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
@@ -78,7 +79,7 @@ class Rounding(TorchDispatchMode):
         inexact &= value.isfinite() & error.isfinite()
         value = torch.where(inexact, value + steps * error, value)
         if name not in KEEPS_SIGN_OF_ZERO:
-            value = torch.where(value == 0, torch.copysign(value, self._random(output.shape) - 0.5), value)
+            value = torch.where(value == 0, self._zeros(output.shape), value)
         return value.to(output.dtype)
 
     def _anything(self, like: torch.Tensor) -> torch.Tensor:
@@ -86,6 +87,11 @@ class Rounding(TorchDispatchMode):
             return (self._random(like.shape) * 8 - 4).to(like.dtype)
         limit = torch.iinfo(like.dtype).max
         return torch.randint(0, limit, like.shape, generator=self._generator).to(like.dtype)
+
+    def _zeros(self, shape: Any) -> torch.Tensor:
+        """Zeros: for the first two seeds of either sign, then of any."""
+        signs = (self._random(shape) < 0.5) if self._seed > 1 else torch.tensor(self._seed == 1)
+        return torch.where(signs.broadcast_to(shape), -0.0, 0.0).double()
 
     def _random(self, shape: Any) -> torch.Tensor:
         return torch.rand(shape, generator=self._generator, dtype=torch.float64)

@@ -1,0 +1,67 @@
+"""Random programs give at every opset what eager PyTorch gives."""
+
+import importlib
+import importlib.util
+
+import pytest
+import torch
+
+import opsetta
+
+from . import programs
+
+PRESENT = [
+    name
+    for name, module in programs.GENERATORS.items()
+    if importlib.util.find_spec(f"{__package__}.{module}") is not None
+]
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("name", PRESENT)
+def test_programs_give_what_eager_gives(name: str, first: int) -> None:
+    outcomes = programs.run_range((name, first, first + 10), each=2)
+    failed = [outcome for outcome in outcomes if outcome.kind in (programs.WRONG, programs.CRASHED)]
+    assert not failed, "\n\n".join(map(str, failed))
+    assert any(outcome.kind == programs.RIGHT for outcome in outcomes)
+
+
+def _judged(model, changed, monkeypatch, *arguments: torch.Tensor) -> str:
+    """The kind of outcome of a program whose exported form gives something else."""
+    monkeypatch.setattr(opsetta.Program, "__call__", lambda self, *given: changed(model(*given)))
+    [outcome] = programs.judge(programs.Program(0, model, arguments, [], "text"), [13])
+    return outcome.kind
+
+
+VALUES = torch.tensor([1.5, -2.0, 0.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("model", "changed"),
+    [
+        (torch.sin, lambda y: y * 1.001),
+        (torch.neg, lambda y: y + 0.0),
+        (torch.log, lambda y: y.nan_to_num()),
+        (torch.round, lambda y: y + 1e-3),
+        (lambda x: x.argmax(), lambda y: y + 1),
+        (lambda x: x * 2, lambda y: y.double()),
+        (lambda x: x * 2, lambda y: y[:3]),
+    ],
+    ids=["value", "sign of zero", "NaN", "whole number", "index", "type", "shape"],
+)
+def test_another_result_is_wrong(model, changed, monkeypatch):
+    assert _judged(model, changed, monkeypatch, VALUES) == programs.WRONG
+
+
+@pytest.mark.parametrize(
+    ("model", "changed"),
+    [
+        (lambda x: x.sin() * 1e6 - x.sin() * 1e6 + x.cos().exp() - x.exp().cos(), lambda y: y + 1e-7),
+        (lambda x: (x.exp() * 1e8 + x).floor(), lambda y: y + 8.0),
+        (lambda x: (x.exp() - x.exp()).sum(), lambda y: -y),
+        (lambda x: (x * 1e20).to(torch.int64), lambda y: y + 1),
+    ],
+    ids=["cancellation", "rounding to a whole number", "sign of a sum", "out of range"],
+)
+def test_a_result_that_rounding_decides_is_right(model, changed, monkeypatch):
+    assert _judged(model, changed, monkeypatch, VALUES) == programs.RIGHT
