@@ -239,5 +239,8 @@ def _is_near(a: torch.Tensor, b: torch.Tensor, others: list[torch.Tensor]) -> to
     allowed = limit * value.abs().clamp(min=0.25)
     for other in others:
         allowed += 16 * (other.double() - value).abs().nan_to_num(0.0, 0.0, 0.0)
-    near = (a.double() - value).abs() <= allowed
-    return near & a.isfinite() & b.isfinite() & ~((a == 0) & (b == 0))
+    near = ((a.double() - value).abs() <= allowed) & a.isfinite() & b.isfinite()
+    is_zero = (a == 0) & (b == 0)
+    for other in others:
+        is_zero &= other == 0
+    return near & ~is_zero

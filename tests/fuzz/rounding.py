@@ -58,7 +58,7 @@ class Rounding(TorchDispatchMode):
                 other = self._rounded(name, output, exact)
                 undefined = _undefined(name, args, given, output)
                 if undefined is not None:
-                    other = torch.where(undefined, self._anything(output), other)
+                    other = torch.where(undefined, self._anything(output, given), other)
                 outputs[position] = output.copy_(other) if mutates else other
         return pytree.tree_unflatten(outputs, spec)
 
@@ -82,7 +82,12 @@ class Rounding(TorchDispatchMode):
             value = torch.where(value == 0, self._zeros(output.shape), value)
         return value.to(output.dtype)
 
-    def _anything(self, like: torch.Tensor) -> torch.Tensor:
+    def _anything(self, like: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
+        """For the first two seeds the most and the least of the first argument that is a number; else any."""
+        if like.dtype in _FLOATS and self._seed < 2 and given and given[0].dtype in _FLOATS:
+            numbers = given[0][~given[0].isnan()]
+            if numbers.numel():
+                return (numbers.max() if self._seed else numbers.min()).to(like.dtype).expand(like.shape)
         if like.dtype in _FLOATS or like.dtype == torch.bool:
             return (self._random(like.shape) * 8 - 4).to(like.dtype)
         limit = torch.iinfo(like.dtype).max

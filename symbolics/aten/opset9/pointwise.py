@@ -335,7 +335,8 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         return g.op("Reciprocal", g.op("Sqrt", self))
     if exponent == -1 and not is_integral(g, self):
         return g.op("Reciprocal", self)
-    return g.op("Pow", self, exponent)
+    # A plain number would be an exponent of FLOAT.
+    return g.op("Pow", self, g.constant(exponent, g.dtype(self)))
 
 
 def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:

@@ -296,8 +296,10 @@ def linalg_vector_norm(
     size = g.op("Abs", self)
     if math.isinf(ord):
         return _reduce(g, "ReduceMax" if ord > 0 else "ReduceMin", size, dim, keepdim)
-    total = _reduce(g, "ReduceSum", g.op("Pow", size, float(ord)), dim, keepdim)
-    return g.op("Pow", total, 1.0 / ord)
+    # A plain number would be an exponent of FLOAT.
+    dtype = g.dtype(self) or DataType.FLOAT
+    total = _reduce(g, "ReduceSum", g.op("Pow", size, g.constant(float(ord), dtype)), dim, keepdim)
+    return g.op("Pow", total, g.constant(1.0 / ord, dtype))
 
 
 @aten("norm")
