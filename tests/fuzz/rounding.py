@@ -11,12 +11,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 KEEPS_SIGN_OF_ZERO = frozenset(
-    "neg abs mul div copysign clone _to_copy copy where cat stack index index_select gather select_copy flip "
-    "roll repeat constant_pad_nd masked_fill fill scatter index_put _index_put_impl sqrt sin tan tanh asin "
-    "atan sinh asinh erf expm1 log1p trunc remainder fmod full full_like zeros ones zeros_like ones_like "
-    "_local_scalar_dense _unsafe_view reciprocal relu leaky_relu ldexp".split()
+    "neg abs mul div copysign clone _to_copy copy cat stack index index_select gather select_copy flip roll "
+    "repeat constant_pad_nd fill sqrt sin tan tanh asin atan sinh asinh erf expm1 log1p trunc remainder fmod "
+    "full full_like zeros ones zeros_like ones_like _unsafe_view reciprocal ldexp".split()
 )
-"""Operators whose zeros have a sign that IEEE 754 or PyTorch defines. Of all others either sign is right."""
+"""Operators whose zeros have the sign that IEEE 754 or PyTorch defines. Of all others either sign is right.
+
+Those with `Where` are not among them: onnxruntime's makes -0.0 of its first alternative 0.0.
+"""
 
 IGNORES_NAN = frozenset(
     "max_pool2d_with_indices max_pool3d_with_indices max_pool1d_with_indices _adaptive_max_pool "

@@ -206,6 +206,22 @@ EQUATIONS += [
     _equation("abc,acd->dab", (2, 3, 4), (2, 4, 5), dynamic=({0: "a", 1: "b"}, {0: "a"})),
 ]
 
+BYTES, SHORTS = (torch.arange(start, start + 12).reshape(3, 4) for start in (200, 100))
+EQUATIONS += [
+    _record(
+        f"einsum-{x.dtype}",
+        lambda x: (
+            torch.einsum("ij,kj->ik", x, x),
+            torch.einsum("ij->ji", x),
+            torch.einsum("ij->i", x),
+            torch.einsum("ij,ij->", x, x),
+        ),
+        x,
+        opsets=(7, *EINSUM),
+    )
+    for x in (BYTES.byte(), SHORTS.to(torch.int8), SHORTS.to(torch.int16), SHORTS.int())
+]
+
 
 @parametrized(LINEAR + MATMUL + FACTORS + EQUATIONS)
 def test_agrees_with_eager(record: Record, opset: int) -> None:

@@ -10,6 +10,7 @@ X = floats(2, 3, 4)
 I = integers(2, 3, 4)  # noqa: E741
 B = X > 0
 S = torch.tensor(3.5)
+NARROW = (torch.uint8, torch.int8, torch.int16, torch.int32)
 EMPTY = torch.zeros(0, 3, 4)
 COMPUTED = (7, 9, 10, 11, 13, HIGHEST)
 SLICED = (9, 10, 11, 13, HIGHEST)
@@ -27,6 +28,12 @@ RESHAPES = [
         "view of empty",
         lambda x: (x.view(0, 12), x.view(3, 0, 4), x.view(-1, 3)),
         (EMPTY,),
+        (*EVERYWHERE, 14),
+    ),
+    Record(
+        "triangles of narrow integers",
+        lambda x: [f(x.to(t), 1) for f in (torch.triu, torch.tril) for t in NARROW],
+        (I[0].abs(),),
         (*EVERYWHERE, 14),
     ),
     Record("view types", lambda a, b: (a.view(6, 4), b.view(4, 6)), (I.to(torch.uint8), B), EVERYWHERE),
