@@ -58,7 +58,7 @@ class Rounding(TorchDispatchMode):
             if isinstance(output, torch.Tensor) and output.numel():
                 exact = wide[position] if len(wide) == len(outputs) else None
                 other = self._rounded(name, output, exact)
-                undefined = _undefined(name, args, given, output)
+                undefined = _undefined(name, args, kwargs, given, output)
                 if undefined is not None:
                     other = torch.where(undefined, self._anything(output, given), other)
                 outputs[position] = output.copy_(other) if mutates else other
@@ -104,11 +104,18 @@ class Rounding(TorchDispatchMode):
         return torch.rand(shape, generator=self._generator, dtype=torch.float64)
 
 
-def _undefined(name: str, args: tuple, given: list[torch.Tensor], output: torch.Tensor) -> Any:
-    """A mask of the elements that nothing defines; None where there are none."""
+def _undefined(
+    name: str, args: tuple, kwargs: dict[str, Any], given: list[torch.Tensor], output: torch.Tensor
+) -> Any:
+    """A mask of the elements that nothing defines, or docs/limits.md excepts; None where there are none."""
     if name in IGNORES_NAN:
         some = any(x.dtype in _FLOATS and bool(x.isnan().any()) for x in given)
         return torch.tensor(True) if some else None
+    if name == "floor_divide" or kwargs.get("rounding_mode") == "floor":
+        operands = [torch.as_tensor(item, dtype=torch.float64) for item in args[:2]]
+        return (operands[0].isinf() | operands[1].isinf()).expand(output.shape)
+    if name == "sum" and output.dtype == torch.int64:
+        return given[0].double().abs().sum().expand(output.shape) > 2**53
     if output.dtype in _FLOATS or output.dtype == torch.bool or not given:
         return None
     if name in ("_to_copy", "copy") and given[-1].dtype in _FLOATS:
