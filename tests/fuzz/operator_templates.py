@@ -93,7 +93,7 @@ MAKES: dict[str, list[str]] = {
         "torch.gather({x}, {d}, torch.zeros_like({x}, dtype=torch.int64))",
         "torch.take({x}, torch.tensor([0, 2, -1]))", "{x}[{m}]", "{x}[{f} > 0]", "torch.nonzero({x})",
         "torch.gather({x}, {d}, {x}.argsort({d}, stable=True))",
-        "torch.take_along_dim({x}, {x}.argmax({d}, keepdim=True), {d})",
+        "torch.take_along_dim({x}, {i}.long().clamp(0, 1), {d})",
         "torch.index_fill({x}, {d}, torch.tensor([0]), {n})",
         "torch.scatter({x}, {d}, torch.zeros_like({x}, dtype=torch.int64)[:1], {n})",
         "torch.index_add({x}, 0, torch.tensor([0, 0]), {x}[:2])",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -85,13 +86,15 @@ class Rounding(TorchDispatchMode):
         return value.to(output.dtype)
 
     def _anything(self, like: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
-        """For the first two seeds the most and the least of the first argument that is a number; else any."""
+        """For the first two seeds the least and the most of the first argument, and NaN for the third."""
         if like.dtype in _FLOATS and self._seed < 2 and given and given[0].dtype in _FLOATS:
             numbers = given[0][~given[0].isnan()]
             if numbers.numel():
                 return (numbers.max() if self._seed else numbers.min()).to(like.dtype).expand(like.shape)
-        if like.dtype in _FLOATS or like.dtype == torch.bool:
-            return (self._random(like.shape) * 8 - 4).to(like.dtype)
+        if like.dtype in _FLOATS:
+            return torch.full_like(like, math.nan if self._seed == 2 else self._seed)
+        if like.dtype == torch.bool:
+            return self._random(like.shape) < 0.5
         limit = torch.iinfo(like.dtype).max
         return torch.randint(0, limit, like.shape, generator=self._generator).to(like.dtype)
 
@@ -114,6 +117,8 @@ def _undefined(
     if name == "floor_divide" or kwargs.get("rounding_mode") == "floor":
         operands = [torch.as_tensor(item, dtype=torch.float64) for item in args[:2]]
         return (operands[0].isinf() | operands[1].isinf()).expand(output.shape)
+    if name.endswith("_aa") and not bool(given[0].isfinite().all()):
+        return torch.tensor(True)
     if name == "sum" and output.dtype == torch.int64:
         return given[0].double().abs().sum().expand(output.shape) > 2**53
     if output.dtype in _FLOATS or output.dtype == torch.bool or not given:
