@@ -96,6 +96,12 @@ RECORDS = [
         for mode in ("bilinear", "bicubic")
         for size, align in (((4, 5), False), ((14, 18), False), ((4, 5), True), ((7 // 2, 3), False))
     ),
+    Record(
+        "scatter of nothing",
+        lambda x: x.scatter(-1, torch.zeros(0, 4, dtype=torch.int64), 1.0),
+        (floats(2, 3, 4),),
+        (7, 9, HIGHEST),
+    ),
     Record("vector_norm of double", lambda x: torch.linalg.vector_norm(x, 3, 0), (LARGE.double(),), OPSETS),
     Record("pow of double", lambda x: x.abs() ** (1 / 3), (LARGE.double(),), OPSETS),
 ]  # fmt: skip

@@ -92,6 +92,8 @@ def scatter(
     reduce: str | None = None,
 ) -> Value:
     """Where the source is larger than the index, its excess is left alone."""
+    if 0 in (g.shape(index) or ()):
+        return g.op("Identity", self)
     if known_rank(g, self) == 0:
         raised = [
             g.op("Reshape", item, [1]) if isinstance(item, Value) else item for item in (self, index, src)
