@@ -102,6 +102,15 @@ RECORDS = [
         (floats(2, 3, 4),),
         (7, 9, HIGHEST),
     ),
+    *(
+        Record(
+            f"bucketize right {right}",
+            lambda x, r=right: torch.bucketize(x, torch.tensor([-1.0, 0.5, 2.0]), right=r),
+            (NUMBERS,),
+            (7, 9, 13, HIGHEST),
+        )
+        for right in (False, True)
+    ),
     Record("vector_norm of double", lambda x: torch.linalg.vector_norm(x, 3, 0), (LARGE.double(),), OPSETS),
     Record("pow of double", lambda x: x.abs() ** (1 / 3), (LARGE.double(),), OPSETS),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...sizes import axis, known_rank, where_true
 from ..integers import widened
 
@@ -177,7 +177,10 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """How many of the sorted values go before each: those below it, or from the right those not above it."""
+    """How many of the sorted values go before each: those below it, or from the right those not above it.
+
+    Before NaN go all of them.
+    """
     if sorter is not None:
         sorted_sequence = g.call("aten::gather", self=sorted_sequence, dim=-1, index=sorter)
     rank = known_rank(g, sorted_sequence)
@@ -186,5 +189,7 @@ def searchsorted(
     sequence = sorted_sequence if rank == 1 else g.op("Unsqueeze", sorted_sequence, axes=[rank - 1])
     from_right = right or side == "right"
     before = g.op("Not", g.op("Greater", sequence, values)) if from_right else g.op("Less", sequence, values)
+    if not from_right and g.dtype(values) in dtypes.FLOATS:
+        before = g.op("Or", before, g.call("aten::isnan", values))
     counts = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[-1 % known_rank(g, before)], keepdims=0)
     return g.cast(counts, DataType.INT32) if out_int32 else counts
