@@ -63,12 +63,15 @@ def _programs(options: argparse.Namespace) -> int:
         jobs = [(name, start, min(start + PROGRAMS, last)) for start in starts]
         outcomes: list[programs.Outcome] = []
         begin = time.monotonic()
-        for job, found, problem in _run(programs.run_range, jobs, options.workers, PROGRAM_SECONDS):
+        runs = _run(programs.run_range, jobs, options.workers, PROGRAM_SECONDS)
+        for count, (job, found, problem) in enumerate(runs, 1):
             found = [programs.Outcome(job[1], 0, programs.CRASHED, problem)] if problem else found
             outcomes += found
             for outcome in found:
                 if outcome.kind in (programs.WRONG, programs.CRASHED):
                     print(f"{name}: {outcome}\n", file=sys.stderr, flush=True)
+            if count % 10 == 0:
+                print(f"{name}: {count} of {len(jobs)} chunks", file=sys.stderr, flush=True)
         ends = collections.Counter(outcome.kind for outcome in outcomes)
         print(f"{options.programs} {name} programs in {time.monotonic() - begin:.0f} s")
         print(", ".join(f"{times} {kind}" for kind, times in ends.most_common()))
