@@ -70,7 +70,7 @@ RECORDS = [
     ),
     *(
         Record(f"median of no {dtype}", _medians_of_all, (torch.zeros(0, 3, dtype=dtype),), OPSETS)
-        for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8, torch.int16)
+        for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8, torch.int16, torch.bool)
     ),
     Record("median of no rows", lambda x: x.median(1), (torch.zeros(0, 3),), OPSETS),
     Record(

@@ -133,7 +133,7 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
     """Of no elements NaN, and what C++ makes an integer of NaN."""
     count, dtype = product(g, sizes_of(g, self)), g.dtype(self) or DataType.FLOAT
     low, high = (math.nan, math.inf) if dtype in dtypes.FLOATS else dtypes.limits(dtype)
-    low = 0 if dtype in (DataType.INT8, DataType.INT16) else low
+    low = {DataType.BOOL: True, DataType.INT8: 0, DataType.INT16: 0}.get(dtype, low)
     if count == 0:
         return g.constant(low, dtype)
     if isinstance(count, int):
