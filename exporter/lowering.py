@@ -21,11 +21,14 @@ from ..registration import (
     Names,
     OpsettaError,
     Registry,
+    SymbolicFunction,
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
+    absent_result,
     held_in,
     holder_of,
+    results_of,
 )
 from ..registration.arguments import arguments, overloaded_name, qualified_name
 from ..registration.folding import MAXIMUM_ELEMENTS
@@ -178,7 +181,8 @@ class _Lowering:
                 node, module, lambda block, given: self._lower_block(block, given, values, module)
             )
             mapped = {name: _mapped(item, values) for name, item in arguments(node).items()}
-            return self._checked(node, symbolic(self.context, mapped), module)
+            result = symbolic(self.context, mapped)
+            return self._checked(node, self._given(node, symbolic, result), module)
         except UnsupportedError as error:
             registered = self.registry.first_opset(qualified_name(node), node.overload) is not None
             self.failures.append(_Failure(node, module, str(error), error.first_opset, registered))
@@ -229,16 +233,24 @@ class _Lowering:
     def _is_known(self, node: ir.Node) -> bool:
         return self.registry.lookup(qualified_name(node), node.overload, self.context.opset) is not None
 
-    def _checked(self, node: ir.Node, result: Any, module: str) -> Sequence[Value | None]:
+    def _given(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
+        """What a symbolic function returned, one item for each output of the node.
+
+        Raises:
+            ResultError: it returned too much, or something that is not a value.
+            UnsupportedError: it gives no value for an output that is used.
+        """
+        results = results_of(symbolic, result, len(node.outputs))
+        for expected, item in zip(node.outputs, results, strict=True):
+            if item is None and (expected.uses() or expected.is_graph_output()):
+                raise UnsupportedError(absent_result(symbolic, result, len(results), expected.name))
+        return results
+
+    def _checked(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
         """The results as values, held against the element types and shapes that the source promises."""
-        results = list(result) if isinstance(result, (list, tuple)) else [result]
-        if len(results) < len(node.outputs):
-            results += [None] * (len(node.outputs) - len(results))
         checked: list[Value | None] = []
-        for expected, item in zip(node.outputs, results, strict=False):
+        for expected, item in zip(node.outputs, results, strict=True):
             if item is None:
-                if expected.uses() or expected.is_graph_output():
-                    raise UnsupportedError(f"its output '{expected.name}' is used, but has no symbolic form")
                 checked.append(None)
                 continue
             value = item if isinstance(item, Value) else self.context.constant(item, expected.dtype)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ..registration import schemas
+
 FIRST_OPSET = 23
 
 
@@ -79,8 +81,11 @@ def _fuse(graph: ir.Graph, scaling: ir.Node) -> bool:
     x, epsilon, nodes = chain
     if x.dtype is None or x.dtype != scale.dtype:
         return False
-    attributes = {"axis": -1, "epsilon": epsilon}
-    fused = ir.node("RMSNormalization", [x, scale], attributes, num_outputs=1, name=f"{scaling.name}_fused")
+    given = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
+    opset = graph.opset_imports[""]
+    attributes = [each for each in given if not schemas.omissible("RMSNormalization", "", opset, each)]
+    name = f"{scaling.name}_fused"
+    fused = ir.Node("", "RMSNormalization", [x, scale], attributes, num_outputs=1, name=name)
     result, old = fused.outputs[0], scaling.outputs[0]
     result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"
     fused.metadata_props.update(scaling.metadata_props)

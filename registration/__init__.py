@@ -19,6 +19,7 @@ from .errors import (
     OpsetError,
     OpsettaError,
     RegistrationError,
+    ResultError,
     UnsafeAnnotation,
     UnsupportedError,
     UnsupportedOperator,
@@ -45,6 +46,7 @@ from .metadata import (
 )
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
+from .results import absent_result, composed_results, results_of
 
 __all__ = [
     "ALIAS",
@@ -85,6 +87,7 @@ __all__ = [
     "OpsettaError",
     "RegistrationError",
     "Registry",
+    "ResultError",
     "SymbolicFunction",
     "UnsafeAnnotation",
     "UnsupportedError",
@@ -93,7 +96,9 @@ __all__ = [
     "UsageError",
     "Value",
     "VerificationError",
+    "absent_result",
     "arguments",
+    "composed_results",
     "default_registry",
     "dtypes",
     "held_in",
@@ -102,6 +107,7 @@ __all__ = [
     "onnx_symbolic",
     "opsets",
     "registry_or_default",
+    "results_of",
     "schemas",
     "shape_inference",
 ]

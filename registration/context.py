@@ -19,6 +19,7 @@ from .errors import ArgumentError, GraphError, UnsupportedError
 from .held import holder_of
 from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry, split_name
+from .results import composed_results
 
 
 class Names:
@@ -263,18 +264,27 @@ class GraphContext:
         known = self.registry.lookup(f"onnx::{op_type}", "", self.opset) is not None
         return known and self._composing.count(op_type) < _COMPOSED_WITHIN
 
-    def compose(self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int) -> Any:
-        """What stands in for an ONNX operator; it is told the number of outputs where it asks for that."""
+    def compose(
+        self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
+    ) -> list[Value]:
+        """What stands in for an ONNX operator; it is told the number of outputs where it asks for that.
+
+        Raises:
+            ResultError: it returned nothing, or something that is not a value.
+            UnsupportedError: it gives fewer outputs.
+        """
         symbolic = self.registry.lookup(f"onnx::{op_type}", "", self.opset)
-        asks = symbolic is not None and "outputs" in symbolic.parameters
+        assert symbolic is not None
+        asks = "outputs" in symbolic.parameters
         given = {name: argument for name, argument in named.items() if argument is not None}
         self._composing.append(op_type)
         try:
-            return self.call(
+            composed = self.call(
                 f"onnx::{op_type}", *positional, **given, **({"outputs": outputs} if asks else {})
             )
         finally:
             self._composing.pop()
+        return [self.constant(item) for item in composed_results(symbolic, composed, outputs)]
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.

@@ -1,9 +1,11 @@
 """Schema-bound emission: an operator's arguments, bound by name to its schema at the target opset.
 
 Where the schema has an attribute, the argument becomes one; where it has an input, it becomes a constant
-input. What the target cannot say is refused when the node is made. Element types outside the target's
-list are cast to one that holds every value, and the results cast back. An operator that the target lacks,
-or lacks for an element type, is composed by the symbolic function of `onnx::<operator>`, where there is one.
+input. An attribute that equals the schema's default is left out, and so is an argument without a place that
+equals what the version means without it. What the target cannot say is refused when the node is made.
+Element types outside the target's list are cast to one that holds every value, and the results cast back.
+An operator that the target lacks, or lacks for an element type, is composed by the symbolic function of
+`onnx::<operator>`, where there is one.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from onnx_ir import AttributeType, DataType, Value
 from . import dtypes, folding, schemas
 from .constants import to_array
 from .errors import EmissionError, UnsupportedError
+from .omitted_arguments import check_omitted
 from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
 from .schemas import OperatorSchema, Parameter
 
@@ -81,7 +84,7 @@ def emit(
         except UnsupportedError as error:
             # What stands in has the last word where it knows an opset that can.
             raise (error if error.first_opset is not None else refusal) from None
-        return list(composed)[:outputs] if isinstance(composed, (list, tuple)) else [composed]
+        return composed
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])
         if folded is not None:
@@ -169,6 +172,7 @@ def _bind(
             f"not {len(arguments)}"
         )
     attributes = []
+    omitted = {}
     for name, value in named.items():
         if value is None:
             continue
@@ -181,25 +185,17 @@ def _bind(
                 raise EmissionError(f"ONNX operator {schema.name} was given '{name}' twice")
             arguments[index] = value
         elif attribute is not None:
-            attributes.append(_attribute(g, schema.name, attribute.name, attribute.type, value))
-        elif schemas.default_of(schema.name, name, schema.domain) != value:
-            _refuse_argument(g, schema, name)
+            made = _attribute(g, schema.name, attribute.name, attribute.type, value)
+            if not attribute.is_default(made.value):
+                attributes.append(made)
+        else:
+            omitted[name] = value
+    for name, value in omitted.items():
+        check_omitted(g, schema, arguments, name, value)
     while arguments and arguments[-1] is None:
         arguments.pop()
     _check_required(g, schema, arguments, attributes)
     return arguments, attributes
-
-
-def _refuse_argument(g: GraphContext, schema: OperatorSchema, name: str) -> None:
-    first = schemas.first_opset_with(schema.name, name, schema.domain)
-    if first is None:
-        raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' at any opset")
-    if first > g.opset:
-        raise EmissionError(
-            f"ONNX operator {schema.name} has no argument '{name}' at opset {g.opset}; it begins at {first}",
-            first_opset=first,
-        )
-    raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' any more at opset {g.opset}")
 
 
 def _check_required(

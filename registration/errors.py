@@ -125,6 +125,10 @@ class ArgumentError(UnsupportedError, TypeError):
     """An argument has a type or a value that the symbolic function does not take."""
 
 
+class ResultError(OpsettaError, TypeError):
+    """A symbolic function returned more values than its operator gives, or something that is not a value."""
+
+
 @dataclasses.dataclass(frozen=True)
 class UnsupportedOperator:
     """One operator of a model that cannot be lowered, and where it stands.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .dispatch import SymbolicFunction
 from .errors import RegistrationError, UsageError
+from .omitted_arguments import Accepts, ImpliedArgument
 from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
@@ -74,6 +75,7 @@ class Registry:
         self._parent = parent
         self._functions: dict[str, dict[int, SymbolicFunction]] = {}
         self._first: dict[str, dict[int, SymbolicFunction]] = {}
+        self._implied: dict[tuple[str, str], ImpliedArgument] = {}
 
     def fork(self) -> Registry:
         """A private overlay over this registry."""
@@ -117,6 +119,30 @@ class Registry:
     def remove_first(self, name: str, opset: int) -> bool:
         """Take back what `put_first` put at a name and opset; whether there was something."""
         return self._first.get(name, {}).pop(opset, None) is not None
+
+    def imply(
+        self, op_type: str, argument: str, value: Any = None, *, accepts: Accepts | None = None
+    ) -> None:
+        """Say what the versions of an ONNX operator that lack an argument mean by it.
+
+        Only what is not the default of the nearest version that has the argument need be said.
+
+        Args:
+            value: what a version with the argument is given to mean the same; None for its default.
+            accepts: which values mean the same; `value` alone unless given.
+        """
+        self._implied[op_type, argument] = ImpliedArgument(value, accepts)
+
+    def implied(self, op_type: str, argument: str) -> ImpliedArgument | None:
+        """What `imply` said of an argument, or None."""
+        found = self._implied.get((op_type, argument))
+        return found if found is not None or self._parent is None else self._parent.implied(op_type, argument)
+
+    def implied_values(self, op_type: str) -> dict[str, Any]:
+        """The arguments whose older meaning is not their default, with that meaning."""
+        inherited = self._parent.implied_values(op_type) if self._parent is not None else {}
+        own = {name: each.value for (op, name), each in self._implied.items() if op == op_type}
+        return {name: value for name, value in (inherited | own).items() if value is not None}
 
     def lookup(self, name: str, overload: str, opset: int, *, custom: bool = True) -> SymbolicFunction | None:
         """The function that serves an operator at an opset; one of its overload goes first.

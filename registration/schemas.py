@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx_ir as ir
@@ -51,6 +52,32 @@ class AttributeParameter:
     type: ir.AttributeType
     required: bool
     default: Any
+
+    def is_default(self, value: Any) -> bool:
+        """Whether a file need not hold the value, which the operator takes where none is given."""
+        return self.is_value(value, self.default)
+
+    def is_value(self, value: Any, other: Any) -> bool:
+        """Whether two values are one as ONNX stores them: a FLOAT in single precision, bit for bit."""
+        if other is None or self.type not in _COMPARED:
+            return False
+        try:
+            return _stored(self.type, value) == _stored(self.type, other)
+        except (TypeError, ValueError):
+            return False
+
+
+_COMPARED = frozenset(ir.AttributeType[name] for name in "INT FLOAT STRING INTS FLOATS STRINGS".split())
+
+
+def _stored(kind: ir.AttributeType, value: Any) -> Any:
+    if kind in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
+        array = np.asarray(value, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            return array.shape, array.astype(np.float32).tobytes()
+    if kind in (ir.AttributeType.INTS, ir.AttributeType.STRINGS):
+        return list(value)
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +131,10 @@ def _attribute(formal: Any) -> AttributeParameter:
         default = onnx.helper.get_attribute_value(formal.default_value)
         if isinstance(default, bytes):
             default = default.decode()
+            # Version 1 of GRU is misspelt.
+            default = "forward" if default == "foward" else default
+        elif isinstance(default, list):
+            default = [item.decode() if isinstance(item, bytes) else item for item in default]
     return AttributeParameter(formal.name, ir.AttributeType(int(formal.type.value)), formal.required, default)
 
 
@@ -155,9 +186,9 @@ def first_version(
     return next((schema.since_version for schema in found if holds(schema)), None)
 
 
-def first_opset_with(name: str, argument: str, domain: str = "") -> int | None:
-    """The first opset at which an operator has a place for an argument, or None."""
-    return first_version(name, domain, lambda schema: schema.place(argument) != (None, None))
+def first_opset_with(name: str, argument: str, domain: str = "", after: int = 0) -> int | None:
+    """The first opset above `after` at which an operator has a place for an argument, or None."""
+    return first_version(name, domain, lambda schema: schema.place(argument) != (None, None), after)
 
 
 def first_opset_with_dtype(name: str, parameter: int, dtype: DataType, domain: str = "") -> int | None:
@@ -180,10 +211,18 @@ def first_opset_that_carries(name: str, value: ir.Value, after: int = 0) -> int 
     return first_version(name, "", lambda schema: carries(schema, value), after=after)
 
 
-def default_of(name: str, argument: str, domain: str = "") -> Any:
-    """The default that an argument has in the first version that has a place for it as an attribute."""
-    for schema in operator_schemas(name, domain):
-        attribute = schema.place(argument)[1]
-        if attribute is not None:
-            return attribute.default
-    return None
+def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParameter | None:
+    """An argument as the next version that has it as an attribute has it, else as the last one had it."""
+    found = [
+        (each.since_version, each.place(argument)[1]) for each in operator_schemas(schema.name, schema.domain)
+    ]
+    having = [(version, attribute) for version, attribute in found if attribute is not None]
+    later = [attribute for version, attribute in having if version > schema.since_version]
+    return later[0] if later else having[-1][1] if having else None
+
+
+def omissible(op_type: str, domain: str, opset: int, attribute: ir.Attr) -> bool:
+    """Whether an attribute of a node equals the default of its operator at an opset."""
+    schema = operator_schema(op_type, opset, domain)
+    formal = schema.attributes.get(attribute.name) if schema is not None else None
+    return formal is not None and formal.type == attribute.type and formal.is_default(attribute.value)

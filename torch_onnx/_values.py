@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from ..registration import Device, Layout, MemoryFormat
+from ..registration.schemas import operator_schema
 from . import _tensors
 
 if TYPE_CHECKING:
@@ -303,10 +304,15 @@ class Node:
         producer = self._producer
         if producer is None:
             return {}
-        return {name: _read(item) for name, item in producer.attributes.items()}
+        # Emission leaves out what equals a default, which the function may have given nevertheless.
+        opset = self._value.context.inner.opset
+        schema = operator_schema(producer.op_type, opset) if producer.domain == "" else None
+        formals = schema.attributes.values() if schema is not None else ()
+        defaults = {a.name: ir.Attr(a.name, a.type, a.default) for a in formals if a.default is not None}
+        return {name: _read(item) for name, item in {**defaults, **producer.attributes}.items()}
 
     def attributeNames(self) -> list[str]:
-        """The names of the attributes; a constant has `value`."""
+        """The names of the attributes, those with a default among them; a constant has `value`."""
         return list(self._attributes())
 
     def hasAttribute(self, name: str) -> bool:

@@ -58,7 +58,7 @@ def inputs_by_name(schema: OperatorSchema, inputs: Sequence[Value | None]) -> di
 
 
 def attributes_by_name(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, Any]:
-    """The attributes as Python values, sub-graphs and tensors; defaults are left out."""
+    """The attributes as Python values, sub-graphs and tensors."""
     return {
         name: attribute.value
         for name, attribute in given.items()
@@ -66,16 +66,47 @@ def attributes_by_name(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> 
     }
 
 
+def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+    """The attributes that are not the default of their version, as if the file had left the others out."""
+    formals = schema.attributes
+    return {
+        name: attribute
+        for name, attribute in given.items()
+        if name not in formals or not formals[name].is_default(attribute.value)
+    }
+
+
+def completed(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+    """The attributes with the defaults of those that are left out, for a body that refers to them."""
+    formals = (a for a in schema.attributes.values() if a.default is not None)
+    return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **given}
+
+
+def implied(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
+    """What a version means by arguments that later ones have, where those have another default."""
+    return {
+        name: value
+        for name, value in registry.implied_values(schema.name).items()
+        if schema.place(name) == (None, None)
+        and schemas.first_opset_with(schema.name, name, after=schema.since_version) is not None
+    }
+
+
 def with_defaults(
-    schema: OperatorSchema, named: Mapping[str, Any], target: OperatorSchema | None
+    registry: Registry, schema: OperatorSchema, named: Mapping[str, Any], target: OperatorSchema | None
 ) -> dict[str, Any]:
-    """The attributes, with those left out said where the target's default differs from their own."""
+    """The attributes, with those left out said where the target would read something else without them."""
     result = dict(named)
+    implied = registry.implied_values(schema.name)
     for attribute in schema.attributes.values():
-        if attribute.name in result or attribute.default is None:
+        if attribute.name in result or attribute.default is None or target is None:
             continue
-        other = target.attributes.get(attribute.name) if target is not None else None
-        if other is not None and other.default != attribute.default:
+        other = target.attributes.get(attribute.name)
+        if other is not None:
+            unlike = not other.is_default(attribute.default)
+        else:
+            unlike = attribute.name in implied and target.place(attribute.name) == (None, None)
+        if unlike:
             result[attribute.name] = attribute.default
     return result
 

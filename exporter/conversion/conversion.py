@@ -30,11 +30,12 @@ from ...registration import (
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
+    composed_results,
     load_entry_points,
     registry_or_default,
 )
 from ...registration.opsets import check_opset, ir_version
-from ...registration.schemas import OperatorSchema, first_opset_with_dtype, operator_schema
+from ...registration.schemas import OperatorSchema, first_opset_with_dtype, omissible, operator_schema
 from ..process_lock import random_state_preserved
 from ..reading.carried import carried_by, check_training, keep
 from . import binding, constants, control_flow
@@ -279,7 +280,10 @@ class _Conversion:
     def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: _Scope) -> Sequence[Value]:
         """The node itself, reading the new values; its sub-graphs are converted."""
         copied = []
+        standard = node.domain in ("", "ai.onnx")
         for name, attribute in attributes.items():
+            if standard and omissible(node.op_type, "", self.opset, attribute):
+                continue
             if attribute.type == AttributeType.GRAPH:
                 attribute = ir.Attr(name, attribute.type, self._subgraph(attribute.as_graph(), scope))
             elif attribute.type == AttributeType.GRAPHS:
@@ -343,7 +347,7 @@ class _Conversion:
             if body is None:
                 raise
             try:
-                given = self._complete(schema, attributes)
+                given = binding.completed(schema, attributes)
                 found = self._expanded(body.graph, body.opset, inputs, given)
                 return [value for value in found if value is not None]
             except UnsupportedError as inner:
@@ -359,6 +363,7 @@ class _Conversion:
         attributes: Mapping[str, ir.Attr],
         outputs: int,
     ) -> Sequence[Value]:
+        attributes = binding.without_defaults(schema, attributes)
         if self.opset < binding.NEGATIVE_AXES:
             attributes = binding.from_front(self.g, schema.name, inputs, attributes)
             inputs = binding.axes_from_front(self.g, schema.name, schema, inputs)
@@ -375,6 +380,7 @@ class _Conversion:
             return self._called(f"before{own}::{schema.name}", schema, inputs, named, outputs)
         canonical = f"canonical::{schema.name}"
         symbolic = self.registry.lookup(canonical, "", self.opset)
+        named = {**binding.implied(self.registry, schema), **named}
         if own is None and symbolic is not None and not hasattr(symbolic.function, "by_schema"):
             return self._called(canonical, schema, inputs, named, outputs)
         if target is not None and not same:
@@ -383,7 +389,7 @@ class _Conversion:
                 first_opset=found[-1],
             )
         positional, moved = binding.positions(schema, target, inputs)
-        arguments = {**moved, **binding.with_defaults(schema, named, target)}
+        arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
         made = self.g.op(schema.name, *positional, outputs=outputs, **arguments)
         results = made if isinstance(made, (list, tuple)) else [made]
         control_flow.results(schema.name, results, inputs, named)
@@ -393,15 +399,6 @@ class _Conversion:
                 f"ONNX operator {schema.name} does not have {refused} at opset {self.opset}"
             )
         return results
-
-    def _complete(self, schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
-        """The attributes with the defaults of those that are left out, for a body that refers to them."""
-        defaults = {
-            a.name: ir.Attr(a.name, a.type, a.default)
-            for a in schema.attributes.values()
-            if a.default is not None
-        }
-        return {**defaults, **attributes}
 
     def _called(
         self,
@@ -416,11 +413,8 @@ class _Conversion:
         arguments = {**binding.inputs_by_name(schema, inputs), **named}
         if "outputs" in symbolic.parameters:
             arguments["outputs"] = outputs
-        results = symbolic(self.g, arguments)
-        results = list(results) if isinstance(results, (list, tuple)) else [results]
-        if len(results) < outputs:
-            raise UnsupportedError(f"only {len(results)} of its {outputs} outputs can be said at this opset")
-        return results[:outputs]
+        results = composed_results(symbolic, symbolic(self.g, arguments), outputs)
+        return [self.g.constant(item) for item in results]
 
     def _function(
         self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]

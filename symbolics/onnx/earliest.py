@@ -109,3 +109,19 @@ def dropout(
 def concat(g: GraphContext, inputs: list[Value], axis: int = 1) -> Value:
     """Below 4 the axis may be left out."""
     return g.op("Concat", *inputs, axis=axis)
+
+
+@onnx_symbolic("before2::Split")
+def split(
+    g: GraphContext,
+    input: Value,
+    split: Value | list[int] | None = None,
+    axis: int | None = None,
+    outputs: int = 1,
+) -> list[Value]:
+    """Below 2 the axis has no default, in the schema or in the text."""
+    if axis is None:
+        raise g.refuse("version 1 of Split does not say which axis is split where none is given")
+    count = outputs if split is None else None
+    made = today(g, "Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
+    return made if isinstance(made, list) else [made]

@@ -74,8 +74,24 @@ def upsample(
 
 @onnx_symbolic("before11::Resize")
 def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
-    """At 10 as Upsample."""
-    return upsample(g, X, scales, mode)
+    """At 10 as Upsample. Axes that shrink take the nearest pixel above, as onnxruntime reads the operator."""
+    array = g.constant_value(scales)
+    if mode != "nearest" or (array is not None and np.all(array >= 1)):
+        return upsample(g, X, scales, mode)
+    if array is None or np.any(array > 1):
+        ones = g.constant(np.ones(known_rank(g, X), dtype=np.float32))
+        X = upsample(g, X, g.op("Max", scales, ones), mode)
+        scales = g.op("Min", scales, ones)
+    return today(
+        g,
+        "Resize",
+        X,
+        None,
+        scales,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="ceil",
+    )
 
 
 @onnx_symbolic("before9::BatchNormalization")

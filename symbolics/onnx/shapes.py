@@ -265,9 +265,12 @@ def _zero(g: GraphContext, like: Value) -> Value:
 
 
 @onnx_symbolic("onnx::Range", opset=9)
-def range_(g: GraphContext, start: Value, limit: Value, delta: Value) -> Value:
-    """Below 11: counted from 0, scaled and moved."""
+def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type: int = 1) -> Value:
+    """Below 11: counted from 0, scaled and moved; short floats in the type of the stash."""
     dtype = g.dtype(start)
+    if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != DataType(stash_type):
+        wide = (g.cast(item, DataType(stash_type)) for item in (start, limit, delta))
+        return g.cast(g.op("Range", *wide), dtype)
     start, limit, delta = (
         item if g.rank(item) == 0 else g.op("Reshape", item, g.constant([], DataType.INT64))
         for item in (start, limit, delta)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from opsetta import OpsetError, UnsupportedOperatorsError
 from opsetta.exporter.conversion import OnnxModel, convert
 
+from ..default_attributes import written_defaults
 from .cases import all_cases
 from .judge import REFUSED, RIGHT, UNRUN, judge, ours
 
@@ -36,7 +37,9 @@ def model(opset, nodes, inputs, outputs, weights=(), functions=(), imports=(), i
 
 
 def converted(proto, opset):
-    result = ir.to_proto(convert(ir.from_proto(proto), opset))
+    model = convert(ir.from_proto(proto), opset)
+    assert not written_defaults(model)
+    result = ir.to_proto(model)
     onnx.checker.check_model(result, full_check=True)
     assert {entry.domain: entry.version for entry in result.opset_import}[""] == opset
     return result

@@ -10,6 +10,8 @@ import torch
 
 import opsetta
 
+from ..default_attributes import written_defaults
+
 HIGHEST = 26
 EVERYWHERE = (7, 8, 9, 13, HIGHEST)
 BASE = (9, 13, HIGHEST)
@@ -92,6 +94,7 @@ def check(record: Record, opset: int) -> None:
             raise
         return
     assert opset not in record.refused or opset < min(BASE), "it is refused no longer"
+    assert not written_defaults(lowered.model)
     lowered.verify(record.inputs, rtol=record.rtol, atol=record.atol)
 
 

@@ -91,8 +91,9 @@ def test_first_opsets():
 
 
 def test_default_of_an_argument_that_the_target_lacks():
-    assert schemas.default_of("Resize", "antialias") == 0
-    assert schemas.default_of("Resize", "nothing") is None
+    at_11 = schemas.operator_schema("Resize", 11)
+    assert schemas.nearest_attribute(at_11, "antialias").default == 0
+    assert schemas.nearest_attribute(at_11, "nothing") is None
 
 
 def test_deprecated_and_unknown_operators_have_no_schema():

@@ -324,6 +324,14 @@ def test_the_operator_that_is_exported_is_told(register):
         seen_by(register, lambda g, x, axes: g.original_node.inputs())
 
 
+def test_an_attribute_that_equals_its_default_is_still_read(register):
+    def look(g, x, axes):
+        node = g.op("HardSigmoid", x, alpha_f=0.25, beta_f=0.5).node()
+        return node["alpha"], node.f("beta"), node.hasAttribute("beta"), node.hasAttribute("gamma")
+
+    assert seen_by(register, look) == (0.25, 0.5, True, False)
+
+
 def test_scripts_reach_the_function_too(register):
     def scaled(g, x, axes):
         return g.op("Mul", x, g.op("Constant", value_t=torch.tensor(float(len(axes.node()["value"])))))

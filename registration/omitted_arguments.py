@@ -1,0 +1,74 @@
+"""Arguments that a node need not write: equal to a default, or to what a version without them means.
+
+An operator version that lacks an argument means one value of it. Where ONNX adds an argument, its default is
+nearly always that value, so the default of the nearest version that has the argument is the rule. What the
+operators' texts say otherwise is registered with `Registry.imply`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnx_ir import Value
+
+from . import schemas
+from .errors import EmissionError
+from .schemas import OperatorSchema
+
+if TYPE_CHECKING:
+    from .context import GraphContext
+
+Accepts = Callable[["GraphContext", Sequence[Any], Any], bool]
+"""Whether an operator version without an argument means a value of it, given the operator's inputs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImpliedArgument:
+    """What the versions of an operator that lack an argument mean by it.
+
+    Attributes:
+        value: what a version that has the argument is given to mean the same; None for its default.
+        accepts: which values mean the same; `value` alone unless given.
+    """
+
+    value: Any = None
+    accepts: Accepts | None = None
+
+
+def check_omitted(
+    g: GraphContext, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
+) -> None:
+    """See that an argument without a place in a schema is what the schema's version means without it.
+
+    Raises:
+        EmissionError: it is not, or no version of the operator has such an argument.
+    """
+    if _is_implied(g, schema, inputs, name, value):
+        return
+    first = schemas.first_opset_with(schema.name, name, schema.domain)
+    if first is None:
+        raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' at any opset")
+    if first > g.opset:
+        raise EmissionError(
+            f"ONNX operator {schema.name} has no argument '{name}' at opset {g.opset}; it begins at {first}",
+            first_opset=first,
+        )
+    raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' any more at opset {g.opset}")
+
+
+def _is_implied(
+    g: GraphContext, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
+) -> bool:
+    nearest = schemas.nearest_attribute(schema, name)
+    implied = g.registry.implied(schema.name, name) if schema.domain == "" else None
+    if implied is not None and implied.accepts is not None:
+        return implied.accepts(g, inputs, value)
+    if nearest is None:
+        return False
+    wanted = nearest.default if implied is None else implied.value
+    if isinstance(value, Value):
+        array = g.constant_value(value)
+        value = None if array is None else array.tolist()
+    return value is not None and nearest.is_value(value, wanted)

@@ -1,0 +1,96 @@
+"""What a symbolic function returned, held against what its operator gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx_ir import Value
+
+from .dispatch import SymbolicFunction
+from .errors import ResultError, UnsupportedError
+
+
+def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
+    """The results in order, as many as are due; None for each that the function does not give.
+
+    Args:
+        due: how many values the operator gives.
+
+    Raises:
+        ResultError: the function returned more, or something that is not a value.
+    """
+    results = _listed(result)
+    if due == 0 and result is None:
+        return []
+    if len(results) > due:
+        raise ResultError(_message(symbolic, result, due))
+    _check(symbolic, result, results, due)
+    return results + [None] * (due - len(results))
+
+
+def composed_results(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
+    """The first results of a composition, which gives every output of its operator, as many as are due.
+
+    Raises:
+        ResultError: the function returned nothing, or something that is not a value.
+        UnsupportedError: it gives fewer values.
+    """
+    results = _listed(result)[:due]
+    _check(symbolic, result, results, due)
+    if all(item is None for item in results):
+        raise ResultError(_message(symbolic, result, due))
+    if len(results) < due or any(item is None for item in results):
+        raise UnsupportedError(_message(symbolic, result, due))
+    return results
+
+
+def absent_result(symbolic: SymbolicFunction, result: Any, due: int, name: str | None) -> str:
+    """Why a result that the model uses is not there."""
+    used = f", and '{name}' is used" if due > 1 and name else ""
+    return _message(symbolic, result, due) + used
+
+
+def _listed(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def _check(symbolic: SymbolicFunction, result: Any, results: Sequence[Any], due: int) -> None:
+    for item in results:
+        if item is not None and not _is_value(item):
+            raise ResultError(_message(symbolic, item if len(results) > 1 else result, due))
+
+
+def _message(symbolic: SymbolicFunction, came: Any, due: int) -> str:
+    function = symbolic.function
+    named = function if hasattr(function, "__qualname__") else type(function)
+    where = f"{named.__module__}.{named.__qualname__}"
+    count = "no value is due" if due == 0 else "one value is due" if due == 1 else f"{due} values are due"
+    return f"the symbolic function of {symbolic.name} ({where}) returned {_shown(came)}, where {count}"
+
+
+def _shown(came: Any) -> str:
+    if came is None:
+        return "None"
+    if isinstance(came, Value):
+        return "a graph value"
+    if isinstance(came, (list, tuple)):
+        if came and all(isinstance(item, Value) for item in came):
+            return f"{len(came)} values" if len(came) > 1 else "a list of one value"
+        kinds = ", ".join("value" if isinstance(item, Value) else type(item).__name__ for item in came[:4])
+        return f"a {type(came).__name__} of {len(came)} ({kinds}{', …' if len(came) > 4 else ''})"
+    text = repr(came)
+    return f"{type(came).__name__} {text if len(text) <= 60 else text[:57] + '…'}"
+
+
+def _is_value(item: Any) -> bool:
+    """Whether the item is a graph value, or can be a constant: a number, an array, a nested list of these."""
+    if isinstance(item, Value):
+        return True
+    if isinstance(item, Sequence) and not isinstance(item, (str, bytes)):
+        return all(map(_is_value, item))
+    try:
+        return np.asarray(item).dtype.kind not in "OUSMm"
+    except (TypeError, ValueError, RuntimeError):
+        return False

@@ -1,0 +1,162 @@
+"""RoiAlign with half pixels below 16, where the operator does not move coordinates."""
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..branches import choose
+from ..sizes import Size
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pooling:
+    """The attributes of RoiAlign that stay as they are."""
+
+    mode: str
+    height: int
+    width: int
+    ratio: int
+
+
+@onnx_symbolic("onnx::RoiAlign", opset=10)
+def roi_align(
+    g: GraphContext,
+    X: Value,
+    rois: Value,
+    batch_indices: Value,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Value:
+    """Regions moved by half a pixel.
+
+    The operator makes regions of less than one pixel as large as one, which half pixels do not. Where there
+    may be such, each point is sampled by a region of one pixel around it.
+    """
+    if coordinate_transformation_mode != "half_pixel":
+        raise g.refuse("ONNX operator RoiAlign does not take these element types here")
+    pooling = _Pooling(mode, output_height, output_width, sampling_ratio)
+    moved = g.op("Sub", g.op("Mul", rois, spatial_scale), 0.5)
+    lengths = g.op("Sub", _columns(g, moved, 2, 4), _columns(g, moved, 0, 2))
+
+    def by_regions() -> Value:
+        return _aligned(g, X, moved, batch_indices, pooling)
+
+    def by_points() -> Value:
+        return _sampled(g, X, moved, lengths, batch_indices, pooling)
+
+    array = g.constant_value(rois)
+    if array is not None:
+        ends = array * spatial_scale - 0.5
+        return by_regions() if np.all(ends[:, 2:] - ends[:, :2] >= 1) else by_points()
+    # A number beside them, for there may be no regions.
+    some = g.op("Concat", g.op("Reshape", lengths, [-1]), g.constant([1.0], g.dtype(rois)), axis=0)
+    large = g.op("Not", g.op("Less", g.op("ReduceMin", some, axes=[0], keepdims=0), 1.0))
+    shape = ir.Shape([_known(g, rois, 0), _known(g, X, 1), output_height, output_width])
+    [result] = choose(g, large, [lambda: [by_regions()], lambda: [by_points()]], [[shape], [shape]])
+    return result
+
+
+def _known(g: GraphContext, value: Value, at: int) -> int | ir.SymbolicDim | None:
+    shape = g.shape(value)
+    return None if shape is None else shape[at]
+
+
+def _columns(g: GraphContext, rois: Value, start: int, end: int) -> Value:
+    return g.op("Slice", rois, starts=[start], ends=[end], axes=[1])
+
+
+def _aligned(g: GraphContext, X: Value, rois: Value, batch_indices: Value, pooling: _Pooling) -> Value:
+    return g.op(
+        "RoiAlign",
+        X,
+        rois,
+        batch_indices,
+        coordinate_transformation_mode="output_half_pixel",
+        mode=pooling.mode,
+        output_height=pooling.height,
+        output_width=pooling.width,
+        sampling_ratio=pooling.ratio,
+    )
+
+
+def _points(
+    g: GraphContext, start: Value, length: Value, bins: int, ratio: int
+) -> tuple[Value, Size, Value | None]:
+    """The points of each bin along one axis.
+
+    Returns:
+        Where they lie, `[regions, bins, points]`; how many there are in a bin at most; and how many in a
+        bin of each region, `[regions, 1, 1]`, where the operator decides that.
+    """
+    start, length = (g.op("Unsqueeze", item, axes=[2]) for item in (start, length))
+    dtype = g.dtype(start) or DataType.FLOAT
+    size = g.op("Div", length, float(bins))
+    most: Size = ratio
+    wanted = None
+    step = g.op("Div", size, float(ratio)) if ratio > 0 else None
+    if step is None:
+        wanted = g.op("Ceil", size)
+        listed = g.op("Concat", g.op("Reshape", wanted, [-1]), g.constant([1.0], dtype), axis=0)
+        most = g.cast(g.op("ReduceMax", listed, axes=[0], keepdims=0), DataType.INT64)
+        step = g.op("Div", size, g.op("Max", wanted, g.constant(1.0, dtype)))
+    numbers = g.cast(g.call("sym::range", start=0, end=most), dtype)
+    within = g.op("Mul", g.op("Add", numbers, 0.5), step)
+    begins = g.op("Mul", g.constant(np.arange(bins).reshape(-1, 1), dtype), size)
+    return g.op("Add", g.op("Add", start, begins), within), most, wanted
+
+
+def _sampled(
+    g: GraphContext, X: Value, rois: Value, lengths: Value, batch_indices: Value, pooling: _Pooling
+) -> Value:
+    across, wide, columns = _points(
+        g, _columns(g, rois, 0, 1), _columns(g, lengths, 0, 1), pooling.width, pooling.ratio
+    )
+    down, high, rows = _points(
+        g, _columns(g, rois, 1, 2), _columns(g, lengths, 1, 2), pooling.height, pooling.ratio
+    )
+    grid: list[Size] = [g.size(rois, 0), pooling.height, high, pooling.width, wide]
+    sizes = g.stack(grid)
+    x = g.op("Expand", g.op("Unsqueeze", across, axes=[1, 2]), sizes)
+    y = g.op("Expand", g.op("Unsqueeze", down, axes=[3, 4]), sizes)
+    edges = [g.op(name, place, 0.5) for name in ("Sub", "Add") for place in (x, y)]
+    around = g.op("Concat", *(g.op("Unsqueeze", edge, axes=[5]) for edge in edges), axis=5)
+    images = g.op("Expand", g.op("Unsqueeze", batch_indices, axes=[1, 2, 3, 4]), sizes)
+    found = _aligned(
+        g, X, g.op("Reshape", around, [-1, 4]), g.op("Reshape", images, [-1]), _Pooling(pooling.mode, 1, 1, 1)
+    )
+    values = g.op("Reshape", found, g.stack([*grid, g.size(X, 1)]))
+    pooled = _pooled(g, values, pooling.mode, rows, columns, high, wide)
+    return g.op("Transpose", pooled, perm=[0, 3, 1, 2])
+
+
+def _pooled(
+    g: GraphContext,
+    values: Value,
+    mode: str,
+    rows: Value | None,
+    columns: Value | None,
+    high: Size,
+    wide: Size,
+) -> Value:
+    """The points of each bin put together, of `[regions, height, points, width, points, channels]`."""
+    if rows is None or columns is None:
+        return g.op("ReduceMax" if mode == "max" else "ReduceMean", values, axes=[2, 4], keepdims=0)
+    dtype = g.dtype(rows) or DataType.FLOAT
+    counts = []
+    for count, most, axes in ((rows, high, [3, 4, 5]), (columns, wide, [1, 2, 5])):
+        number = g.cast(g.call("sym::range", start=0, end=most), dtype)
+        counts.append(g.op("Unsqueeze", g.op("Less", number, count), axes=axes))
+    inside = g.op("And", *counts)
+    if mode == "max":
+        lowest = g.op("Where", inside, values, g.constant(-np.inf, dtype))
+        highest = g.op("ReduceMax", lowest, axes=[2, 4], keepdims=0)
+        return g.op("Where", g.op("Equal", highest, -np.inf), 0.0, highest)
+    total = g.op("ReduceSum", g.op("Where", inside, values, g.constant(0.0, dtype)), axes=[2, 4], keepdims=0)
+    number = g.op("Max", g.op("Mul", rows, columns), g.constant(1.0, dtype))
+    return g.op("Div", total, g.op("Unsqueeze", number, axes=[3]))

@@ -1,0 +1,35 @@
+"""Attributes of a file that say what their operators do without them, found with onnx's own schemas."""
+
+import functools
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+
+
+@functools.cache
+def _defaults(op_type, opset):
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return {}
+    return {
+        name: onnx.helper.get_attribute_value(formal.default_value)
+        for name, formal in schema.attributes.items()
+        if formal.default_value.name
+    }
+
+
+def written_defaults(model: ir.Model) -> list[str]:
+    """Every attribute that equals the default at the model's opset; sub-graphs and functions included."""
+    opset = model.graph.opset_imports.get("", 1)
+    nodes = [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]
+    found = []
+    for node in nodes:
+        defaults = _defaults(node.op_type, opset) if node.domain == "" else {}
+        for name, attribute in node.attributes.items():
+            if name in defaults and not attribute.is_ref():
+                value = onnx.helper.get_attribute_value(ir.to_proto(attribute))
+                if value == defaults[name]:
+                    found.append(f"{node.op_type}({name}={value!r}) at opset {opset}")
+    return found
