@@ -16,9 +16,10 @@ def to_ortvalue(leaf: Any) -> Any:
     """
     import onnxruntime
 
-    tensor = leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
-    if isinstance(leaf, float):
-        tensor = tensor.double()
+    if isinstance(leaf, torch.Tensor):
+        tensor = leaf.detach().cpu()
+    else:
+        tensor = torch.as_tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else None)
     tensor = as_real(tensor)
     if tensor.dtype == torch.bfloat16:
         return onnxruntime.OrtValue.from_dlpack(tensor.contiguous())

@@ -19,6 +19,8 @@ IDLE = frozenset(("detach_", "requires_grad_"))
 """These change nothing that matters without gradients."""
 COPIES = {("copy_", "default"): "src", ("copy_", ""): "src", ("fill_", "Tensor"): "value"}
 """These write one argument, cast and broadcast, over all of the destination."""
+ATTRIBUTE = ("copy_", "attribute")
+"""What a script sets an attribute to in place of its state, in a shape and element type of its own."""
 REFUSED = frozenset(
     "set_ resize_ resize_as_ resize_as_sparse_ as_strided_ rename_ copy_sparse_to_sparse_ sparse_resize_ "
     "sparse_resize_and_clear_ rrelu_with_noise_ fill_diagonal_ geqrf_".split()

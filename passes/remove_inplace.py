@@ -175,6 +175,9 @@ class _Functionalizer:
             self._reinterpret(node, changed[0])
         elif (name, node.overload) in table.COPIES:
             self._copy(node, changed[0])
+        elif (name, node.overload) == table.ATTRIBUTE:
+            self._memory.set(self._memory.tensor(changed[0]).location.storages[0], arguments(node)["src"])
+            self._gone.append(node)
         elif table.is_inplace_name(name):
             self._write(node, changed[0])
         else:

@@ -35,6 +35,10 @@ class Names:
         """Reserve a name that is given from outside."""
         self._taken.add(name)
 
+    def is_taken(self, name: str) -> bool:
+        """Whether a name is in use or reserved."""
+        return name in self._taken
+
     def unique(self, stem: str) -> str:
         """The stem, or the stem with the lowest number that makes it unique."""
         name = stem

@@ -60,12 +60,8 @@ def ne(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     return g.op("Not", g.call("sym::eq", a=a, b=b))
 
 
-for _name, _op_type in (("max", "Max"), ("min", "Min")):
-    onnx_symbolic(f"sym::{_name}", opset=12)(_binary(_op_type))
-
-
 def _extreme(comparison: str) -> Callable[..., Value]:
-    """Max and Min take no integers before opset 12."""
+    """Max and Min take no integers before opset 12, and give NaN where either float is NaN."""
 
     def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         first, second = _numbers(g, a, b)
@@ -74,8 +70,18 @@ def _extreme(comparison: str) -> Callable[..., Value]:
     return symbolic
 
 
-onnx_symbolic("sym::max")(_extreme("Greater"))
-onnx_symbolic("sym::min")(_extreme("Less"))
+def _extreme_of_ints(op_type: str, comparison: str) -> Callable[..., Value]:
+    def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+        if _is_float(g, a, b):
+            return _extreme(comparison)(g, a, b)
+        return g.op(op_type, *_numbers(g, a, b))
+
+    return symbolic
+
+
+for _name, _op_type, _comparison in (("max", "Max", "Greater"), ("min", "Min", "Less")):
+    onnx_symbolic(f"sym::{_name}")(_extreme(_comparison))
+    onnx_symbolic(f"sym::{_name}", opset=12)(_extreme_of_ints(_op_type, _comparison))
 
 
 def _logical(op_type: str) -> Callable[..., Value]:
@@ -143,9 +149,12 @@ def mod(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
 
 @onnx_symbolic("sym::mod", opset=10)
 def mod_10(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """From 10: Mod, whose integer remainder has the divisor's sign."""
+    """From 10: Mod, whose integer remainder has the divisor's sign, and whose float one is exact."""
     first, second = _numbers(g, a, b)
-    return _float_mod(g, first, second) if _is_float(g, a, b) else g.op("Mod", first, second)
+    if not _is_float(g, a, b):
+        return g.op("Mod", first, second)
+    remainder = g.op("Mod", first, second, fmod=1)
+    return g.op("Mod", g.op("Add", remainder, second), second, fmod=1)
 
 
 @onnx_symbolic("sym::truediv")

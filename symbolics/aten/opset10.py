@@ -37,9 +37,12 @@ def enlarge(g: GraphContext, input: Value, factors: list[int]) -> Value:
 
 
 @onnx_symbolic("composed::slice", opset=10)
-def slice(g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int) -> Value:
-    """From 10: bounds may be computed, and there are steps."""
-    return g.op("Slice", self, starts=[start], ends=[end], axes=[dim], steps=[step] if step != 1 else None)
+def slice(
+    g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int | Value
+) -> Value:
+    """From 10: bounds and steps may be computed."""
+    steps = None if isinstance(step, int) and step == 1 else [step]
+    return g.op("Slice", self, starts=[start], ends=[end], axes=[dim], steps=steps)
 
 
 @onnx_symbolic("composed::reverse", opset=10)

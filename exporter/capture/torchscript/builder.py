@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,7 +60,15 @@ class Builder:
         self.elements: dict[Value, Any] = {}
         """What is known of the elements of lists of unknown length."""
         self._source_lines = source_lines
+        self._reserved: set[str] = set()
         self._constants: dict[int, tuple[torch.Tensor, Value]] = {}
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep the names of the model's own tensors for them, where no other value has them already."""
+        for name in names:
+            if not self.names.is_taken(name):
+                self._reserved.add(name)
+                self.names.take(name)
 
     @contextmanager
     def block(self) -> Iterator[list[ir.Node]]:
@@ -163,8 +171,10 @@ class Builder:
         check(kind, name or "constant", tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
+        own = name in self._reserved
+        self._reserved.discard(name or "")
         value = Value(
-            name=self.names.unique(name or "constant"),
+            name=name if own else self.names.unique(name or "constant"),
             type=tensor_type(tensor),
             shape=ir.Shape(tensor.shape),
             const_value=tensor_adapters.TorchTensor(tensor.detach(), name=name or "constant"),

@@ -23,7 +23,7 @@ from .builder import Builder
 from .fakes import Fakes, Tensor
 from .interpreter import Interpreter
 from .modules import Hierarchy, State
-from .objects import Dict, List, Object, Optional, Raised, Shared
+from .objects import Dict, List, Object, Optional, Raised, Shared, WrittenConstant
 
 _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 
@@ -69,9 +69,16 @@ def capture_torchscript(
 
     def attempt(constant_numbers: bool) -> Capture:
         order = shapes.call_order(bound, kwargs)
-        reader = _Reader(model, leaves, static, constant_numbers, source_lines)
-        with grouped_products_by_shapes():
-            return reader.run(signature, bound, order, args, kwargs)
+
+        def read(opaque: bool) -> Capture:
+            reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
+            with grouped_products_by_shapes():
+                return reader.run(signature, bound, order, args, kwargs)
+
+        try:
+            return read(False)
+        except WrittenConstant:
+            return read(True)
 
     try:
         return attempt(False)
@@ -125,7 +132,13 @@ class _Reader:
     """Reads one program into a source graph."""
 
     def __init__(
-        self, model: Any, leaves: shapes.Leaves, static: set[str], constant_numbers: bool, source_lines: bool
+        self,
+        model: Any,
+        leaves: shapes.Leaves,
+        static: set[str],
+        constant_numbers: bool,
+        source_lines: bool,
+        opaque: bool = False,
     ):
         self._model = model
         self._leaves = leaves
@@ -135,7 +148,9 @@ class _Reader:
         handle = model._c if isinstance(model, torch.jit.ScriptModule) else None
         self._build = Builder(Fakes(), source_lines=source_lines)
         hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))
-        self._machine = Interpreter(self._build, State(model), hierarchy)
+        state = State(model)
+        self._build.reserve(state.names)
+        self._machine = Interpreter(self._build, state, hierarchy, opaque=opaque)
         self._root = Object(handle, "") if handle is not None else None
         self._inputs: list[Value] = []
         self._sizes: dict[str, Any] = {}
@@ -228,14 +243,10 @@ class _Reader:
             return
         state = self._machine.state.value(self._build, path, old)
         new = self._machine.fake(item)
-        if not isinstance(new, Tensor) or list(new.shape) != list(old.shape) or new.dtype != old.dtype:
-            raise CaptureError(
-                f"the program sets buffer '{path}' to a tensor of another shape or element type; pass it as "
-                "an argument and return it instead"
-            )
+        keeps = isinstance(new, Tensor) and list(new.shape) == list(old.shape) and new.dtype == old.dtype
         written = self._build.value(name, new)
         arguments = {"self": state, "src": item, "non_blocking": False}
-        self._build.append("aten::copy_", arguments, [written], "default")
+        self._build.append("aten::copy_", arguments, [written], "default" if keeps else "attribute")
 
     def _finish(self, result: Any, parameters: list[str], args: tuple, kwargs: Mapping[str, Any]) -> Capture:
         structure = self._structured(result)

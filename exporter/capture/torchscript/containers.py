@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +11,9 @@ from onnx_ir import Value
 from ....registration import CaptureError
 from .builder import DTYPES
 from .fakes import UNKNOWN, Fake
-from .library import call_operator, element_kind, script
+from .library import call_operator, element_kind, of_constants, script
 from .objects import Dict, List, is_constant, is_number
-from .scalars import compute
+from .scalars import compute, convert
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -226,7 +225,7 @@ def reverse(machine: Interpreter, node: Any, items: List) -> None:
         _change(machine, items, "list::reverse", {}, machine.element(items))
 
 
-@script("aten::list", "aten::copy", "aten::__copy__")
+@script("aten::list", "aten::copy", "aten::__copy__", "aten::Size")
 def copy(machine: Interpreter, node: Any, items: Any) -> Any:
     """`list(items)` and `items.copy()`."""
     if isinstance(items, Dict):
@@ -327,19 +326,15 @@ def query_index(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
     return machine.build.list_number("list::index", {"self": machine.dynamic(items), "item": item}, "int")
 
 
-_OF_CONSTANTS: dict[str, Callable[..., Any]] = {
-    "aten::index": lambda items, item, *_: items.index(item),
-    "aten::count": lambda items, item: items.count(item),
-}
-
-
-@script(*_OF_CONSTANTS)
+@script("aten::index", "aten::count")
 def query(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
     """`items.index(item)` and `items.count(item)`; of tensors, ATen's index."""
     if isinstance(items, (Value, torch.Tensor)):
         return call_operator(machine, node, [items, *operands])
-    if isinstance(items, str) or (is_constant(items) and all(map(is_constant, operands))):
-        return _OF_CONSTANTS[node.kind()](items if isinstance(items, str) else items.items, *operands)
+    if isinstance(items, str):
+        return of_constants(machine, node, items, *operands)
+    if is_constant(items) and all(map(is_constant, operands)):
+        return of_constants(machine, node, items.items, *operands)
     if items.kind not in DTYPES:
         raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
     name = f"list::{node.kind().split('::')[1]}"
@@ -359,7 +354,8 @@ def ordered(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
     if name != "sum" and items.items is not None:
         result: Any = name == "all"
         for member in items.items:
-            result = compute(machine, "__and__" if name == "all" else "__or__", result, member)
+            truth = convert(machine, member, "bool")
+            result = compute(machine, "__and__" if name == "all" else "__or__", result, truth)
         return result
     if items.items is None:
         return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
@@ -381,7 +377,11 @@ def _sorted(machine: Interpreter, node: Any, items: List, name: str, descending:
         raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
     target = machine.list(items.items, items.kind, items.value) if name == "sorted" else items
     machine.touch(target)
+    count = None if items.items is None else len(items.items)
     _change(machine, target, "list::sort", {"descending": descending}, UNKNOWN)
+    if count is not None:
+        target.items = [_element(machine, target, index, machine.stem(node)) for index in range(count)]
+        target.value = None
     return target if name == "sorted" else None
 
 

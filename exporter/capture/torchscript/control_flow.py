@@ -64,6 +64,15 @@ class Block:
         self.outputs.append(result)
         return result
 
+    def left(self, item: Any) -> Any:
+        """A list or dict as the block left it; what it changed has been put back since."""
+        if item not in self.changed:
+            return item
+        if not isinstance(item, List):
+            return Dict(self.changed[item])
+        items, value = self.changed[item]
+        return List(items, value, item.kind)
+
     def close(self, machine: Interpreter, inputs: Sequence[Value], name: str) -> ir.Graph:
         """The block as a graph."""
         unique = machine.build.names.unique(name)
@@ -131,6 +140,9 @@ class _Join:
         results = [self.item(a, b, stem) for a, b, stem in pairs]
         for changed in list({**then.changed, **other.changed}):
             self._object(changed)
+        for made in self._joined.values():
+            # It was made of what the branches left behind.
+            made.stale = False
         if self.outputs or then.nodes or other.nodes:
             blocks = [
                 ir.AttrGraph(name, branch.close(self.machine, [], name))
@@ -184,7 +196,7 @@ class _Join:
             return self.give(a, b, self.machine.build.number(number_kind(a), stem=stem))
         if _is_tensor(a) and _is_tensor(b):
             return self._tensor(a, b, stem)
-        raise self._refused(f"one gives {_described(a)}, the other {_described(b)}")
+        raise self._refused(f"one gives {described(a)}, the other {described(b)}")
 
     def _refused(self, reason: str) -> CaptureError:
         return CaptureError(
@@ -235,10 +247,12 @@ class _Join:
         """A list or dict that is one of two."""
         key = (id(a), id(b))
         if key not in self._joined:
-            if isinstance(a, List) and isinstance(b, List):
-                made: Any = self._list(a, b, stem)
-            elif isinstance(a, Dict) and isinstance(b, Dict) and set(a.entries) == set(b.entries):
-                made = self.machine.dict({k: self._entry(a.entries, b.entries, k) for k in a.entries})
+            then, other = (branch.left(item) for branch, item in zip(self.branches, (a, b), strict=True))
+            if isinstance(then, List) and isinstance(other, List):
+                made: Any = self._list(then, other, stem)
+            elif _have_same_keys(then, other):
+                entries = {k: self._entry(then.entries, other.entries, k) for k in then.entries}
+                made = self.machine.dict(entries)
             else:
                 raise self._refused("one dict has keys that the other has not")
             made.may_be(a, b)
@@ -250,6 +264,10 @@ class _Join:
         present = self.item(_present(a), _present(b), f"{stem}_present")
         first, second = map(within, (a, b))
         return Optional(present, self.item(first, second, stem))
+
+
+def _have_same_keys(a: Any, b: Any) -> bool:
+    return isinstance(a, Dict) and isinstance(b, Dict) and set(a.entries) == set(b.entries)
 
 
 def _present(item: Any) -> Any:
@@ -267,10 +285,21 @@ def _is_tensor(item: Any) -> bool:
     return isinstance(item, (Value, torch.Tensor)) and not is_number(item)
 
 
-def _described(item: Any) -> str:
-    if isinstance(item, Value):
-        return "a number" if is_number(item) else "a tensor"
-    return f"an object of '{item.path}'" if isinstance(item, Object) else repr(item)
+def described(item: Any) -> str:
+    """An item in a few words, for messages."""
+    if is_number(item) or isinstance(item, (str, type(None))):
+        return f"a computed {number_kind(item)}" if isinstance(item, Value) else repr(item)
+    if isinstance(item, (Value, torch.Tensor)):
+        return "a tensor"
+    if isinstance(item, List):
+        return f"a list of {item.kind}"
+    if isinstance(item, Dict):
+        return f"a dict with the keys {list(item.entries)}"
+    if isinstance(item, Object):
+        return f"the module '{item.path}'" if item.handle is not None else "an object that the program makes"
+    if isinstance(item, Optional):
+        return f"None or {described(item.value)}"
+    return {"Uninitialized": "nothing"}.get(type(item).__name__, f"a {type(item).__name__}")
 
 
 def placeholder(machine: Interpreter, like: Any) -> Any:
@@ -281,6 +310,8 @@ def placeholder(machine: Interpreter, like: Any) -> Any:
     if isinstance(like, List):
         items = None if like.items is None else [placeholder(machine, item) for item in like.items]
         return machine.list(items or [], like.kind)
+    if isinstance(like, Dict):
+        return machine.dict({key: placeholder(machine, item) for key, item in like.entries.items()})
     if isinstance(like, Optional):
         return Optional(False, placeholder(machine, like.value))
     if is_constant(like) and not isinstance(like, torch.Tensor):

@@ -25,7 +25,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.functions import FloorDiv, Mod
+from torch.utils._sympy.functions import FloorDiv, PythonMod
 
 from ....registration import CaptureError
 from ...torch_boundary import quiet
@@ -106,7 +106,7 @@ _EXACT: dict[str, Callable[[Any, Any], Any]] = {
     "mul": lambda a, b: a * b,
     "floordiv": FloorDiv,
     "floor_divide": FloorDiv,
-    "remainder": Mod,
+    "remainder": PythonMod,
 }
 _FREE: dict[str, list[Any]] = {
     "float": [1.5, 0.75, 2.0, 1.0, -0.5, 30.25],
@@ -293,7 +293,18 @@ class Fakes:
                 if result is not UNKNOWN:
                     sizes = [size for changed in changes.values() for size in changed.values()]
                     return self._without(result, sizes)
-        return result
+            return self._renumbered(function, known, structure) if result is UNKNOWN else result
+
+    def _renumbered(self, function: Callable[..., Any], known: Sequence[Any], structure: Any) -> Any:
+        """What an operator gives for other ints than those it refused in every sample, such as steps of 0."""
+        chosen = {
+            i: self._free() for i, leaf in enumerate(known) if isinstance(leaf, Number) and leaf.kind == "int"
+        }
+        if not chosen:
+            return UNKNOWN
+        others = [self.sized(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(known)]
+        result = self._evaluated(function, others, structure, True)
+        return result if result is UNKNOWN else self._without(result, list(chosen.values()))
 
     def _evaluated(
         self, function: Callable[..., Any], known: Sequence[Any], structure: Any, varies: bool

@@ -30,7 +30,18 @@ from . import (  # noqa: F401
 from .builder import Builder, stem_of
 from .fakes import UNKNOWN, Typed
 from .modules import Hierarchy, State
-from .objects import UNINITIALIZED, Dict, List, Mutable, Nested, Object, Shared, is_number
+from .objects import (
+    UNINITIALIZED,
+    Dict,
+    List,
+    Mutable,
+    Nested,
+    Object,
+    Raised,
+    Shared,
+    WrittenConstant,
+    is_number,
+)
 
 
 class Journal(dict[Mutable, Any]):
@@ -56,9 +67,13 @@ class Interpreter:
         build: makes the source nodes.
         environment: what each TorchScript value is, by its number in the graph.
         alignments: of masks of sequences, a bool: whether they leave out the ends alone.
+
+    Args:
+        opaque: whether tensors made of constants are values of the graph, as written ones must be.
     """
 
-    def __init__(self, build: Builder, state: State, hierarchy: Hierarchy):
+    def __init__(self, build: Builder, state: State, hierarchy: Hierarchy, *, opaque: bool = False):
+        self._opaque = opaque
         self.build = build
         self.fakes = build.fakes
         self.state = state
@@ -68,6 +83,13 @@ class Interpreter:
         self._journals: list[Journal] = []
         self._numbers: dict[Value, Any] = {}
         self._clock = 0
+        self._located: CaptureError | None = None
+        """The latest error, which names the node that it is about."""
+
+    @property
+    def clock(self) -> int:
+        """Grows where a branch or body begins; objects know when they were made."""
+        return self._clock
 
     def run(self, graph: Any, arguments: Sequence[Any]) -> list[Any]:
         """Run a graph on its arguments and give what it returns."""
@@ -100,25 +122,48 @@ class Interpreter:
             self._visit(node)
 
     def _visit(self, node: Any) -> None:
-        kind = node.kind()
         self.build.module = self.hierarchy.path(node)
         self.build.line = _line(node)
-        function = library.find(kind)
         operands = [self[value] for value in node.inputs()]
         if any(isinstance(operand, Shared) and operand.stale for operand in operands):
             raise CaptureError(
                 f"{self.place(node)}: the list or dict may be one that was changed under another name, as a "
                 "computed condition decides; copy it first"
             )
-        if function is not None:
-            result = function(self, node, *operands)
-        else:
-            result = library.call_operator(self, node, operands)
+        result = self._result(node, operands)
+        if self._opaque and isinstance(result, torch.Tensor):
+            result = self.build.constant_tensor(result)
         outputs = list(node.outputs())
         if len(outputs) == 1:
             self.environment[outputs[0].unique()] = result
         elif outputs:
             self.bind(outputs, result)
+
+    def _result(self, node: Any, operands: Sequence[Any]) -> Any:
+        """What a node gives; whatever it raises names the node.
+
+        Raises:
+            CaptureError: the program cannot be captured.
+            Raised: the program raises.
+        """
+        function = library.find(node.kind())
+        place = self.place(node)
+        try:
+            if function is not None:
+                return function(self, node, *operands)
+            return library.call_operator(self, node, operands)
+        except (Raised, WrittenConstant):
+            raise
+        except CaptureError as error:
+            if error is self._located or str(error).startswith(place):
+                self._located = error
+                raise
+            self._located = CaptureError(f"{place}: {error}")
+            raise self._located from error
+        except Exception as error:
+            # TorchScript lets a program do more than each function foresees.
+            self._located = CaptureError(f"{place} cannot be captured: {type(error).__name__}: {error}")
+            raise self._located from error
 
     def stem(self, node: Any, index: int = 0) -> str:
         """A stem for the name of one of a node's results."""
@@ -227,6 +272,10 @@ class Interpreter:
                 return Typed(tensor_adapters.to_torch_dtype(item.dtype))
             return known
         return UNKNOWN
+
+    def forget_number(self, tensor: Any) -> None:
+        """Note that a tensor is written to."""
+        self._numbers.pop(tensor, None)
 
     def number_of(self, item: Any) -> Any:
         """The number that a number or a zero-dim tensor stands for, None where that is not known."""

@@ -12,7 +12,7 @@ from onnx_ir import Value
 from ....registration import CaptureError, Device, Layout, MemoryFormat
 from ...torch_operators import by_name, operator_of
 from ..fx_graph import element_type
-from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText
+from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
@@ -126,6 +126,12 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
     for formal, operand in zip(schema.arguments, operands, strict=False):
         arguments[formal.name] = argument(machine, node, types.get(formal.name, str(formal.type)), operand)
     overload = schema.overload_name or "default"
+    _refuse_numbers(machine, node, schema)
+    for formal, operand in zip(schema.arguments, operands, strict=False):
+        if formal.alias_info is not None and formal.alias_info.is_write:
+            if isinstance(operand, torch.Tensor):
+                raise WrittenConstant
+            machine.forget_number(operand)
     if not any(isinstance(leaf, Value) for leaf in _leaves(arguments)):
         constant = _computed(schema, arguments)
         if constant is not None:
@@ -134,6 +140,35 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
     results = machine.build.operator(schema.name, overload, arguments, returns, machine.stem(node))
     wrapped = [machine.list(item, "Tensor") if isinstance(item, list) else item for item in results]
     return wrapped[0] if len(returns) == 1 else wrapped
+
+
+_DIVISIONS = frozenset("floordiv remainder divmod __round_to_zero_floordiv".split())
+
+
+def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    """What an operator of numbers and texts gives for constants, computed by torch's own.
+
+    Raises:
+        CaptureError: it raises, as for a division by zero.
+    """
+    schema = schema_of(node)
+    function = operator_of(schema.name, schema.overload_name)
+    ints = operands if all(isinstance(operand, int) for operand in operands) else ()
+    if schema.name.partition("::")[2] in _DIVISIONS and len(ints) == 2 and (ints[1] == 0 or ints[1] == -1):
+        # The processor itself ends torch's process for a division by 0, and for the least int by -1.
+        if ints[1] == 0:
+            raise CaptureError(f"{machine.place(node)}: the program divides {ints[0]} by zero")
+        return (
+            (-ints[0], 0) if schema.name == "aten::divmod" else 0 if "remainder" in schema.name else -ints[0]
+        )
+    if function is None:
+        raise CaptureError(f"{machine.place(node)}: torch has no operator {schema.name}")
+    try:
+        result = function(*operands)
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        reason = " ".join(str(error).strip().splitlines()[:1])
+        raise CaptureError(f"{machine.place(node)} of {operands}: {reason}") from error
+    return machine.list(result, element_kind(node)) if isinstance(result, list) else result
 
 
 def _type_name(kind: Any) -> str:
@@ -146,6 +181,13 @@ def _leaves(item: Any) -> list[Any]:
     if isinstance(item, list):
         return [leaf for member in item for leaf in _leaves(member)]
     return [item]
+
+
+def _refuse_numbers(machine: Interpreter, node: Any, schema: Any) -> None:
+    """Torch's operators without tensors are no operators of source graphs."""
+    own = schema.name.startswith(("aten::", "prim::"))
+    if own and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
+        raise CaptureError(f"{machine.place(node)} is not supported")
 
 
 _LARGEST_CONSTANT = 64

@@ -11,11 +11,15 @@ from onnx_ir import Value
 from .builder import DTYPES
 from .control_flow import Block, placeholder, within
 from .fakes import UNKNOWN
-from .objects import UNINITIALIZED, Dict, List, Mutable, Optional, is_number, number_kind
+from .objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
 
 if TYPE_CHECKING:
     from .interpreter import Interpreter
     from .loops import Kept, Path
+
+
+INSIDE = "value of an optional"
+"""The last step of a path to what an optional value holds."""
 
 
 def members_of(
@@ -46,6 +50,7 @@ class Closing:
         self.carried: list[Any] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
+        self.made: list[Shared] = []
 
     def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
         """Close the body, append the loop, and give what the program's loop gives."""
@@ -76,14 +81,20 @@ class Closing:
             else:
                 changed = self.block.changed.get(item, entered[item])[1]
                 item.restore(({**item.attributes, **state}, item.changed | changed))
+        for made in self.made:
+            # It was made of what the body left behind.
+            made.stale = False
         return results
 
     def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
         """Carry an item, and give what it is after the loop."""
         value = self.kept.formals.get(path)
+        if now is UNINITIALIZED and was is first:
+            # No path reads it once an iteration has run; where none runs it is what it was.
+            return first
         if isinstance(was, Optional):
             present = self.value(_present(first), was.present, _present(now), self.kept.formals[path])
-            return Optional(present, self.item(within(first), was.value, within(now), (*path, "value")))
+            return Optional(present, self.item(within(first), was.value, within(now), (*path, INSIDE)))
         if isinstance(was, tuple):
             firsts = first if isinstance(first, tuple) else (UNINITIALIZED,) * len(was)
             nows = now if isinstance(now, tuple) else (UNINITIALIZED,) * len(was)
@@ -95,16 +106,33 @@ class Closing:
         if isinstance(was, List) and was is now:
             return now
         if isinstance(was, List):
-            made = self.list(first, was, now, path)
+            made = self.list(first, was, self.block.left(now), path)
             made.may_be(first, now)
+            self.made.append(made)
             return made
+        if isinstance(was, Dict) and was is not now:
+            return self.dict(first, was, now, path)
         return now if value is None else self.value(first, value, now, value)
+
+    def dict(self, first: Any, was: Dict, now: Any, path: Path) -> Dict:
+        """Carry what a dict holds, in whose place the body gives another one."""
+        ends = (first, self.block.left(now))
+        old, new = (item.entries if isinstance(item, Dict) else {} for item in ends)
+        members = {
+            key: self.item(old.get(key, UNINITIALIZED), held, new.get(key, UNINITIALIZED), (*path, key))
+            for key, held in was.entries.items()
+        }
+        made = self.machine.dict(members)
+        made.may_be(first, now)
+        self.made.append(made)
+        return made
 
     def list(self, first: Any, was: List, now: Any, path: Path) -> List:
         """Carry a list: its elements, where its length is known."""
         if was.items is not None:
-            old = first.items if isinstance(first, List) and first.items is not None else was.items
-            new = now.items if isinstance(now, List) and now.items is not None else was.items
+            unset = [UNINITIALIZED] * len(was.items)
+            old = first.items if isinstance(first, List) and first.items is not None else unset
+            new = now.items if isinstance(now, List) and now.items is not None else unset
             triples = enumerate(zip(old, was.items, new, strict=True))
             return self.machine.list([self.item(a, b, c, (*path, i)) for i, (a, b, c) in triples], was.kind)
         value = self.kept.formals[path]

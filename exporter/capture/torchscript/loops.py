@@ -14,10 +14,10 @@ from onnx_ir import Value
 
 from ....registration import CaptureError
 from .builder import DTYPES
-from .control_flow import Block, read_block
+from .control_flow import Block, described, read_block
 from .fakes import UNKNOWN, Tensor, Typed
 from .library import script
-from .loop_closing import Closing, members_of
+from .loop_closing import INSIDE, Closing, members_of
 from .objects import (
     UNINITIALIZED,
     Dict,
@@ -25,6 +25,7 @@ from .objects import (
     Mutable,
     Object,
     Optional,
+    Shared,
     UnknownText,
     is_number,
     number_kind,
@@ -93,7 +94,7 @@ class _Assumption:
         optional: whether it may be None.
         element: what is known of the elements of a list of unknown length.
         typed: whether the rank changes.
-        replaced: whether it is a list in whose place the body gives another one.
+        replaced: whether it is a list or dict in whose place the body gives another one.
     """
 
     dims: set[int] = dataclasses.field(default_factory=set)
@@ -122,8 +123,16 @@ class Kept:
         """The attributes of objects that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
         self.formals: dict[Path, Value] = {}
-        self.made: list[List] = []
-        """The lists that the body was given in the place of others."""
+        self.made: list[List | Dict] = []
+        """The lists and dicts that the body was given in the place of others."""
+        self.held: dict[Path, Shared] = {}
+        """The lists and dicts that the body is given in the place of others, by where."""
+        self.ends: dict[Path, Any] = {}
+        """The ones that it leaves there."""
+        self.aliases: set[tuple[Path, Path]] = set()
+        self.outer: dict[Path, list[Shared]] = {}
+        self.started = 0
+        """The interpreter's clock where the body was read."""
         self.settled = True
         self.restarts = False
         """Whether the objects that the body changes are to be found anew."""
@@ -133,6 +142,7 @@ class Kept:
         module, line = self.machine.build.module, self.machine.build.line
         for _ in range(_READINGS):
             self.formals, self.made, self.settled = {}, [], True
+            self.held, self.ends = {}, {}
             iteration = self.machine.build.number("int", stem="iteration")
             before = {item: item.state() for item in self.objects}
             formal: list[Any] = []
@@ -158,13 +168,39 @@ class Kept:
         self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
     ) -> list[Any]:
         """Run the body once; what it was given goes into `formal` and `entered`, as it was then."""
+        self.started = self.machine.clock
         given = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
         formal += [self._snapshot(item) for item in given]
+        self._relate()
         for index, item in enumerate(self.objects):
             self.machine.touch(item)
             item.restore(self._formal_state(item, before[item], index))
             entered[item] = self._snapshot_of_state(item)
         return self.machine.run_block(self.body, [iteration, *given])
+
+    def _relate(self) -> None:
+        """Two names that an iteration leaves to one list or dict, which the next may change under either."""
+        for path, formal in self.held.items():
+            others = [other for at, other in self.held.items() if (path, at) in self.aliases]
+            formal.may_be(*others, *self.outer.get(path, ()))
+
+    def _find_aliases(self) -> None:
+        """Which names the body leaves to one list or dict, and which to one from outside of the loop."""
+        ends = {path: end for path, end in self.ends.items() if path in self.held}
+        pairs = {
+            (path, at)
+            for path, end in ends.items()
+            for at, other in ends.items()
+            if at != path and other is end
+        }
+        if pairs - self.aliases:
+            self.aliases |= pairs
+            self.settled = False
+        for path, end in ends.items():
+            known = self.outer.setdefault(path, [])
+            if end.born < self.started and end not in known:
+                known.append(end)
+                self.settled = False
 
     def _snapshot(self, item: Any) -> Any:
         """An item as it is now, of which the body may change the lists that were made for it."""
@@ -176,6 +212,8 @@ class Kept:
         if isinstance(item, List) and any(item is made for made in self.made):
             items = None if item.items is None else [self._snapshot(member) for member in item.items]
             return List(items, item.value, item.kind)
+        if isinstance(item, Dict) and any(item is made for made in self.made):
+            return Dict({key: self._snapshot(member) for key, member in item.entries.items()})
         return item
 
     def _snapshot_of_state(self, item: Mutable) -> Any:
@@ -201,6 +239,7 @@ class Kept:
                 self.settled = False
         if not self.settled:
             return False
+        self.block = block
         for index, (first, was, now) in enumerate(zip(self.initial, formal, block.results[1:], strict=True)):
             self._compare(first, was, now, (index,))
         for index, item in enumerate(self.objects):
@@ -210,11 +249,14 @@ class Kept:
             now = block.changed.get(item, was)
             for key, (a, b, c) in members_of(self.machine, item, first, was, now).items():
                 self._compare(a, b, c, ("object", index, key))
+        self._find_aliases()
         if self.restarts:
             self.restarts = False
             self.objects.clear()
             self.changed.clear()
             self.assumptions = {p: known for p, known in self.assumptions.items() if p[0] != "object"}
+            self.aliases.clear()
+            self.outer.clear()
         return self.settled
 
     def _assume(self, path: Path) -> _Assumption:
@@ -233,6 +275,8 @@ class Kept:
                 self._compare(a, b, c, (*path, index))
         elif isinstance(was, List) and isinstance(now, List):
             self._compare_lists(first, was, now, path)
+        elif isinstance(was, Dict) and isinstance(now, Dict):
+            self._compare_dicts(first, was, now, path)
         elif isinstance(was, Optional) or was is None or now is None or isinstance(now, Optional):
             self._compare_optional(first, was, now, path)
         elif is_number(was) and is_number(now):
@@ -243,7 +287,7 @@ class Kept:
         elif isinstance(was, (Value, torch.Tensor)) and isinstance(now, (Value, torch.Tensor)):
             self._compare_tensors(was, now, path)
         else:
-            raise self._refused(f"{was!r} becomes {now!r}")
+            raise self._refused(f"{described(was)} becomes {described(now)}")
 
     def _compare_tensors(self, was: Any, now: Any, path: Path) -> None:
         own, new = self.machine.fake(was), self.machine.fake(now)
@@ -265,12 +309,30 @@ class Kept:
         if dims - known:
             self._assume(path).dims |= dims
 
-    def _compare_lists(self, first: Any, was: List, now: List, path: Path) -> None:
-        if was is first and not self.assumptions.get(path, _Assumption()).replaced:
-            # The body gives another list in its place, and may have changed that one only.
-            self._assume(path).replaced = True
-            self.restarts = True
+    def _is_first(self, first: Any, was: Any, path: Path) -> bool:
+        """Whether the body was given a list or dict itself, in whose place it gives another one."""
+        if was is not first or self.assumptions.get(path, _Assumption()).replaced:
+            return False
+        # The body may have changed the other one only.
+        self._assume(path).replaced = True
+        self.restarts = True
+        return True
+
+    def _compare_dicts(self, first: Any, was: Dict, end: Dict, path: Path) -> None:
+        if self._is_first(first, was, path):
             return
+        self.ends[path] = end
+        now = self.block.left(end)
+        if set(was.entries) != set(now.entries):
+            raise self._refused("the keys of a dict change")
+        for key, held in was.entries.items():
+            self._compare(held, held, now.entries[key], (*path, key))
+
+    def _compare_lists(self, first: Any, was: List, end: List, path: Path) -> None:
+        if self._is_first(first, was, path):
+            return
+        self.ends[path] = end
+        now = self.block.left(end)
         if was.items is not None and now.items is not None and len(was.items) == len(now.items):
             for index, (b, c) in enumerate(zip(was.items, now.items, strict=True)):
                 self._compare(b, b, c, (*path, index))
@@ -315,7 +377,7 @@ class Kept:
             return
         value = now.value if isinstance(now, Optional) else UNINITIALIZED if now is None else now
         inner = first.value if isinstance(first, Optional) else first
-        self._compare(inner, was.value, value, (*path, "value"))
+        self._compare(inner, was.value, value, (*path, INSIDE))
 
     def _formal(self, item: Any, path: Path, made: bool = False) -> Any:
         """What the body is given for an item, under the assumptions so far.
@@ -324,11 +386,11 @@ class Kept:
             made: whether the item is only of the type that is due.
         """
         assumption = self.assumptions.get(path)
-        if assumption is not None and assumption.optional and path[-1:] != ("value",):
+        if assumption is not None and assumption.optional and path[-1:] != (INSIDE,):
             present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
             inner = item.value if isinstance(item, Optional) else item
             inner, made = (assumption.like, True) if inner is None else (inner, False)
-            return Optional(present, self._formal(inner, (*path, "value"), made))
+            return Optional(present, self._formal(inner, (*path, INSIDE), made))
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
             item, made = assumption.like, True
         if isinstance(item, tuple):
@@ -337,19 +399,30 @@ class Kept:
         if isinstance(item, List):
             if not made and not (assumption and assumption.replaced):
                 return item
-            formal = self._formal_list(item, path, assumption)
-            self.made.append(formal)
-            if not made:
-                formal.may_be(item)
-            return formal
+            return self._replacement(item, self._formal_list(item, path, assumption, made), path, made)
+        if isinstance(item, Dict):
+            if not made and not (assumption and assumption.replaced):
+                return item
+            entries = {key: self._formal(member, (*path, key), made) for key, member in item.entries.items()}
+            return self._replacement(item, self.machine.dict(entries), path, made)
         if isinstance(item, Optional):
             present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
-            return Optional(present, self._formal(item.value, (*path, "value")))
+            return Optional(present, self._formal(item.value, (*path, INSIDE)))
         if is_number(item) and not isinstance(item, complex):
             return self._formal_value(path, self.machine.build.number(number_kind(item), stem="carried"))
         if isinstance(item, (Value, torch.Tensor)):
             return self._formal_value(path, self.machine.build.value("carried", self._fake(item, assumption)))
+        if made and isinstance(item, Object):
+            raise self._refused("it carries an object that its body makes")
         return item
+
+    def _replacement(self, item: Any, formal: Any, path: Path, made: bool) -> Any:
+        """What the body is given in the place of a list or dict."""
+        self.made.append(formal)
+        self.held[path] = formal
+        if not made:
+            formal.may_be(item)
+        return formal
 
     def _formal_value(self, path: Path, value: Value) -> Value:
         self.formals[path] = value
@@ -365,9 +438,11 @@ class Kept:
             return Typed(fake.dtype)
         return self.machine.fakes.loosened(fake, sorted(assumption.dims))
 
-    def _formal_list(self, item: List, path: Path, assumption: _Assumption | None) -> List:
+    def _formal_list(
+        self, item: List, path: Path, assumption: _Assumption | None, made: bool = False
+    ) -> List:
         if item.items is not None and not (assumption and assumption.length_changes):
-            members = [self._formal(member, (*path, i)) for i, member in enumerate(item.items)]
+            members = [self._formal(member, (*path, i), made) for i, member in enumerate(item.items)]
             return self.machine.list(members, item.kind)
         element = self.machine.element(item)
         if assumption is not None and assumption.element is not UNKNOWN:

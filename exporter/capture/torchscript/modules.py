@@ -31,6 +31,11 @@ class State:
         self._kinds = {name: kind for kind, pairs in named.items() for name, _ in pairs}
         self._first_names = first_names([pair for pairs in named.values() for pair in pairs])
 
+    @property
+    def names(self) -> set[str]:
+        """The names that its tensors have in the graph."""
+        return set(self._first_names.values())
+
     def value(self, build: Builder, path: str, tensor: torch.Tensor) -> Value:
         """The initializer of a tensor that stands at a path of the module tree."""
         key = identity(path, tensor)

@@ -14,6 +14,10 @@ class Raised(Exception):
     """The program raises on every path from here."""
 
 
+class WrittenConstant(Exception):
+    """The program writes to a tensor that it makes of constants: what is folded of it may change."""
+
+
 class Uninitialized:
     """`prim::Uninitialized`: a value that no path of the program reads."""
 
@@ -33,11 +37,13 @@ class Shared:
         sources: the objects of which this is one.
         derived: the objects that may be this one.
         stale: whether it may have changed under another of its names, so that what it holds is not known.
+        born: the interpreter's clock when it was made.
     """
 
     sources: list[Shared] = dataclasses.field(default_factory=list)
     derived: list[Shared] = dataclasses.field(default_factory=list)
     stale: bool = False
+    born: int = 0
 
     def may_be(self, *others: Any) -> None:
         """Note that this is one of other objects."""
@@ -72,7 +78,6 @@ class List(Shared):
     items: list[Any] | None
     value: ir.Value | None = None
     kind: str = "Tensor"
-    born: int = 0
 
     def state(self) -> tuple[list[Any] | None, ir.Value | None]:
         """What a branch may change."""
@@ -89,7 +94,6 @@ class Dict(Shared):
     """A TorchScript dict; its keys are constants."""
 
     entries: dict[Any, Any]
-    born: int = 0
 
     def state(self) -> dict[Any, Any]:
         """What a branch may change."""

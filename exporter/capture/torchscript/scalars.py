@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from onnx_ir import Value
 from ....registration import CaptureError
 from .builder import DTYPES
 from .fakes import Number
-from .library import call_operator, schema_of, script
+from .library import call_operator, of_constants, schema_of, script
 from .objects import Dict, List, UnknownText, is_constant, is_number, number_kind
 
 if TYPE_CHECKING:
@@ -33,8 +32,14 @@ class Operation(NamedTuple):
     is_symbolic: bool = True
 
 
-def _whole(function: Callable[[Any], Any]) -> Callable[[Any], int]:
-    return lambda value: int(function(value))
+def _floordiv(a: Any, b: Any) -> Any:
+    """Of floats the quotient rounded down, where Python divides what is left of the remainder."""
+    return float(math.floor(a / b)) if isinstance(a, float) or isinstance(b, float) else a // b
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    is_float = isinstance(a, float) or isinstance(b, float)
+    return math.fmod(b + math.fmod(a, b), b) if is_float else a % b
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -42,9 +47,9 @@ OPERATIONS: dict[str, Operation] = {
     "sub": Operation(operator.sub),
     "mul": Operation(operator.mul),
     "div": Operation(operator.truediv),
-    "floordiv": Operation(operator.floordiv),
-    "floor_divide": Operation(operator.floordiv),
-    "remainder": Operation(operator.mod),
+    "floordiv": Operation(_floordiv),
+    "floor_divide": Operation(_floordiv),
+    "remainder": Operation(_remainder),
     "fmod": Operation(math.fmod, False),
     "pow": Operation(operator.pow),
     "neg": Operation(operator.neg),
@@ -63,7 +68,7 @@ OPERATIONS: dict[str, Operation] = {
     "__rshift__": Operation(operator.rshift),
     "ceil": Operation(math.ceil),
     "floor": Operation(math.floor),
-    "round": Operation(round),
+    "round": Operation(lambda value: float(round(value)), False),
     "sqrt": Operation(math.sqrt),
     "exp": Operation(math.exp, False),
     "log": Operation(math.log, False),
@@ -102,14 +107,30 @@ OPERATIONS: dict[str, Operation] = {
     "mathremainder": Operation(math.remainder, False),
     "__round_to_zero_floordiv": Operation(lambda a, b: int(a / b), False),
 }
-_BY_TENSORS = {
-    name: name
+_BY_TENSORS: dict[str, tuple[str, str]] = {
+    name: (name, "default")
     for name in (
         "exp log log10 log2 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-        "isnan isinf isfinite copysign hypot erf erfc lgamma fmod"
+        "isnan isinf isfinite hypot erf erfc lgamma round"
     ).split()
-} | {"degrees": "rad2deg", "radians": "deg2rad", "fabs": "abs"}
-"""What is computed by an operator over zero-dim tensors of doubles, by the operator's name."""
+} | {
+    "degrees": ("rad2deg", "default"),
+    "radians": ("deg2rad", "default"),
+    "fabs": ("abs", "default"),
+    "fmod": ("fmod", "Tensor"),
+    "copysign": ("copysign", "Tensor"),
+}
+"""What is computed by an operator and overload over zero-dim tensors of doubles."""
+_BY_INTEGERS: dict[str, tuple[str, str]] = {
+    "__and__": ("bitwise_and", "Tensor"),
+    "__or__": ("bitwise_or", "Tensor"),
+    "__xor__": ("bitwise_xor", "Tensor"),
+    "__lshift__": ("bitwise_left_shift", "Tensor"),
+    "__rshift__": ("bitwise_right_shift", "Tensor"),
+    "gcd": ("gcd", "default"),
+    "__round_to_zero_floordiv": ("div", "Tensor_mode"),
+}
+"""What is computed of ints by an operator and overload over zero-dim INT64 tensors."""
 _LOGIC = frozenset(("__and__", "__or__", "__xor__"))
 _COMPARISONS = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt}
 _COMPARISONS["ge"] = operator.ge
@@ -132,13 +153,18 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
         except (ArithmeticError, ValueError) as error:
             raise CaptureError(f"the program computes {name}{operands}: {error}") from error
         return _as_kind(result, kind)
+    kinds = {number_kind(operand) for operand in operands}
+    if name == "log" and len(operands) == 2:
+        return compute(machine, "div", *(compute(machine, "log", operand) for operand in operands))
+    if name == "ldexp":
+        factor = compute(machine, "pow", 2.0, operands[1])
+        return compute(machine, "mul", operands[0], factor)
     if name in _BY_TENSORS:
         return _by_tensors(machine, name, operands)
+    if name in _BY_INTEGERS and kinds != {"bool"}:
+        return _by_integers(machine, name, operands)
     if not operation.is_symbolic:
         raise CaptureError(f"{name} of a number that is not known while the program is captured")
-    kinds = {number_kind(operand) for operand in operands}
-    if name in _LOGIC and kinds != {"bool"}:
-        raise CaptureError(f"bitwise {name} of ints that are not known while the program is captured")
     settled = _settled(machine, name, operands)
     if settled is not None:
         return settled
@@ -153,21 +179,44 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
 
 
 def _by_tensors(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
+    floats = [convert(machine, operand, "float") for operand in operands]
+    return _of_tensors(machine, name, *_BY_TENSORS[name], floats, torch.float64)
+
+
+def _by_integers(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
+    amount = operands[-1]
+    if name in ("__lshift__", "__rshift__") and is_constant(amount) and 0 <= amount < 63:
+        return compute(machine, "mul" if name == "__lshift__" else "floordiv", operands[0], 1 << amount)
+    for mask, rest in (operands, operands[::-1]):
+        if name == "__and__" and is_constant(mask) and 0 <= mask < 2**62 and mask & (mask + 1) == 0:
+            # The lowest bits of a number in two's complement are a remainder.
+            return compute(machine, "remainder", rest, mask + 1)
+    mode = {"rounding_mode": "trunc"} if name == "__round_to_zero_floordiv" else {}
+    return _of_tensors(machine, name, *_BY_INTEGERS[name], operands, torch.int64, **mode)
+
+
+def _of_tensors(
+    machine: Interpreter,
+    name: str,
+    operator: str,
+    overload: str,
+    numbers: Sequence[Any],
+    dtype: torch.dtype,
+    **settings: Any,
+) -> Any:
+    """The number that an operator gives for zero-dim tensors of numbers."""
     from .tensors import item, scalar_tensor
 
-    tensors = [
-        scalar_tensor(machine, convert(machine, operand, "float"), torch.float64) for operand in operands
-    ]
-    arguments = dict(zip(("self", "other"), tensors, strict=False))
-    overload = "Tensor" if name in ("fmod", "copysign") else "default"
-    [result] = machine.build.operator(f"aten::{_BY_TENSORS[name]}", overload, arguments, ["Tensor"], name)
+    tensors = [scalar_tensor(machine, number, dtype) for number in numbers]
+    arguments = dict(zip(("self", "other"), tensors, strict=False)) | settings
+    [result] = machine.build.operator(f"aten::{operator}", overload, arguments, ["Tensor"], name)
     return item(machine, result)
 
 
 def _kind(name: str, kinds: set[str]) -> str:
     if name in _COMPARISONS or name in _LOGIC or name == "__not__":
         return "bool"
-    if name in ("floor", "ceil", "round"):
+    if name in ("floor", "ceil"):
         return "int"
     return "int" if kinds <= {"int", "bool"} and name not in ("div", "sqrt", "exp", "log") else "float"
 
@@ -208,13 +257,15 @@ def arithmetic(machine: Interpreter, node: Any, *operands: Any) -> Any:
     name = node.kind().split("::")[1]
     if any(isinstance(operand, (List, Dict)) for operand in operands):
         return list_arithmetic(machine, node, name, *operands)
-    if isinstance(operands[0], str):
-        return _text(machine, node, name, operands)
+    if any(isinstance(operand, UnknownText) for operand in operands):
+        return _unknown_text(machine, node, name, operands)
     tensors = _is_of_tensors(node) or "Tensor" in str(schema_of(node).returns[0].type)
     if tensors:
         result = call_operator(machine, node, operands)
         note_number(machine, name, node, operands, result)
         return result
+    if all(isinstance(operand, (bool, int, float, str)) for operand in operands):
+        return of_constants(machine, node, *operands)
     if not all(map(is_number, operands)):
         return _identity(name, operands, machine, node)
     return compute(machine, name, *operands, kind=scalar_kind(node))
@@ -226,12 +277,10 @@ def _identity(name: str, operands: tuple[Any, ...], machine: Interpreter, node: 
     raise CaptureError(f"{machine.place(node)} of {', '.join(type(o).__name__ for o in operands)}")
 
 
-def _text(machine: Interpreter, node: Any, name: str, operands: tuple[Any, ...]) -> Any:
-    if any(isinstance(operand, UnknownText) for operand in operands):
-        if name == "add":
-            return UnknownText("".join(map(str, operands)))
-        raise CaptureError(f"{machine.place(node)}: the text depends on numbers that are computed")
-    return OPERATIONS[name].python(*operands)
+def _unknown_text(machine: Interpreter, node: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    if name == "add":
+        return UnknownText("".join(map(str, operands)))
+    raise CaptureError(f"{machine.place(node)}: the text depends on numbers that are computed")
 
 
 _ON_TENSORS = frozenset("add sub mul floor_divide floordiv remainder neg".split())
@@ -285,27 +334,57 @@ def scalar_implicit(machine: Interpreter, node: Any, operand: Any) -> Any:
 def extreme(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """`min` and `max` of numbers, or of a list of them."""
     name = node.kind().split("::")[1]
-    if len(operands) == 1 and isinstance(operands[0], List):
-        if operands[0].items is None:
-            return machine.build.list_number(
-                f"list::{name}", {"self": operands[0].value}, scalar_kind(node) or "int"
-            )
-        operands = tuple(operands[0].items)
-    result = operands[0]
-    for other in operands[1:]:
-        if is_constant(result) and is_constant(other):
-            result = getattr(builtins, name)(result, other)
-        else:
-            kinds = {number_kind(result), number_kind(other)}
-            kind = "int" if kinds == {"int"} else "float"
-            result = machine.build.arithmetic(name, kind, result, other, python=getattr(builtins, name))
+    if all(map(is_number, operands)):
+        return _extreme(machine, name, *operands)
+    items = operands[0]
+    if len(operands) != 1 or not isinstance(items, List):
+        raise CaptureError(f"{machine.place(node)}: of lists")
+    if items.items is None:
+        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
+    if not items.items:
+        raise CaptureError(f"{machine.place(node)}: of an empty list")
+    result = items.items[0]
+    for member in items.items[1:]:
+        result = _extreme(machine, name, member, result)
     return result
+
+
+def _extreme(machine: Interpreter, name: str, a: Any, b: Any) -> Any:
+    """The first of two numbers where it is the larger or smaller one, else the second, even beside NaN."""
+    kinds = {number_kind(a), number_kind(b)}
+    if kinds == {"bool"}:
+        return compute(machine, "__or__" if name == "max" else "__and__", a, b)
+    kind = "int" if kinds <= {"int", "bool"} else "float"
+    comparison = operator.gt if name == "max" else operator.lt
+
+    def choose(a: Any, b: Any) -> Any:
+        return a if comparison(a, b) else b
+
+    if is_constant(a) and is_constant(b):
+        return _as_kind(choose(a, b), kind)
+    return machine.build.arithmetic(name, kind, a, b, python=choose)
 
 
 @script("aten::divmod")
 def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """`divmod(a, b)`."""
-    return compute(machine, "floordiv", a, b), compute(machine, "remainder", a, b)
+    """`divmod(a, b)`; of floats the quotient is what is left without the remainder."""
+    if is_constant(a) and is_constant(b):
+        return of_constants(machine, node, a, b)
+    rest = compute(machine, "remainder", a, b)
+    if "float" not in (number_kind(a), number_kind(b)):
+        return compute(machine, "floordiv", a, b), rest
+    quotient = compute(machine, "div", compute(machine, "sub", a, rest), b)
+    return compute(machine, "round", quotient), rest
+
+
+@script("aten::modf", "aten::frexp", "aten::Complex", "aten::polar", "aten::angle")
+def of_known_numbers(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    """What is computed of constants only; of tensors, ATen's."""
+    if _is_of_tensors(node):
+        return call_operator(machine, node, operands)
+    if not all(map(is_constant, operands)):
+        raise CaptureError(f"{machine.place(node)} of numbers that are not known while it is captured")
+    return of_constants(machine, node, *operands)
 
 
 @script("prim::abs")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import collections
+import functools
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError
-from .library import element_kind, script
+from .library import element_kind, of_constants, script
 from .objects import (
     UNINITIALIZED,
     List,
@@ -70,6 +70,9 @@ def set_attribute(machine: Interpreter, node: Any, owner: Any, item: Any) -> Non
     """The program sets an attribute."""
     name = node.s("name")
     machine.touch(_object(machine, node, owner))
+    if owner.handle is not None and isinstance(owner.handle.getattr(name), torch.Tensor):
+        # The state keeps its name although it may be read only once the program is over.
+        machine.build.reserve([f"{owner.path}.{name}" if owner.path else name])
     owner.attributes[name] = item
     owner.changed.add(name)
 
@@ -81,17 +84,25 @@ def create_object(machine: Interpreter, node: Any) -> Object:
 
 
 _FIELD = re.compile(r"(\w+) : ")
+_INNER = re.compile(r"[\[(][^\[\]()]*[\])]")
 
 
 @script("prim::TupleConstruct")
 def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, ...]:
     """A tuple, with names where the program's type has them."""
-    text = str(node.output().type())
+    kind = node.output().type()
+    text = kind.str()
     if text.startswith("NamedTuple("):
-        names = _FIELD.findall(text)
-        if len(names) == len(items):
-            return collections.namedtuple("NamedTuple", names)(*items)
+        fields = text.removeprefix("NamedTuple(").removesuffix(")")
+        while _INNER.search(fields):
+            fields = _INNER.sub("", fields)
+        return _named(str(kind).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
     return tuple(items)
+
+
+@functools.lru_cache(maxsize=256)
+def _named(name: str, fields: tuple[str, ...]) -> Any:
+    return collections.namedtuple(name if name.isidentifier() else "NamedTuple", fields)
 
 
 @script("prim::TupleUnpack")
@@ -214,10 +225,8 @@ def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
 @script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
 def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
     """A text; one that holds computed numbers may only be shown."""
-    known = all(isinstance(o, (str, int, float, type(None))) for o in operands) and all(
-        map(is_constant, operands)
-    )
-    if not known:
+    # TorchScript writes floats otherwise than Python.
+    if not all(isinstance(o, (str, int, type(None))) and not isinstance(o, UnknownText) for o in operands):
         return UnknownText("...")
     if node.kind() == "aten::format":
         return str(operands[0]).format(*operands[1:])
@@ -240,25 +249,15 @@ def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> A
     """A method of a constant text."""
     if not isinstance(text, str) or isinstance(text, UnknownText) or not all(map(is_constant, operands)):
         raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
-    result = getattr(text, node.kind().split("::")[1])(*operands)
-    return machine.list(result, "str") if isinstance(result, list) else result
+    return of_constants(machine, node, text, *operands)
 
 
-_OF_ONE: dict[str, Callable[[Any], Any]] = {
-    "aten::ord": ord,
-    "aten::chr": chr,
-    "aten::hex": hex,
-    "aten::bin": bin,
-    "aten::oct": oct,
-}
-
-
-@script(*_OF_ONE)
+@script("aten::ord", "aten::chr", "aten::hex", "aten::bin", "aten::oct")
 def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
-    """`ord`, `chr`, `hex`, `bin`, `oct` of a constant."""
-    if not is_constant(item):
-        raise CaptureError(f"{machine.place(node)}: its operand is not known while the program is captured")
-    return _OF_ONE[node.kind()](item)
+    """`ord`, `chr`, `hex`, `bin`, `oct`; the text of a computed number may only be shown."""
+    if isinstance(item, UnknownText):
+        raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
+    return of_constants(machine, node, item) if is_constant(item) else UnknownText("...")
 
 
 @script("aten::join")

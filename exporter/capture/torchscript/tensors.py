@@ -205,10 +205,11 @@ def item(machine: Interpreter, tensor: Any) -> Any:
 @script("prim::NumToTensor", "aten::scalar_tensor")
 def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any) -> Any:
     """A zero-dim tensor of a number, which a trace has in its place."""
-    if is_constant(number) and not options:
-        return torch.tensor(number)
+    if isinstance(number, complex) and not options:
+        return torch.tensor(number, dtype=torch.complex128)
     given = [number, *options]
-    result = call_operator(machine, node, given) if options else scalar_tensor(machine, number)
+    wide = torch.float64 if number_kind(number) == "float" else None
+    result = call_operator(machine, node, given) if options else scalar_tensor(machine, number, wide)
     machine.note_number(result, number)
     return result
 
@@ -232,6 +233,8 @@ def tensor(
 ) -> Any:
     """`torch.tensor(data)` of numbers and nested lists of them."""
     wanted = None if dtype is None else library.dtype_of_code(dtype)
+    if node.kind() == "aten::_list_to_tensor":
+        wanted = torch.int32
     if isinstance(data, torch.Tensor) or (isinstance(data, Value) and not is_number(data)):
         if wanted is None:
             return data

@@ -27,8 +27,6 @@ def slice_(
     start = known(g, start) if start is not None else 0
     end = known(g, end) if end is not None else END
     step = known(g, step)
-    if not isinstance(step, int):
-        raise g.refuse("a slice by a computed step has no ONNX form here")
     size = static_size(g, self, at)
     if isinstance(size, int):
         start = start if not isinstance(start, int) else slice(start, None).indices(size)[0]
@@ -38,8 +36,8 @@ def slice_(
     result = g.call("composed::slice", self=self, dim=at, start=start, end=end, step=step)
     if result.producer() is not None and self.shape is not None:
         length = None
-        if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-            length = len(range(start, end, step))
+        if all(isinstance(bound, int) for bound in (size, start, end, step)):
+            length = len(range(start, end, step))  # type: ignore[arg-type]
         result.shape = ir.Shape([*self.shape[:at], length, *self.shape[at + 1 :]])
     return result
 
@@ -49,11 +47,15 @@ def _covers(start: Size, end: Size, size: int) -> bool:
 
 
 @onnx_symbolic("composed::slice")
-def slice_9(g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int) -> Value:
+def slice_9(
+    g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int | Value
+) -> Value:
     """Slice with normalised bounds.
 
     Before opset 10 its bounds are attributes and its step is 1; beyond that, the positions are gathered.
     """
+    if not isinstance(step, int):
+        raise g.refuse("a slice by a computed step", first_opset=10)
     if isinstance(start, int) and isinstance(end, int) and step == 1:
         return g.op("Slice", self, starts=[start], ends=[end], axes=[dim])
     size = g.size(self, dim)

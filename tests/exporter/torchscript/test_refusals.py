@@ -1,7 +1,9 @@
 """What a TorchScript program may do and a graph cannot say is refused, and the message names it."""
 
 # TorchScript's forms of a thing are the matter here.
-# ruff: noqa: RUF005, SIM108
+# ruff: noqa: B007, RUF005, SIM108
+
+import math
 
 import pytest
 import torch
@@ -82,14 +84,44 @@ def calls_python(x: Tensor):
     return python_alone(x) + 1
 
 
-class BufferOfAnotherShape(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("memory", torch.zeros(2))
+def dict_under_two_names(x: Tensor, n: int):
+    """From the second iteration on both names are one dict."""
+    first, second = {"a": x}, {"a": x * 5}
+    total = x
+    for i in range(n):
+        first["a"] = first["a"] + 1
+        total = total + second["a"]
+        first = {"a": x * i}
+        second = first
+    return total
 
-    def forward(self, x: Tensor):
-        self.memory = torch.cat([self.memory, x])
-        return self.memory.sum()
+
+def list_under_two_names(x: Tensor, n: int):
+    first, second = [x], [x * 5]
+    total = x
+    for i in range(n):
+        second[0] = second[0] * 2
+        total = total + first[0]
+        first = second
+    return total
+
+
+def text_chosen_by_a_number(x: Tensor, n: int):
+    key = "a"
+    if n > 1:
+        key = "b"
+    return {"a": x, "b": x * 2}[key]
+
+
+def keys_chosen_in_a_loop(x: Tensor, n: int):
+    entries = {"a": x}
+    for i in range(n):
+        entries = {"b": x}
+    return x * len(entries)
+
+
+def product_of_all(x: Tensor, n: int):
+    return x * math.factorial(n)
 
 
 @torch.jit.script
@@ -129,7 +161,6 @@ def converted(x: Tensor, dtype: torch.dtype):
         (always_raises, (X,), r"raises for arguments like these: (positive|negative)"),
         (matrix_wanted, (X,), r"raises for arguments like these: .*a matrix is wanted"),
         (calls_python, (X,), r"the Python function 'python_alone'"),
-        (BufferOfAnotherShape().eval(), (X,), r"sets buffer 'memory' to a tensor of another shape"),
         (converted, (X, torch.quint8), r"torch\.quint8 has no ONNX element type"),
         (HoldsAnInstance().eval(), (X,), r"prim::GetAttr .*holds an instance of the class Steps"),
     ],
@@ -185,3 +216,18 @@ def test_a_buffer_that_is_written_to_is_refused_by_default():
 
     with pytest.raises(opsetta.MutationError, match="count"):
         opsetta.export(torch.jit.script(Counter().eval()), (X,), opset=18)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (dict_under_two_names, r"at .*test_refusals\.py:\d+: the list or dict may be one .* another name"),
+        (list_under_two_names, r"at .*test_refusals\.py:\d+: the list or dict may be one .* another name"),
+        (text_chosen_by_a_number, r"prim::If .*test_refusals\.py:\d+: .*one gives 'b', the other 'a'"),
+        (keys_chosen_in_a_loop, r"prim::Loop .*test_refusals\.py:\d+: .*the keys of a dict change"),
+        (product_of_all, r"aten::factorial .*test_refusals\.py:\d+: .*number that is not known"),
+    ],
+)
+def test_what_depends_on_a_number_is_refused_at_its_line(program, message):
+    with pytest.warns(UserWarning, match=message):
+        opsetta.export(torch.jit.script(program), (X, 3), opset=18)
