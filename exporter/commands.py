@@ -273,6 +273,9 @@ def info(
         if len(found[kind]) > _MOST_SHOWN:
             _row(table, kind, _more(len(found[kind])), "", "")
     _show(table)
+    for entry in found["dimensions"]:
+        where = f"{entry['line']}: " if entry["line"] else ""
+        print(f"holds for {entry['condition']} ({where}{entry['reason']})")
     table = _table("operator", "nodes")
     for name, count in list(found["operators"].items())[:_MOST_SHOWN]:
         _row(table, name, str(count))

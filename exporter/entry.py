@@ -89,6 +89,7 @@ def export(
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
         input_names=input_names,
+        output_names=output_names,
         mutations=mutations,
         strict=strict,
         source_lines=source_lines,
@@ -107,6 +108,7 @@ def capture(
     dynamic_shapes: Any = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     mutations: str = "error",
     strict: bool = False,
     source_lines: bool = False,
@@ -150,6 +152,7 @@ def capture(
             "dynamic_shapes": dynamic_shapes,
             "dynamic_axes": dynamic_axes,
             "input_names": input_names,
+            "output_names": output_names,
             "source_lines": source_lines,
         }
         if torchscript.is_torchscript(model):

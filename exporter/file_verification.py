@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..registration import InferenceError, OpsettaError
-from . import calls, tensors, verification
+from . import calls, dimensions, tensors, verification
 from .capture.structure import register_structures
 from .reading import read_model
 from .torch_boundary import boundary
@@ -34,13 +34,16 @@ def verify_file(
     Raises:
         ModelFileError: the file cannot be read.
         InferenceError: onnxruntime refuses the file or the inputs.
+        DimensionError: a size is one for which the model does not hold, as the file's metadata says.
         VerificationError: an output is outside tolerance.
         OpsettaError: inputs or outputs do not correspond.
     """
-    read_model(path)
+    metadata = {entry.key: entry.value for entry in read_model(path).metadata_props}
     register_structures(args, dict(kwargs))
     session = _session(path)
     feed = _feed([entry.name for entry in session.get_inputs()], args, kwargs)
+    declared = [(entry.name, entry.shape) for entry in session.get_inputs()]
+    dimensions.check(declared, metadata, [feed[name].shape() for name, _ in declared])
     expected = eager_results(model, args, kwargs)
     names = [entry.name for entry in session.get_outputs()]
     if len(names) < len(expected):

@@ -14,6 +14,7 @@ from onnx_ir import Value
 from ..passes.inplace_annotations import annotate_inplace, record_inplace
 from ..passes.optimize import optimize
 from ..registration import (
+    DIMENSIONS,
     KIND,
     MODULE,
     GraphContext,
@@ -92,6 +93,8 @@ def lower(
     lowering.declare_outputs(output_names or [], default_output_names, list(keep))
     _check_element_types(lowering.graph)
     model = ir.Model(lowering.graph, ir_version=ir_version(opset), producer_name="opsetta")
+    if DIMENSIONS in source.metadata_props:
+        model.metadata_props[DIMENSIONS] = source.metadata_props[DIMENSIONS]
     optimize(model)
     lowering.finish_outputs()
     if model.ir_version < 4:

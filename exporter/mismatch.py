@@ -64,6 +64,7 @@ def locate(
     leaves = calls.flatten(capture.interface, args, kwargs)
     inputs = list(lowered.model.graph.inputs)[: len(capture.source.graph.inputs)]
     feed = calls.feed(capture.interface, [value.name or "" for value in inputs], leaves)
+    program._check_sizes(feed)
     results = Session(lowered.model).run(feed)
     actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
     for node, pairs in _eager_results(capture, leaves):

@@ -10,8 +10,10 @@ import onnx
 import onnx_ir as ir
 
 from ..registration import DEFAULT_OPSET, OpsettaError, Registry, registry_or_default
+from . import dimensions as sizes
 from . import lowering
 from .capture.source import Capture, Interface
+from .dimensions import Dimension
 from .files import writing
 from .requirements import need_torch
 from .runtime import Session
@@ -86,6 +88,19 @@ class Program:
         """Names of the graph outputs, in order."""
         return [value.name or "" for value in self.model.graph.outputs]
 
+    @property
+    def dimensions(self) -> dict[str, Dimension]:
+        """The dynamic dimensions by name, with the sizes for which the model is right.
+
+        A `Dimension` has `minimum`, `maximum` (None where there is none), `conditions` beside them in the
+        notation of Python (`height % 2 == 0`), and `restrictions`, each with its reason and the line of the
+        model that asks for it. The program refuses other sizes when it is called or verified.
+        """
+        return sizes.dimensions(self._declared_inputs(), self.source.metadata_props)
+
+    def _declared_inputs(self) -> list[sizes.Input]:
+        return sizes.inputs_of(self.source, self.input_names)
+
     def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
         """The same capture at another opset; nothing is traced again.
 
@@ -151,6 +166,7 @@ class Program:
 
         Raises:
             OpsettaError: the arguments do not have the structure of the example; torch is not installed.
+            DimensionError: a size is one for which the model does not hold; see `dimensions`.
             InferenceError: onnxruntime refuses the model or the inputs.
         """
         need_torch("calling a program")
@@ -174,12 +190,18 @@ class Program:
         interface = self._callable_interface()
         leaves = calls.flatten(interface, args, kwargs)
         feed = calls.feed(interface, self.input_names, leaves)
+        self._check_sizes(feed)
         if self._session is None:
             self._session = Session(self.model)
         results = [tensors.to_torch(value) for value in self._session.run(feed)]
         for position in interface.complex_outputs:
             results[position] = tensors.as_complex(results[position])
         return results
+
+    def _check_sizes(self, feed: Mapping[str, Any]) -> None:
+        sizes.check(
+            self._declared_inputs(), self.source.metadata_props, [value.shape() for value in feed.values()]
+        )
 
     def verify(
         self,
@@ -200,6 +222,7 @@ class Program:
 
         Raises:
             VerificationError: an output is outside tolerance; it names the worst output, error and index.
+            DimensionError: a size is one for which the model does not hold; see `dimensions`.
             OpsettaError: there is no model to compare with, or the model itself fails on the arguments.
         """
         need_torch("verifying a program")
@@ -208,7 +231,9 @@ class Program:
 
         args, kwargs = self._arguments(args, kwargs)
         with boundary():
-            expected = calls.run_eager(self._eager(), self._callable_interface(), args, kwargs)
+            interface = self._callable_interface()
+            self._check_sizes(calls.feed(interface, self.input_names, calls.flatten(interface, args, kwargs)))
+            expected = calls.run_eager(self._eager(), interface, args, kwargs)
             return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
 
     def locate_mismatch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 import os
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from .dimensions import read as restrictions
 from .reading import check_text, read_model
 
 _BITS = {
@@ -28,6 +30,7 @@ def describe_file(path: str | os.PathLike) -> dict[str, Any]:
     """
     model = read_model(path)
     check_text(model)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
     graph = model.graph
     stored = {tensor.name for tensor in graph.initializer}
     nodes = [node for inner in graphs(graph) for node in inner.node]
@@ -45,6 +48,7 @@ def describe_file(path: str | os.PathLike) -> dict[str, Any]:
         "opset_imports": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
         "inputs": [_value(value) for value in graph.input if value.name not in stored],
         "outputs": [_value(value) for value in graph.output],
+        "dimensions": [dataclasses.asdict(restriction) for restriction in restrictions(metadata)],
         "nodes": len(nodes),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "initializers": {"count": len(tensors), "bytes": sum(map(_tensor_bytes, tensors))},

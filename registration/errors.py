@@ -82,6 +82,10 @@ class InferenceError(OpsettaError):
     """onnxruntime could not load or run the exported model."""
 
 
+class DimensionError(InferenceError):
+    """A size is outside the range for which the exported model holds."""
+
+
 class VerificationError(OpsettaError, AssertionError):
     """onnxruntime and eager PyTorch disagree.
 

@@ -18,6 +18,7 @@ from torch.export import Dim
 from torch.utils._sympy import functions
 
 from ...registration import CaptureError
+from .dynamic_axes import by_parameter, unknown_names
 
 _DYNAMIC = type(Dim.DYNAMIC)
 _ENLARGED = (2, 3, 5, 7, 11, 13)
@@ -38,11 +39,17 @@ class Leaves:
     Attributes:
         values: the leaves, in the order of torch's pytree.
         wanted: per leaf, by axis: a `Dim`, a hint, a name, an int, or None for a static dimension.
+        paths: per leaf, where it stands in the call: `x`, `cache[0]`.
     """
 
-    def __init__(self, values: list[Any], wanted: list[dict[int, Any]]):
+    def __init__(self, values: list[Any], wanted: list[dict[int, Any]], paths: list[str]):
         self.values = values
         self.wanted = wanted
+        self.paths = paths
+
+    def place(self, leaf: int, axis: int) -> str:
+        """A dimension of a leaf, for messages."""
+        return f"axis {axis} of '{self.paths[leaf]}'"
 
     def dimension_names(self) -> dict[tuple[int, int], str]:
         """The names that the user gave, by (leaf, axis)."""
@@ -53,6 +60,15 @@ class Leaves:
                 if name and not isinstance(dim, _DYNAMIC):
                     names[leaf, axis] = name
         return names
+
+    def ranges(self) -> dict[str, tuple[Any, Any]]:
+        """The least and greatest size that the user gave of each named dimension, None where none."""
+        names = self.dimension_names()
+        return {
+            names[leaf, axis]: (getattr(dim, "min", None), getattr(dim, "max", None))
+            for leaf, axis, dim in self.dynamic()
+            if (leaf, axis) in names
+        }
 
     def dynamic(self) -> Iterator[tuple[int, int, Any]]:
         """(leaf, axis, wanted) for each dimension that is to be dynamic."""
@@ -95,28 +111,6 @@ def bind(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -
         raise CaptureError(f"the example arguments do not fit the model's forward: {error}") from error
 
 
-def _from_dynamic_axes(
-    dynamic_axes: Mapping[str, Any], bound: Mapping[str, Any], input_names: Sequence[str] | None
-) -> dict[str, Any]:
-    """torch.onnx's `dynamic_axes` by parameter name; what it says of outputs is left out."""
-    order = list(bound)
-    renamed = dict(zip(input_names, order, strict=False)) if input_names else {}
-    result: dict[str, Any] = dict.fromkeys(order)
-    for name, axes in dynamic_axes.items():
-        parameter = name if name in bound else renamed.get(name)
-        if parameter is None:
-            continue
-        if not isinstance(bound[parameter], torch.Tensor):
-            raise CaptureError(
-                f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes"
-            )
-        if isinstance(axes, Mapping):
-            result[parameter] = {int(axis): str(dim) for axis, dim in axes.items()}
-        else:
-            result[parameter] = {int(axis): Dim.DYNAMIC for axis in axes}
-    return result
-
-
 def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
     """The dimensions wanted of one tensor, by non-negative axis."""
     if specification is None:
@@ -127,17 +121,22 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
         items = dict(enumerate(specification))
     else:
         items = dict.fromkeys(range(value.ndim), specification)
-    result = {}
+    result: dict[int, Any] = {}
     for axis, dim in items.items():
         if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
             raise CaptureError(
-                f"dynamic_shapes of '{path}': axis {axis!r} of a tensor with {value.ndim} dimensions"
+                f"the dynamic dimensions of '{path}' name axis {axis!r}, and the tensor has {value.ndim} "
+                "dimensions"
             )
         if dim is not None and not isinstance(dim, (int, str)) and not _known_dim(dim):
             raise CaptureError(
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a hint, a name, an int or None"
             )
-        result[axis % value.ndim] = dim
+        if result.setdefault(axis % value.ndim, dim) != dim:
+            raise CaptureError(
+                f"the dynamic dimensions of '{path}' name axis {axis % value.ndim} twice: "
+                f"{result[axis % value.ndim]!r} and {dim!r}"
+            )
     return result
 
 
@@ -153,10 +152,10 @@ def children(value: Any) -> list[Any] | None:
     return list(pytree.SUPPORTED_NODES[kind].flatten_fn(value)[0])
 
 
-def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any]]]:
+def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:
     members = children(value)
     if members is None:
-        yield value, _axes(specification, value, path) if isinstance(value, torch.Tensor) else {}
+        yield value, _axes(specification, value, path) if isinstance(value, torch.Tensor) else {}, path
         return
     if specification is None:
         inner: list[Any] = [None] * len(members)
@@ -187,6 +186,7 @@ def resolve(
     dynamic_shapes: Any,
     dynamic_axes: Mapping[str, Any] | None,
     input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None = None,
 ) -> Leaves:
     """Read `dynamic_shapes` or `dynamic_axes` against the example arguments.
 
@@ -197,12 +197,62 @@ def resolve(
         raise CaptureError("give dynamic_shapes or dynamic_axes, not both")
     bound = bind(function, args, kwargs)
     if dynamic_axes is not None:
-        dynamic_shapes = _from_dynamic_axes(dynamic_axes, bound, input_names)
+        dynamic_shapes = by_parameter(dynamic_axes, bound, input_names, output_names)
     by_name = _by_parameter(dynamic_shapes, bound)
-    pairs = [
-        pair for name in call_order(bound, kwargs) for pair in _walk(bound[name], by_name.get(name), name)
+    found = [
+        leaf for name in call_order(bound, kwargs) for leaf in _walk(bound[name], by_name.get(name), name)
     ]
-    return Leaves([value for value, _ in pairs], [axes for _, axes in pairs])
+    leaves = Leaves(_distinct(found), [axes for _, axes, _ in found], [path for _, _, path in found])
+    _check_example_sizes(leaves)
+    return leaves
+
+
+def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
+    """The leaves, with a tensor that stands in several dynamic places as a tensor of its own in each.
+
+    torch.export takes the dimensions of one tensor for the same wherever it stands.
+    """
+    values: list[Any] = []
+    for value, axes, _ in found:
+        again = isinstance(value, torch.Tensor) and any(value is other for other in values)
+        values.append(value.detach() if again and axes else value)
+    return values
+
+
+def _check_example_sizes(leaves: Leaves) -> None:
+    """Refuse one name for dimensions whose sizes differ in the example: they cannot be the same dimension."""
+    first: dict[str, tuple[int, str]] = {}
+    for (leaf, axis), name in leaves.dimension_names().items():
+        if isinstance(leaves.values[leaf], torch.Tensor):
+            size, place = leaves.values[leaf].shape[axis], leaves.place(leaf, axis)
+            known, other = first.setdefault(name, (size, place))
+            if known != size:
+                raise CaptureError(
+                    f"the dimension '{name}' has size {known} at {other} and size {size} at {place} in the "
+                    "example: use two names, or an example where the sizes are equal"
+                )
+
+
+def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], str]) -> None:
+    """Refuse two names for what the model makes one dimension.
+
+    Args:
+        captured: per leaf what stands for it in the capture, a tensor where it is one.
+        lines: for a symbol, the lines of the model that make other sizes equal to it, as text.
+    """
+    first: dict[Any, tuple[str, str]] = {}
+    for (leaf, axis), name in leaves.dimension_names().items():
+        found = captured[leaf]
+        size = found.shape[axis] if isinstance(found, torch.Tensor) else None
+        if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+            continue
+        place = leaves.place(leaf, axis)
+        known, other = first.setdefault(size.node.expr, (name, place))
+        if known != name:
+            raise CaptureError(
+                f"the model makes the dimensions '{known}' ({other}) and '{name}' ({place}) equal"
+                f"{lines(size.node.expr)}: give both the same name"
+            )
 
 
 def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,10 +274,7 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
             result[name] = members or None
     unknown = [name for name in result if name not in bound]
     if unknown:
-        raise CaptureError(
-            f"dynamic_shapes names {', '.join(map(repr, unknown))}; "
-            f"the arguments are {', '.join(map(repr, bound))}"
-        )
+        raise CaptureError(unknown_names("dynamic_shapes", unknown, bound))
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -29,35 +29,70 @@ _KINDS = {
 def import_exported_program(
     program: torch.export.ExportedProgram,
     *,
-    dimension_names: Mapping[tuple[int, int], str] | None = None,
+    names: Mapping[Any, str] | None = None,
+    unproven: Mapping[str, Container[int]] | None = None,
     source_lines: bool = False,
 ) -> Capture:
     """Turn an exported program into a source graph.
 
     Args:
         program: as torch.export returned it (training IR); it is read, not changed.
-        dimension_names: names for symbolic sizes by (position among the call's leaves, axis).
+        names: a name for each symbol; those of `symbol_names` unless given.
+        unproven: axes whose sizes are not what the program says, by the name of the value.
         source_lines: keep the user's source line on every node.
 
     Raises:
         CaptureError: the program holds what a source graph cannot.
     """
-    importer = _ProgramImporter(program, dimension_names or {}, source_lines)
+    known = symbol_names(program, {}) if names is None else names
+    importer = _ProgramImporter(program, known, unproven or {}, source_lines)
     return importer.run()
+
+
+def symbol_names(
+    program: torch.export.ExportedProgram, wanted: Mapping[tuple[int, int], str]
+) -> dict[Any, str]:
+    """A name for each symbol: what the user called it, else the input and axis where it first stands.
+
+    Args:
+        wanted: the user's names by (position among the call's leaves, axis).
+    """
+    found: dict[Any, str] = {}
+    positions = []
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    users = (
+        node
+        for node, specification in zip(placeholders, program.graph_signature.input_specs, strict=True)
+        if specification.kind == InputKind.USER_INPUT
+    )
+    for leaf, node in enumerate(users):
+        example = node.meta.get("val")
+        if isinstance(example, torch.Tensor):
+            positions += [(leaf, axis, node.name, size) for axis, size in enumerate(example.shape)]
+    for named in (True, False):
+        for leaf, axis, stem, size in positions:
+            if isinstance(size, int) or not size.node.expr.is_Symbol or size.node.expr in found:
+                continue
+            name = wanted.get((leaf, axis))
+            if (name is not None) == named:
+                # Two symbols that the user gave one name have one size: that is what the name says.
+                found[size.node.expr] = name or f"{stem}_dim_{axis}"
+    return found
 
 
 class _ProgramImporter:
     def __init__(
         self,
         program: torch.export.ExportedProgram,
-        dimension_names: Mapping[tuple[int, int], str],
+        names: Mapping[Any, str],
+        unproven: Mapping[str, Container[int]],
         source_lines: bool,
     ):
         self._program = program
         self._names = Names()
         self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._specifications = program.graph_signature.input_specs
-        self._dimensions = Dimensions(self._symbol_names(dimension_names))
+        self._dimensions = Dimensions(names, unproven=unproven)
         self._importer = GraphImporter(
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
@@ -106,28 +141,6 @@ class _ProgramImporter:
         if known is not None:
             model.metadata_props[RANGES] = known
         return Capture(model, interface, self._program, origins)
-
-    def _symbol_names(self, wanted: Mapping[tuple[int, int], str]) -> dict[Any, str]:
-        """A name for each symbol: what the user called it, else the input and axis where it first stands."""
-        found: dict[Any, str] = {}
-        positions = []
-        leaf = 0
-        for node, specification in zip(self._placeholders, self._specifications, strict=True):
-            if specification.kind != InputKind.USER_INPUT:
-                continue
-            example = node.meta.get("val")
-            if isinstance(example, torch.Tensor):
-                positions += [(leaf, axis, node.name, size) for axis, size in enumerate(example.shape)]
-            leaf += 1
-        for named in (True, False):
-            for leaf, axis, stem, size in positions:
-                if isinstance(size, int) or not size.node.expr.is_Symbol or size.node.expr in found:
-                    continue
-                name = wanted.get((leaf, axis))
-                if (name is not None) == named:
-                    # Two symbols that the user gave one name have one size: that is what the name says.
-                    found[size.node.expr] = name or f"{stem}_dim_{axis}"
-        return found
 
     def _user_input(self, node: torch.fx.Node) -> ir.Value | None:
         example = node.meta.get("val")

@@ -8,7 +8,7 @@ gradients are opened.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -38,7 +38,7 @@ from .higher_order import append_with_new_values, import_higher_order, placehold
 from .retracing import begins_vmap, import_vmap, vmap_region
 from .weights import share_memory
 
-_ASSERTIONS = frozenset(
+ASSERTIONS = frozenset(
     {
         "aten::_assert_async",
         "aten::_assert_scalar",
@@ -61,12 +61,25 @@ class Dimensions:
     Attributes:
         names: the name of each torch symbol.
         closed: whether a size with any other symbol in it is unknown, rather than called by torch's name.
+        unproven: axes whose sizes are unknown, whatever the fake tensor has there, by the name of the value.
     """
 
-    def __init__(self, names: Mapping[Any, str] | None = None, *, closed: bool = False):
+    def __init__(
+        self,
+        names: Mapping[Any, str] | None = None,
+        *,
+        closed: bool = False,
+        unproven: Mapping[str, Container[int]] | None = None,
+    ):
         self.names: dict[Any, str] = dict(names or {})
         self.closed = closed
+        self.unproven = dict(unproven or {})
         self._known: dict[Any, int | ir.SymbolicDim] = {}
+
+    def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
+        """The shape of a value by its name in the captured graph."""
+        unproven = self.unproven.get(name, ())
+        return ir.Shape([_UNKNOWN_DIM if i in unproven else self(size) for i, size in enumerate(sizes)])
 
     def __call__(self, size: Any) -> int | ir.SymbolicDim:
         """The size as a number or a named dimension."""
@@ -114,11 +127,15 @@ def element_type(dtype: torch.dtype) -> DataType:
         raise CaptureError(f"{dtype} has no ONNX element type") from error
 
 
-def describe(value: ir.Value, example: Any, dimensions: Dimensions) -> ir.Value:
-    """Give a source value the element type and shape of its fake tensor or symbolic number."""
+def describe(value: ir.Value, example: Any, dimensions: Dimensions, name: str = "") -> ir.Value:
+    """Give a source value the element type and shape of its fake tensor or symbolic number.
+
+    Args:
+        name: its name in the captured graph, where it has one.
+    """
     if isinstance(example, torch.Tensor):
         value.type = tensor_type(example)
-        value.shape = ir.Shape([dimensions(size) for size in example.shape])
+        value.shape = dimensions.shape(name, example.shape)
     elif type(example) in _NUMBERS:
         name, dtype = _NUMBERS[type(example)]
         value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
@@ -259,7 +276,7 @@ class GraphImporter:
 
     def _operator(self, node: torch.fx.Node, target: torch._ops.OpOverload) -> Any:
         name = target._schema.name
-        if name in _ASSERTIONS:
+        if name in ASSERTIONS:
             return None
         if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
             raise CaptureError(
@@ -300,7 +317,7 @@ class GraphImporter:
 
     def value(self, stem: str, example: Any = None) -> ir.Value:
         """A fresh value, with the element type and shape of an example where there is one."""
-        return describe(ir.Value(name=self.unique(stem)), example, self._dimensions)
+        return describe(ir.Value(name=self.unique(stem)), example, self._dimensions, stem)
 
     def unique(self, stem: str) -> str:
         """A name that no other value or graph has."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch._dynamo
 import torch.utils._pytree as pytree
 
 from ...registration import CaptureError
+from .. import dimensions
 from ..torch_boundary import boundary, preserved, quiet
 from . import (
     associative_scan,
@@ -20,14 +23,16 @@ from . import (
     linear_algebra,
     recurrent,
     sequence_losses,
+    size_limits,
     tensor_kinds,
     torchscript,
     transformer_modules,
 )
 from . import dynamic_shapes as shapes
 from .alternatives import Alternatives, Captures
-from .exported_program import import_exported_program
+from .exported_program import import_exported_program, symbol_names
 from .failures import explain
+from .operator_trace import Tracer
 from .source import Capture
 from .structure import register_structures
 
@@ -40,6 +45,7 @@ def capture(
     dynamic_shapes: Any = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     strict: bool = False,
     source_lines: bool = False,
 ) -> Capture:
@@ -50,6 +56,7 @@ def capture(
         args, kwargs: example arguments; their values do not matter, types and static sizes do.
         dynamic_shapes: as torch.export takes them; a string may stand for a `Dim` of that name.
         dynamic_axes: torch.onnx's older form, by input name.
+        input_names, output_names: the names that `dynamic_axes` may use beside those of the parameters.
         strict: trace through TorchDynamo instead of plain Python.
         source_lines: keep the user's source line on every node.
 
@@ -63,6 +70,8 @@ def capture(
         if model.example_inputs is not None:
             example_args, example_kwargs = model.example_inputs
             found.example = (tuple(example_args), dict(example_kwargs))
+        limits = size_limits.of_program(model, symbol_names(model, {}))
+        dimensions.write(found.source.metadata_props, limits.restrictions)
         return found
     if not callable(model):
         raise CaptureError(
@@ -73,23 +82,31 @@ def capture(
         model = _FunctionModule(model)
     tensor_kinds.check_arguments(shapes.bind(model, args, kwargs))
     tensor_kinds.check_initialised(model)
-    leaves = shapes.resolve(model, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
+    given = {
+        "dynamic_shapes": dynamic_shapes,
+        "dynamic_axes": dynamic_axes,
+        "input_names": input_names,
+        "output_names": output_names,
+    }
+    leaves = shapes.resolve(model, args, kwargs, **given)
     begin = time.perf_counter()
     try:
         with _result_registered(model):
-            program = _export(model, args, kwargs, leaves, strict)
+            program, values = _export(model, args, kwargs, leaves, strict)
     except Exception as error:
         if not isinstance(error, CaptureError):
             tensor_kinds.check_state(model)
-        given = {"dynamic_shapes": dynamic_shapes, "dynamic_axes": dynamic_axes, "input_names": input_names}
         captures = _captures(args, kwargs, strict, given)
         seconds = time.perf_counter() - begin
         alternatives = Alternatives(model, (args, kwargs), captures, seconds)
         given_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
         raise CaptureError(explain(error, model, given_leaves, alternatives)) from error
-    found = import_exported_program(
-        program, dimension_names=leaves.dimension_names(), source_lines=source_lines
-    )
+    names = symbol_names(program, leaves.dimension_names())
+    limits = _limits(model, program, leaves, values, names, pytree.tree_flatten((args, dict(kwargs)))[1])
+    found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
+    dimensions.write(found.source.metadata_props, limits.restrictions)
+    for restriction in limits.unlike_model:
+        warnings.warn(f"the export holds for {restriction}", stacklevel=4)
     found.interface.parameter_names = shapes.parameter_names(model)
     found.example = (args, dict(kwargs))
     return found
@@ -101,8 +118,12 @@ def _export(
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
     strict: bool,
-) -> torch.export.ExportedProgram:
-    """torch.export over the example, enlarged where a dynamic dimension would be specialised."""
+) -> tuple[torch.export.ExportedProgram, list[Any]]:
+    """torch.export over the example, enlarged where a dynamic dimension would be specialised.
+
+    Returns:
+        The program, and the leaves of the example that it was exported with.
+    """
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
     failures: list[Exception] = []
@@ -117,13 +138,40 @@ def _export(
             captured = _placeholders(program)
             refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
             if refusal is None:
-                return program
+                return program, values
             failures.append(CaptureError(refusal))
         except Exception as error:
             failures.append(error)
             if not any(leaves.wanted):
                 break
     raise failures[0]
+
+
+def _limits(
+    model: torch.nn.Module,
+    program: torch.export.ExportedProgram,
+    leaves: shapes.Leaves,
+    values: list[Any],
+    names: Mapping[Any, str],
+    structure: Any,
+) -> size_limits.Limits:
+    """The sizes that the program holds for; names that the model makes one are refused."""
+    captured = _placeholders(program)
+    shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
+    if not names:
+        return size_limits.Limits()
+    packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
+    tracer = Tracer(model, program, structure, functools.partial(_as_captured, packs))
+    with boundary(quiet(), preserved(model, values)):
+        return size_limits.find(tracer, captured, values, names, leaves.ranges())
+
+
+@contextlib.contextmanager
+def _as_captured(packs: bool) -> Iterator[None]:
+    """The patches under which a model takes the path that was captured."""
+    packed = recurrent.by_shapes(False) if packs else contextlib.nullcontext()
+    with packed, linear_algebra.by_shapes(), hashing.by_shapes(), transformer_modules.captured():
+        yield
 
 
 def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
@@ -154,7 +202,8 @@ def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[
 
     def capture_strictly(model: torch.nn.Module) -> None:
         leaves = shapes.resolve(model, args, kwargs, **given)
-        import_exported_program(_export(model, args, kwargs, leaves, strict=True))
+        program, _ = _export(model, args, kwargs, leaves, strict=True)
+        import_exported_program(program)
 
     def capture_script(model: Any) -> None:
         torchscript.capture(model, args, kwargs, **given)

@@ -41,6 +41,7 @@ def capture_torchscript(
     dynamic_shapes: Any = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     source_lines: bool = False,
 ) -> Capture:
     """Capture a TorchScript model as a source graph.
@@ -51,7 +52,7 @@ def capture_torchscript(
     Args:
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
         args, kwargs: example arguments; their values do not matter.
-        dynamic_shapes, dynamic_axes, input_names, source_lines: as for `capture`.
+        dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
 
     Raises:
         CaptureError: the program does what a source graph cannot say.
@@ -59,7 +60,7 @@ def capture_torchscript(
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
-    leaves = shapes.resolve(signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names)
+    leaves = shapes.resolve(signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names)
     static = {
         name
         for name, wanted in (dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ())
