@@ -1,6 +1,6 @@
 """What reading a file may take, measured: each way of reading it runs in a process of its own.
 
-python -m tests.fuzz.limits [NAME ...]      # of the hostile files; all of them unless named
+python -m tests.fuzz.limits [--json] [NAME ...]      # of the hostile files; all of them unless named
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import json
 import os
 import pathlib
 import resource
+import subprocess
 import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import opsetta
 from opsetta import symbolics  # noqa: F401
@@ -24,7 +25,7 @@ from opsetta.exporter import commands, inplace_check
 
 from . import hostile
 
-MEGABYTE = 2**20
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADDRESS_SPACE = 3 << 30
 """Bytes that a process may ask for: a guard for the machine, far above what is allowed."""
 
@@ -119,34 +120,47 @@ def _child(way: str, path: pathlib.Path, sending: int, size: int) -> None:
     os._exit(0)
 
 
-def problems(name: str, folder: pathlib.Path) -> list[str]:
-    """Make a hostile file and read it in every way; what was wrong with that."""
+def taken_by(name: str, folder: pathlib.Path) -> tuple[int, dict[str, Taken]]:
+    """Make a hostile file and read it in every way: its size, and what each way took."""
     path = folder / "model.onnx"
     hostile.FILES[name](path)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    found = []
-    for way in WAYS:
-        taken = measure(way, path)
-        if __name__ == "__main__":
+    return size, {way: measure(way, path) for way in WAYS}
+
+
+def measured(names: Sequence[str]) -> dict[str, tuple[int, dict[str, Taken]]]:
+    """What hostile files take, in forks of a process that has imported nothing but what reads them."""
+    command = [sys.executable, "-m", "tests.fuzz.limits", "--json", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {
+        name: (size, {way: Taken(**fields) for way, fields in ways.items()})
+        for name, (size, ways) in json.loads(done.stdout).items()
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; 1 where a file took too much."""
+    as_json = "--json" in arguments
+    found: dict[str, tuple[int, dict[str, Taken]]] = {}
+    count = 0
+    for name in [name for name in arguments if name != "--json"] or hostile.FILES:
+        with tempfile.TemporaryDirectory(prefix="opsetta-hostile-") as folder:
+            size, ways = found[name] = taken_by(name, pathlib.Path(folder))
+        for way, taken in {} if as_json else ways.items():
+            problem = taken.problem(size)
+            count += bool(problem)
             print(
                 f"{name:32} {size:10} {way:13} {taken.seconds:6.2f} s {taken.memory / 10**6:6.0f} MB  "
-                f"{taken.problem(size)[:1500] and '***'} {taken.end[-160:]!r}",
+                f"{problem and '***'} {taken.end[-160:]!r}",
                 flush=True,
             )
-        if taken.problem(size):
-            found.append(f"{name}, {way}: {taken.problem(size)}")
-    return found
-
-
-def main() -> int:
-    """Run the command; 1 where a file took too much."""
-    found = []
-    for name in sys.argv[1:] or hostile.FILES:
-        with tempfile.TemporaryDirectory(prefix="opsetta-hostile-") as folder:
-            found += problems(name, pathlib.Path(folder))
-    print("\n".join([f"{len(found)} problems", *(problem[:300] for problem in found)]))
-    return 1 if found else 0
+    if as_json:
+        print(json.dumps({n: (s, {w: dataclasses.asdict(t) for w, t in ways.items()})
+                          for n, (s, ways) in found.items()}))  # fmt: skip
+        return 0
+    print(f"{count} problems")
+    return 1 if count else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
