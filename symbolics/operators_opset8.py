@@ -4,12 +4,14 @@ Choices are made by position: both alternatives are laid end to end, and each re
 stands. That is exact for every element type, and infinite numbers and NaN stay where they are.
 """
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from .sizes import Size, product, sizes_of
+from .sizes import Size, compute, product, sizes_of
 
 
 def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
@@ -20,14 +22,31 @@ def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
         count = math.prod(known)
         g.reserve(count)
         return g.constant(np.arange(count, dtype=np.int64).reshape(known)), count
-    sizes = None if shape is None else sizes_of(g, value)
-    total: Size
-    if sizes is None:
+    if shape is None:
         total = g.op("ReduceProd", g.op("Shape", value), axes=[0], keepdims=0)
-    else:
-        total = product(g, sizes)
-    places = g.call("sym::range", start=0, end=total)
-    return g.op("Reshape", places, g.op("Shape", value) if sizes is None else sizes), total
+        return g.op("Reshape", g.call("sym::range", start=0, end=total), g.op("Shape", value)), total
+    sizes = sizes_of(g, value)
+    return _grid(g, sizes), product(g, sizes)
+
+
+def _grid(g: GraphContext, sizes: Sequence[Size]) -> Value:
+    """The positions in a shape: a sum of what each dimension adds, broadcast.
+
+    A Reshape of their range would take a size of 0 for a copy of its own size.
+    """
+    last = list(itertools.takewhile(lambda size: isinstance(size, int), reversed(sizes)))
+    fixed = [size for size in reversed(last) if isinstance(size, int)]
+    count = math.prod(fixed)
+    g.reserve(count)
+    result = g.constant(np.arange(count, dtype=np.int64).reshape(fixed))
+    stride: Size = count
+    for dim in reversed(range(len(sizes) - len(fixed))):
+        steps = g.call("sym::range", start=0, end=sizes[dim])
+        later = list(range(1, len(sizes) - dim))
+        own = g.op("Unsqueeze", g.op("Mul", steps, stride), axes=later) if later else steps
+        result = g.op("Add", own, result)
+        stride = compute(g, "mul", stride, sizes[dim])
+    return result
 
 
 def _flat(g: GraphContext, value: Value) -> Value:

@@ -57,6 +57,7 @@ class Trace:
             node name and, for nodes with several results, position.
         other_rank: how many operators had run when a value had another rank, or an operator another number
             of results, than the graph says; None where none had.
+        results: what was returned: tensors by their origin, numbers as they are.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class Trace:
         self.error: Exception | None = None
         self.claims: dict[str, set[int]] = {}
         self.other_rank: int | None = None
+        self.results: list[Any] = []
 
     @property
     def error_line(self) -> str:
@@ -115,8 +117,12 @@ class _Recorder(TorchDispatchMode):
         self._held.extend(results)
         self._origins |= {id(leaf): origin for leaf, origin in zip(results, origins, strict=True)}
 
+    def note_results(self, results: Any) -> None:
+        """Note what the run returned."""
+        self.trace.results = [self._named(leaf) for leaf in pytree.tree_leaves(results)]
+
     def _named(self, leaf: Any) -> Any:
-        """An argument as both runs have it: a tensor by where it comes from, or by its contents."""
+        """An argument or result as both runs have it: a tensor by where it comes from, or by its contents."""
         if not isinstance(leaf, torch.Tensor):
             return self._size(leaf) if isinstance(leaf, (int, torch.SymInt)) else str(leaf)
         found = self._origins.get(id(leaf))
@@ -208,7 +214,7 @@ class Tracer:
             return model, Trace()
         return model, self._attempt(functools.partial(self._run_graph, size_of), leaves)
 
-    def _attempt(self, run: Callable[..., None], leaves: Callable[[], list[Any]]) -> Trace:
+    def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
         with torch.no_grad(), self._captured(), _compiling_state_context(), _kept(self._model):
             with self._mode:
@@ -220,7 +226,8 @@ class Tracer:
             recorder = _Recorder(trace, self._origins | inputs, self._same_value)
             try:
                 with self._mode, recorder:
-                    run(recorder, state, given)
+                    results = run(recorder, state, given)
+                recorder.note_results(results)
             except Exception as error:
                 trace.error = error
         return trace
@@ -240,9 +247,9 @@ class Tracer:
         named = dict(self._model.named_parameters(remove_duplicate=False))
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
-    def _run_model(self, recorder: _Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
+    def _run_model(self, recorder: _Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> Any:
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-        torch.func.functional_call(self._model, state, args, kwargs)
+        return torch.func.functional_call(self._model, state, args, kwargs)
 
     def _run_graph(
         self,
@@ -250,14 +257,14 @@ class Tracer:
         recorder: _Recorder,
         state: dict[str, torch.Tensor],
         leaves: list[Any],
-    ) -> None:
+    ) -> Any:
         held = {**self._program.constants, **self._program.state_dict, **state}
         users = iter(leaves)
         inputs = [
             next(users) if specification.target is None else held[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
-        _Graph(self._program.graph_module, recorder, size_of).run(*inputs)
+        return _Graph(self._program.graph_module, recorder, size_of).run(*inputs)
 
 
 class _Graph(torch.fx.Interpreter):

@@ -316,6 +316,8 @@ class _Search:
     def _compare(self, point: Point) -> tuple[str, str] | None:
         model, graph = self._traces(point)
         failure = _difference(model, graph)
+        if failure is None and self._has_same_results and model.results != graph.results:
+            failure = _OTHER_PATH, _line_at(model, len(model.steps))
         if failure is None:
             self._comparable = True
             for name, axes in graph.claims.items():
@@ -331,6 +333,12 @@ class _Search:
         """Whether model and graph are seen to do the same at the example's own sizes, where they do."""
         model, graph = self._traces(self.base)
         return model.error is None and _difference(model, graph) is None
+
+    @functools.cached_property
+    def _has_same_results(self) -> bool:
+        """Whether model and graph are seen to return the same at the example's own sizes, where they do."""
+        model, graph = self._traces(self.base)
+        return model.results == graph.results
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
         sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from ...registration import DataType, GraphContext, Value, dtypes
+import numpy as np
+
+from ...registration import DataType, GraphContext, Number, Value, dtypes
 
 _LONG = (DataType.INT64, DataType.UINT32, DataType.UINT64)
 
@@ -26,3 +28,14 @@ def summed_as(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], D
     wanted = (g.expected[0].dtype if g.expected else None) or dtype
     wide = DataType.INT64 if wanted in _LONG else DataType.INT32
     return [g.cast(tensor, wide) for tensor in tensors], wanted
+
+
+def element(g: GraphContext, number: Number, dtype: DataType) -> np.ndarray:
+    """A number that fills a tensor; as in ATen, a whole one below 0 wraps around in an unsigned type."""
+    if dtype not in dtypes.INTEGERS:
+        return np.asarray(number).astype(dtype.numpy())
+    limits = np.iinfo(dtype.numpy())
+    least = -limits.max if limits.min == 0 and isinstance(number, int) else limits.min
+    if isinstance(number, complex) or not least <= number <= limits.max:
+        raise g.refuse(f"its fill_value {number} does not fit {dtype.name}")
+    return np.asarray(int(number)).astype(dtype.numpy())

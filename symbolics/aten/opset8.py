@@ -4,6 +4,7 @@ import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ..sizes import known_rank
+from .integers import element
 
 
 @onnx_symbolic("aten::sign", opset=8)
@@ -62,8 +63,8 @@ def full(g: GraphContext, size: list[int | Value], fill_value: Number, dtype: Da
     known = [item for item in size if not isinstance(item, Value)]
     if len(known) == len(size):
         g.reserve(*known)
-        return g.constant(np.full(known, fill_value, dtype=dtype.numpy()))
-    return g.op("Tile", g.constant(np.full([1] * len(size), fill_value), dtype), size)
+        return g.constant(np.full(known, element(g, fill_value, dtype)))
+    return g.op("Tile", g.constant(np.full([1] * len(size), element(g, fill_value, dtype))), size)
 
 
 @onnx_symbolic("packed::resized", opset=8)

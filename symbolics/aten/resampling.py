@@ -253,10 +253,13 @@ def float_scale(axis: Axis) -> float | None:
         return None
     exact = axis.scale if axis.scale is not None else axis.output / axis.size  # type: ignore[operator]
     scale = np.float32(exact)
-    if scale < exact:
+    if float(scale) < exact:  # NumPy would round the other side to FLOAT.
         scale = np.nextafter(scale, np.float32(math.inf), dtype=np.float32)
-    fits = axis.size is None or axis.output is None or int(np.float32(axis.size) * scale) == axis.output
-    return float(scale) if fits else None
+    if axis.size is not None and axis.output is not None:
+        # onnxruntime multiplies in FLOAT, the shape inference of ONNX in DOUBLE.
+        found = {int(np.float32(axis.size) * scale), int(axis.size * float(scale))}
+        return float(scale) if found == {axis.output} else None
+    return float(scale)
 
 
 def agrees(axis: Axis, exact: bool) -> bool:

@@ -2,7 +2,10 @@
 
 import math
 
+import pytest
 import torch
+
+import opsetta
 
 from .records import Record, check, floats, integers, parametrized
 
@@ -25,6 +28,13 @@ RECORDS = [
         (X > 0, X, ROW),
         OPSETS,
         dynamic=({0: "n", 1: "m"}, {0: "n", 1: "m"}, {0: "m"}),
+    ),
+    Record(
+        "where of nothing dynamic",
+        lambda x: torch.where(x == x, x, 0),
+        (torch.zeros(3, 0, dtype=torch.int16),),
+        (7, 8),
+        dynamic=({0: "n"},),
     ),
     Record("where of nothing", lambda x: torch.where(x > 0, x, 1.0).sum(), (EMPTY,), OPSETS),
     Record("less of integers", lambda x, y: (x < y, x > y, x <= y, x >= y), (LARGE, OTHER), OPSETS),
@@ -61,3 +71,11 @@ RECORDS = [
 @parametrized(RECORDS)
 def test_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (0, 0), (5, 2)])
+def test_a_choice_of_unknown_sizes_takes_empty_tensors(shape: tuple[int, int]) -> None:
+    program = opsetta.export(
+        lambda x: torch.where(x > 0, x, -x), (X,), opset=7, dynamic_shapes=({0: "n", 1: "m"},)
+    )
+    program.verify((floats(*shape),))

@@ -2,7 +2,10 @@
 
 import math
 
+import pytest
 import torch
+
+import opsetta
 
 from .records import BASE, EVERYWHERE, HIGHEST, Record, floats, integers, parametrized
 from .resized import Resized, check_sizes
@@ -52,6 +55,18 @@ CREATIONS = [
         ),
         (X,),
         EVERYWHERE,
+    ),
+    Record(
+        "filled with a negative number that wraps",
+        lambda i: (
+            i.new_full((2,), -3),
+            torch.full_like(i, -255),
+            torch.full((2,), 3.7, dtype=torch.uint8),
+            torch.full((i.shape[0],), -3, dtype=torch.uint8),
+        ),
+        (integers(3, low=0, high=9, dtype=torch.uint8),),
+        EVERYWHERE,
+        dynamic=({0: "n"},),
     ),
     Record(
         "filled like",
@@ -170,3 +185,25 @@ CREATIONS = [
 @parametrized(CREATIONS)
 def test_creation_agrees_with_eager(record: Record, opset: int) -> None:
     check_sizes(record, opset)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (300, torch.uint8),
+        (-256, torch.uint8),
+        (-0.5, torch.uint8),
+        (2**31, torch.int32),
+        (math.inf, torch.int64),
+    ],
+)
+@pytest.mark.parametrize("opset", [7, HIGHEST])
+@pytest.mark.parametrize("dynamic", [None, ({0: "n"},)])
+def test_a_number_that_the_element_type_does_not_hold_is_refused(number, dtype, opset, dynamic) -> None:
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match=f"fill_value {number} does not fit"):
+        opsetta.export(
+            lambda x: x.new_full((x.shape[0], 2), number, dtype=dtype),
+            (floats(4),),
+            opset=opset,
+            dynamic_shapes=dynamic,
+        )

@@ -1,7 +1,12 @@
 """Interpolation against eager PyTorch: every mode, to sizes and by factors, known and unknown sizes."""
 
+import onnx
+import onnx_ir as ir
+import pytest
 import torch
 import torch.nn.functional as F
+
+import opsetta
 
 from .records import HIGHEST, Record, check, floats, integers, parametrized
 from .resized import Resized, check_sizes
@@ -198,3 +203,13 @@ def _grid_samples() -> list[Record]:
 @parametrized(_grid_samples())
 def test_grid_sample_agrees_with_eager(record: Record, opset: int) -> None:
     check(record, opset)
+
+
+@pytest.mark.parametrize("opset", [11, 17, HIGHEST])
+def test_declared_sizes_are_those_that_onnx_infers(opset: int) -> None:
+    x = floats(2, 3, 6, 5)
+    program = opsetta.export(
+        lambda x: [F.interpolate(x, size=(n, 8), mode="bicubic") for n in (1, 4, 5, 7, 11)], (x,), opset=opset
+    )
+    onnx.shape_inference.infer_shapes(ir.to_proto(program.model), strict_mode=True)
+    program.verify()

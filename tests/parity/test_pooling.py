@@ -190,6 +190,17 @@ def _adaptive(dimensions: int) -> list[Record]:
         for name, pool in (("avg", average), ("max", maximum))
         for counts in (several, mixed)
     ]
+    none = (0,) * dimensions if dimensions < 3 else (2, 0, 1)
+    result += [
+        _record(
+            f"adaptive_pool{dimensions}d-to-nothing-{'fixed' if sizes is None else 'dynamic'}",
+            lambda x: (average(x, none), *maximum(x, none, return_indices=True)),
+            batch,
+            opsets=(7, HIGHEST),
+            dynamic=sizes,
+        )
+        for sizes in (None, free)
+    ]
     result += [
         _record(
             f"adaptive_max_pool{dimensions}d-indices-of-one",

@@ -138,6 +138,11 @@ def even_only(x: torch.Tensor) -> torch.Tensor:
     return x + (1 if x.shape[0] % 2 == 0 else 2)
 
 
+def one_of_two(x: torch.Tensor) -> torch.Tensor:
+    less, more = x - 1, x + 1
+    return more if x.shape[0] > 4 else less
+
+
 PROGRAMS = {
     "write to the front": (write_front, (floats(5, 2),), (AUTO,)),
     "write to the back": (write_back, (floats(5, 2),), (AUTO,)),
@@ -155,6 +160,13 @@ PROGRAMS = {
     "maximum": (lambda x: x.amax(0), (floats(6, 6),), ({0: "rows"},)),
     "chunks": (lambda x: x.chunk(3)[0], (floats(6),), ({0: "rows"},)),
     "all chunks": (lambda x: x.chunk(3), (floats(6),), ({0: "rows"},)),
+    "one of two results": (one_of_two, (floats(6),), ({0: "rows"},)),
+    "returned size of a part": (lambda x: (x, x.tensor_split(3)[0].shape[0]), (floats(6),), ({0: "rows"},)),
+    "size of a part": (lambda x: x.new_ones(x.tensor_split(3)[0].shape), (floats(5),), ({0: "rows"},)),
+    "all parts": (lambda x: x.tensor_split(3), (floats(5),), (AUTO,)),
+    "parts between positions": (lambda x: x.tensor_split((2, 5)), (floats(9),), (AUTO,)),
+    "size of the last two": (lambda x: x.new_ones(x[-2:].shape[0]), (floats(6),), (AUTO,)),
+    "all but the ends": (lambda x: (x[1:-1], x[:-3]), (floats(6),), ({0: "rows"},)),
     "convolution": (lambda x: torch.conv1d(x[None], torch.ones(1, 1, 3)), (floats(1, 6),), ({1: "length"},)),
     "shape of a slice": (lambda x: x.new_ones(x[:3].shape), (floats(6),), ({0: "rows"},)),
     "cat": (lambda x: torch.cat([x, torch.ones(3)]), (floats(6),), ({0: "rows"},)),

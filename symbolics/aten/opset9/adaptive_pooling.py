@@ -110,12 +110,23 @@ def _counts(g: GraphContext, output_size: Sequence[int | Value], dimensions: int
     return counts * dimensions if len(counts) == 1 else counts
 
 
+def _is_empty(counts: Sequence[Size]) -> bool:
+    return any(isinstance(count, int) and count == 0 for count in counts)
+
+
+def _empty(g: GraphContext, batched: Value, counts: Sequence[Size], dtype: DataType | None) -> Value:
+    """The result of no windows at all."""
+    return g.call("aten::zeros", size=[g.size(batched, 0), g.size(batched, 1), *counts], dtype=dtype)
+
+
 def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
     def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
         counts = _counts(g, output_size, dimensions)
         batched, restored = as_batch(g, self, dimensions)
         if set(counts) == {1}:
             return restored(g.op("GlobalAveragePool", batched))
+        if _is_empty(counts):
+            return restored(_empty(g, batched, counts, g.dtype(self)))
         # onnxruntime has no AveragePool of DOUBLE.
         window = _window(g, batched, counts, overlapping=g.dtype(self) != DataType.DOUBLE)
         if window is not None:
@@ -158,6 +169,9 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
             if not is_used(g, 1):
                 return values, None
             return values, restored(_position_of_largest(g, batched, dimensions))
+        if _is_empty(counts):
+            values = restored(_empty(g, batched, counts, g.dtype(self)))
+            return values, restored(_empty(g, batched, counts, DataType.INT64))
         window = _window(g, batched, counts, overlapping=False)
         if window is not None:
             values, indices = pooled(g, batched, window, indices=is_used(g, 1))

@@ -7,6 +7,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...sizes import compute, known
+from ..integers import element
 
 _LARGEST_CONSTANT = 4096
 """Fillings with more elements than this are computed where the opset can."""
@@ -41,10 +42,10 @@ def filled(
         numbers = [item for item in sizes if isinstance(item, int)]
         if len(numbers) == len(sizes) and math.prod(numbers) <= _LARGEST_CONSTANT:
             g.reserve(*numbers)
-            return g.constant(np.full(numbers, number.item(), dtype=dtype.numpy()))
+            return g.constant(np.full(numbers, element(g, number.item(), dtype)))
     target = sizes if isinstance(sizes, Value) else g.stack(sizes)
     held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
-    content = np.asarray([number.item()]).astype(held.numpy())
+    content = element(g, number.item(), held).reshape(1)
     return g.cast(g.op("ConstantOfShape", target, value=content), dtype)
 
 
@@ -140,7 +141,7 @@ def full_like(
     if isinstance(fill_value, Value):
         return g.op("Expand", g.constant(fill_value, dtype), g.op("Shape", self))
     held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
-    content = np.asarray([fill_value]).astype(held.numpy())
+    content = element(g, fill_value, held).reshape(1)
     return g.cast(g.op("ConstantOfShape", g.op("Shape", self), value=content), dtype)
 
 
