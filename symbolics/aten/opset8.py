@@ -49,9 +49,11 @@ def _polynomial(g: GraphContext, variable: Value, coefficients: tuple[float, ...
 
 @onnx_symbolic("aten::erf", opset=8)
 def erf(g: GraphContext, self: Value) -> Value:
-    """Below 9: a rational function, to the accuracy of FLOAT."""
+    """Below 9: a rational function, to the accuracy of FLOAT. FLOAT16 does not hold its coefficients."""
     if g.dtype(self) == DataType.DOUBLE:
         return g.call("composed::erf_of_double", self)
+    if g.dtype(self) == DataType.FLOAT16:
+        return g.cast(g.call("aten::erf", g.cast(self, DataType.FLOAT)), DataType.FLOAT16)
     x = g.op("Clip", self, min=-4.0, max=4.0)
     square = g.op("Mul", x, x)
     return g.op("Div", g.op("Mul", x, _polynomial(g, square, _ERF_P)), _polynomial(g, square, _ERF_Q))

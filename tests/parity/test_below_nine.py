@@ -49,6 +49,13 @@ RECORDS = [
         OPSETS,
         dynamic=({0: "m"}, {0: "n"}),
     ),
+    Record(
+        "erf of halves",
+        lambda x: (torch.erf(x), torch.nn.functional.gelu(x)),
+        (torch.linspace(-6, 6, 41).half(),),
+        OPSETS,
+        atol=2e-3,
+    ),
     Record("isnan", torch.isnan, (ODD,), OPSETS),
     Record("sign", torch.sign, (ODD.nan_to_num(),), OPSETS),
     Record("nonzero", lambda x: torch.nonzero(x > 0), (X,), OPSETS),
