@@ -238,3 +238,14 @@ def test_expressions_over_dimensions(text, value):
 
 def test_a_restriction_reads_as_a_sentence():
     assert str(Restriction("n >= 5", "why", "model.py:2")) == "n >= 5 (model.py:2: why)"
+
+
+def test_a_range_that_torch_has_no_words_for_is_refused_with_remedies() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x[1:-1] + 1
+
+    x = torch.ones(6, 3)
+    with pytest.raises(opsetta.CaptureError, match=r"does not take every size(.|\n)*Dim\.AUTO"):
+        opsetta.export(model, (x,), opset=17, dynamic_shapes=({0: Dim("n")},))
+    program = opsetta.export(model, (x,), opset=17, dynamic_shapes=({0: Dim.AUTO},))
+    program.verify((torch.ones(1, 3),))
