@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ..registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ..registration.folding import MAXIMUM_ELEMENTS
+from .aten.integers import quotient
 from .sizes import Size, compute, is_non_negative, known, where_true
 
 INT, FLOAT, BOOL = DataType.INT64, DataType.DOUBLE, DataType.BOOL
@@ -123,12 +124,12 @@ def floordiv(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     if _is_float(g, a, b):
         return g.op("Floor", g.op("Div", first, second))
     if is_non_negative(first) and is_non_negative(second):
-        return g.op("Div", first, second)
-    return g.op("Div", g.op("Sub", first, g.call("sym::mod", a=first, b=second)), second)
+        return quotient(g, first, second)
+    return quotient(g, g.op("Sub", first, g.call("sym::mod", a=first, b=second)), second)
 
 
 def _truncated_remainder(g: GraphContext, a: Value, b: Value) -> Value:
-    return g.op("Sub", a, g.op("Mul", g.op("Div", a, b), b))
+    return g.op("Sub", a, g.op("Mul", quotient(g, a, b), b))
 
 
 def _float_mod(g: GraphContext, a: Value, b: Value) -> Value:
@@ -168,9 +169,11 @@ def pow_(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     power = known(g, b) if isinstance(b, Value) and _dtype(g, b) == INT else b
     if isinstance(power, int) and 0 <= power <= 8:
         [base] = _numbers(g, a)
-        result = g.constant(1, g.dtype(base))
-        for _ in range(power):
-            result = base if result.const_value is not None else g.op("Mul", result, base)
+        if power == 0:
+            return g.constant(1, g.dtype(base))
+        result = base
+        for _ in range(power - 1):
+            result = g.op("Mul", result, base)
         return result
     if _is_float(g, a, b):
         return g.op("Pow", *_numbers(g, a, b))

@@ -39,3 +39,14 @@ def element(g: GraphContext, number: Number, dtype: DataType) -> np.ndarray:
     if isinstance(number, complex) or not least <= number <= limits.max:
         raise g.refuse(f"its fill_value {number} does not fit {dtype.name}")
     return np.asarray(int(number)).astype(dtype.numpy())
+
+
+def quotient(g: GraphContext, dividend: Value, divisor: Value | Number) -> Value:
+    """The quotient of integers, rounded to zero.
+
+    The negative of -1 / x where the dividend is 1: onnxruntime makes 1 / x * y of integers into y / x.
+    """
+    ones = g.constant_value(dividend)
+    if ones is None or g.dtype(dividend) not in (DataType.INT32, DataType.INT64) or not np.any(ones == 1):
+        return g.op("Div", dividend, divisor)
+    return g.op("Neg", g.op("Div", g.constant(np.asarray(-ones), g.dtype(dividend)), divisor))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import contextlib
 import copy
 import dataclasses
 import importlib
 import logging
+import re
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -162,9 +164,17 @@ def _outcome(program: Program, opset: int, captured: list[opsetta.Program], call
         kind, text = (REFUSED if "NOT_IMPLEMENTED" in str(error) else CRASHED), str(error)
     except opsetta.OpsettaError as error:
         kind, text = REFUSED, f"{type(error).__name__}: {error}"
+        if _is_internal(text):
+            kind, text = CRASHED, traceback.format_exc()
     except Exception:
         kind, text = CRASHED, traceback.format_exc()
     return Outcome(program.seed, opset, kind, text, program.source if kind == CRASHED else "")
+
+
+def _is_internal(text: str) -> bool:
+    """Whether a refusal tells of an exception that the capture ran into, not of what the program holds."""
+    found = re.search(r"cannot be captured: (\w+): ", text)
+    return found is not None and isinstance(getattr(builtins, found[1], None), type)
 
 
 def _expected(model: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, list[Any]]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes
 from ...sizes import is_non_negative
+from .. import integers
 from ._common import aten, both, floating, is_integral, value_like
 
 # ATen operator (and its aliases) to the ONNX operator of the same meaning; integers are computed as FLOAT.
@@ -215,20 +216,9 @@ def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str 
         return g.call("aten::floor_divide", self, other)
     if rounding_mode == "trunc":
         if is_integral(g, self):
-            return _integer_quotient(g, self, other)
+            return integers.quotient(g, self, other)
         return g.call("aten::trunc", g.op("Div", self, other))
     return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
-
-
-def _integer_quotient(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    """The quotient rounded to zero.
-
-    The negative of -1 / x where the dividend is 1: onnxruntime makes 1 / x * y of integers into y / x.
-    """
-    ones = g.constant_value(self)
-    if ones is None or g.dtype(self) not in (DataType.INT32, DataType.INT64) or not np.any(ones == 1):
-        return g.op("Div", self, other)
-    return g.op("Neg", g.op("Div", g.constant(np.asarray(-ones), g.dtype(self)), other))
 
 
 @aten("true_divide")
@@ -258,7 +248,7 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
     if is_integral(g, self):
-        return _integer_quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
+        return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
     if _is_power_of_two(other) or g.dtype(self) == DataType.DOUBLE:
         return g.op("Floor", g.op("Div", self, other))
     quotient = _in_double(g, self, other, "aten::floor")[2]
@@ -289,7 +279,7 @@ def fmod(g: GraphContext, self: Value, other: Value | Number) -> Value:
     """The remainder of truncating division: it has the sign of `self`."""
     if not is_integral(g, self):
         return _exact_remainder(g, self, other, "aten::trunc")
-    return g.op("Sub", self, g.op("Mul", _integer_quotient(g, self, other), other))
+    return g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
 
 
 @aten("remainder")
@@ -298,7 +288,7 @@ def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> V
     self, other = both(g, self, other)
     if not is_integral(g, self):
         return _exact_remainder(g, self, other, "aten::floor")
-    rest = g.op("Sub", self, g.op("Mul", _integer_quotient(g, self, other), other))
+    rest = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
     if g.dtype(self) in dtypes.UNSIGNED:
         return rest
     other = value_like(g, other, self)

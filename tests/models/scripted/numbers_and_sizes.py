@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from .records import Record, scripted
+from .records import EVERYWHERE, Record, scripted
 
 RECORDS: list[Record] = []
 torch.manual_seed(7)
@@ -24,6 +24,28 @@ def division_of_ints(a: int, b: int):
         a > b and b > 0,
         not (a == b) or a < 0,
     )
+
+
+@scripted(
+    RECORDS,
+    torch.randn(3, 2),
+    5,
+    further=[(torch.randn(size, 2), n) for size, n in ((1, 1), (2, -1), (5, -3), (1, 2))],
+    dynamic={"x": {0: "rows"}},
+    opsets=EVERYWHERE,
+)
+def one_divided(x: Tensor, n: int):
+    """onnxruntime makes 1 / x * y into y / x, of integers too."""
+    by = 1 % x.size(0)
+    return torch.cat([x[by:], x[:by]]), 1 // x.size(0) * n, 1 // n * 7, 1 % n
+
+
+@scripted(RECORDS, torch.randn(3), opsets=EVERYWHERE)
+def powers_of_known_numbers(x: Tensor):
+    """The lowering knows what these computed numbers are."""
+    zero = int(torch.arange(4)[0])
+    three = int(torch.arange(4)[3])
+    return x > (zero % 5.0 - 2.0) ** 2, (three * 1.5) ** 3, three**4, zero**0, three**1, (zero - 3) ** 3
 
 
 @scripted(RECORDS, 7.5, 2.0, further=[(-7.5, 2.0), (7.25, -2.5), (-7.75, -2.0), (0.5, 3.0)])
