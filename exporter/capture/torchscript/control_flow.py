@@ -44,6 +44,7 @@ class Block:
         results: what it returns.
         changed: the state in which it left the objects that it changed.
         staled: what became stale in it.
+        started: the interpreter's clock where it began.
         raises: whether the program raises on its every path.
         outputs: the values that the closed block will return.
     """
@@ -52,6 +53,7 @@ class Block:
     results: list[Any]
     changed: dict[Mutable, Any]
     staled: list[Shared] = dataclasses.field(default_factory=list)
+    started: int = 0
     raises: str | None = None
     outputs: list[Value] = dataclasses.field(default_factory=list)
 
@@ -73,6 +75,10 @@ class Block:
         items, value = self.changed[item]
         return List(items, value, item.kind)
 
+    def has_lost(self, item: Any) -> bool:
+        """Whether a list or dict may have been changed under another name, before the block or in it."""
+        return isinstance(item, Shared) and (item.stale or item in self.staled)
+
     def close(self, machine: Interpreter, inputs: Sequence[Value], name: str) -> ir.Graph:
         """The block as a graph."""
         unique = machine.build.names.unique(name)
@@ -80,7 +86,7 @@ class Block:
 
 
 def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
-    """Read a sub-block; the objects that it changes are put back as they were."""
+    """Read a sub-block; the objects that it changes are put back as they were, and nothing is stale of it."""
     raises, results = None, []
     with machine.build.block() as nodes, machine.journal() as journal:
         try:
@@ -90,7 +96,10 @@ def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
     changed = {item: item.state() for item in journal}
     for item, state in journal.items():
         item.restore(state)
-    return Block(nodes, results, changed, journal.staled, raises)
+    staled = [shared for shared in journal.staled if shared.stale]
+    for shared in staled:
+        shared.stale = False
+    return Block(nodes, results, changed, staled, journal.started, raises)
 
 
 @script("prim::If")
@@ -117,6 +126,7 @@ def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequenc
         for item, state in going[0].changed.items():
             machine.touch(item)
             item.restore(state)
+        machine.lose(going[0].staled)
         return going[0].results
     return _Join(machine, node, condition, read[0], read[1]).run()
 
@@ -130,8 +140,10 @@ class _Join:
         self.condition = condition
         self.branches = (then, other)
         self.outputs: list[Value] = []
-        self._joined: dict[tuple[int, int], Any] = {}
-        """What two lists or dicts have become, which may be reached in several ways."""
+        self._joined: dict[tuple[int, int], tuple[Any, bool]] = {}
+        """What two lists or dicts, perhaps under several names, have become, and whether it is stale."""
+        self._fillings: dict[int, Any] = {}
+        """What stands for a list or dict in the branch that does not set it."""
 
     def run(self) -> list[Any]:
         then, other = self.branches
@@ -140,9 +152,10 @@ class _Join:
         results = [self.item(a, b, stem) for a, b, stem in pairs]
         for changed in list({**then.changed, **other.changed}):
             self._object(changed)
-        for made in self._joined.values():
+        self.machine.lose([*then.staled, *other.staled])
+        for made, stale in self._joined.values():
             # It was made of what the branches left behind.
-            made.stale = False
+            made.stale = stale
         if self.outputs or then.nodes or other.nodes:
             blocks = [
                 ir.AttrGraph(name, branch.close(self.machine, [], name))
@@ -222,11 +235,20 @@ class _Join:
         return self.give(a, b, self.machine.build.value(stem, joined))
 
     def _one_sided(self, a: Any, b: Any, stem: str) -> Any:
-        """What only one branch sets, and nobody reads after the other."""
+        """What only one branch sets, and nobody reads after the other.
+
+        A list or dict from before the branches stays the one that it is, under all of its names.
+        """
         given = b if a is UNINITIALIZED else a
         index = 0 if a is UNINITIALIZED else 1
-        with self.machine.build.appending(self.branches[index].nodes):
-            filled = placeholder(self.machine, given)
+        if isinstance(given, Shared) and given.born < self.branches[1 - index].started:
+            return given
+        filled = self._fillings.get(id(given))
+        if filled is None:
+            with self.machine.build.appending(self.branches[index].nodes):
+                filled = placeholder(self.machine, given)
+        if isinstance(given, Shared):
+            self._fillings[id(given)] = filled
         return self.item(filled, given, stem) if index == 0 else self.item(given, filled, stem)
 
     def _list(self, a: List, b: List, stem: str) -> List:
@@ -256,8 +278,8 @@ class _Join:
             else:
                 raise self._refused("one dict has keys that the other has not")
             made.may_be(a, b)
-            self._joined[key] = made
-        return self._joined[key]
+            self._joined[key] = made, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
+        return self._joined[key][0]
 
     def _optional(self, a: Any, b: Any, stem: str) -> Any:
         """None in one branch: whether there is a value is computed too."""

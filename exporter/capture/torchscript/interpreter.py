@@ -6,7 +6,7 @@ none is left in the graph where its size is known. A branch is taken where its c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -195,6 +195,14 @@ class Interpreter:
         for journal in self._journals:
             if item.born < journal.started and item not in journal:
                 journal[item] = item.state()
+
+    def lose(self, items: Iterable[Shared]) -> None:
+        """Note that lists or dicts may have been changed under another name."""
+        lost = [item for item in items if not item.stale]
+        for item in lost:
+            item.stale = True
+        for journal in self._journals:
+            journal.staled += lost
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:

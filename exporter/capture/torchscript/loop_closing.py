@@ -50,7 +50,7 @@ class Closing:
         self.carried: list[Any] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
-        self.made: list[Shared] = []
+        self.made: list[tuple[Shared, bool]] = []
 
     def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
         """Close the body, append the loop, and give what the program's loop gives."""
@@ -81,9 +81,10 @@ class Closing:
             else:
                 changed = self.block.changed.get(item, entered[item])[1]
                 item.restore(({**item.attributes, **state}, item.changed | changed))
-        for made in self.made:
+        machine.lose(self.block.staled)
+        for made, stale in self.made:
             # It was made of what the body left behind.
-            made.stale = False
+            made.stale = stale
         return results
 
     def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
@@ -107,8 +108,7 @@ class Closing:
             return now
         if isinstance(was, List):
             made = self.list(first, was, self.block.left(now), path)
-            made.may_be(first, now)
-            self.made.append(made)
+            self.note(made, first, now)
             return made
         if isinstance(was, Dict) and was is not now:
             return self.dict(first, was, now, path)
@@ -123,9 +123,14 @@ class Closing:
             for key, held in was.entries.items()
         }
         made = self.machine.dict(members)
-        made.may_be(first, now)
-        self.made.append(made)
+        self.note(made, first, now)
         return made
+
+    def note(self, made: Shared, first: Any, now: Any) -> None:
+        """Note that a list or dict is what the loop was given, or what its last iteration left."""
+        made.may_be(first, now)
+        stale = isinstance(first, Shared) and first.stale
+        self.made.append((made, stale or self.block.has_lost(now)))
 
     def list(self, first: Any, was: List, now: Any, path: Path) -> List:
         """Carry a list: its elements, where its length is known."""

@@ -131,8 +131,12 @@ class Kept:
         """The ones that it leaves there."""
         self.aliases: set[tuple[Path, Path]] = set()
         self.outer: dict[Path, list[Shared]] = {}
-        self.started = 0
-        """The interpreter's clock where the body was read."""
+        self.lost: set[Path] = set()
+        """Where an iteration leaves a list or dict that it may have changed under another name."""
+        self.lost_outside: dict[Shared, None] = {}
+        """The ones from outside of the loop of which that is so."""
+        self.begun = machine.clock + 1
+        """The interpreter's clock where the body is read first."""
         self.settled = True
         self.restarts = False
         """Whether the objects that the body changes are to be found anew."""
@@ -160,15 +164,12 @@ class Kept:
                 raise self._refused(f"its body always raises: {block.raises}")
             if self._confirmed(block, formal, before, entered):
                 return Closing(self, block, iteration).run(formal, before, entered)
-            for shared in block.staled:
-                shared.stale = False
         raise self._refused("what it carries changes from iteration to iteration")
 
     def _read(
         self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
     ) -> list[Any]:
         """Run the body once; what it was given goes into `formal` and `entered`, as it was then."""
-        self.started = self.machine.clock
         given = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
         formal += [self._snapshot(item) for item in given]
         self._relate()
@@ -183,6 +184,8 @@ class Kept:
         for path, formal in self.held.items():
             others = [other for at, other in self.held.items() if (path, at) in self.aliases]
             formal.may_be(*others, *self.outer.get(path, ()))
+            formal.stale = formal.stale or path in self.lost
+        self.machine.lose(self.lost_outside)
 
     def _find_aliases(self) -> None:
         """Which names the body leaves to one list or dict, and which to one from outside of the loop."""
@@ -196,10 +199,17 @@ class Kept:
         if pairs - self.aliases:
             self.aliases |= pairs
             self.settled = False
+        lost = {path for path, end in ends.items() if self.block.has_lost(end)}
+        outside = [item for item in self.block.staled if item.born < self.begun]
+        if lost - self.lost or any(item not in self.lost_outside for item in outside):
+            self.lost |= lost
+            self.lost_outside.update(dict.fromkeys(outside))
+            self.settled = False
         for path, end in ends.items():
             known = self.outer.setdefault(path, [])
-            if end.born < self.started and end not in known:
-                known.append(end)
+            found = [item for item in end.origins() if item.born < self.begun and item not in known]
+            if found:
+                known += found
                 self.settled = False
 
     def _snapshot(self, item: Any) -> Any:
@@ -257,6 +267,8 @@ class Kept:
             self.assumptions = {p: known for p, known in self.assumptions.items() if p[0] != "object"}
             self.aliases.clear()
             self.outer.clear()
+            self.lost.clear()
+            self.lost_outside.clear()
         return self.settled
 
     def _assume(self, path: Path) -> _Assumption:

@@ -52,6 +52,13 @@ class Shared:
                 self.sources.append(other)
                 other.derived.append(self)
 
+    def origins(self) -> list[Shared]:
+        """This one, and all that it may be."""
+        found = [self]
+        for item in found:
+            found += [source for source in item.sources if source not in found]
+        return found
+
     def change(self) -> list[Shared]:
         """What this may be, or what may be this, is stale from here on; gives what was not before."""
         found: list[Shared] = []

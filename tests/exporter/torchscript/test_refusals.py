@@ -35,6 +35,18 @@ def list_replaced_and_changed(x: Tensor, n: int):
     return torch.stack(alias), torch.stack(items)
 
 
+def dict_swapped_and_changed(x: Tensor, n: int):
+    """From the second iteration on, what is changed is the dict from outside, under another name."""
+    outside = {"a": x}
+    entries = {"a": x * 2}
+    for i in range(n):
+        other = outside
+        if bool(x.sum() > 0):
+            other, entries = entries, other
+            other["a"] = other["a"] - 1
+    return entries["a"] + 1
+
+
 def two_element_types(x: Tensor):
     if bool(x.sum() > 0):
         y = x.to(torch.int64)
@@ -150,6 +162,11 @@ def converted(x: Tensor, dtype: torch.dtype):
 @pytest.mark.parametrize(
     ("program", "args", "message"),
     [
+        (
+            dict_swapped_and_changed,
+            (X, 2),
+            r"aten::__getitem__ in '<root>' at .*refusals\.py:\d+: the list or dict may be .* another name",
+        ),
         (
             one_of_two_lists,
             (X,),

@@ -1,7 +1,7 @@
 """Lists of each kind, tuples, dicts and optionals, of known length and of computed length."""
 
 # TorchScript's forms of a thing are the matter here.
-# ruff: noqa: B007, B905
+# ruff: noqa: B007, B905, SIM102
 
 from typing import NamedTuple
 
@@ -302,3 +302,18 @@ def dequeue_in_a_while(x: Tensor, n: int):
             queue.append(k // 2)
             queue.append(k - k // 2 - 1)
     return torch.tensor(total) + x
+
+
+@scripted(RECORDS, torch.ones(2), False, 3, further=[(torch.ones(2), True, 3), (-torch.ones(2), False, 0)])
+def two_names_left_by_a_break(x: Tensor, flag: bool, n: int):
+    """What a nested break leaves unset in the other branch is still one list under both names."""
+    items = [x * 1]
+    alias = items
+    for i in range(n):
+        if x.dim() > 5:
+            items, alias = alias, items
+        if flag:
+            if x.dim() > 0:
+                break
+        alias[0] = x + 5
+    return items[0]
