@@ -15,7 +15,8 @@ def every_error() -> list[type[OpsettaError]]:
         kind = left.pop()
         found.append(kind)
         left.extend(kind.__subclasses__())
-    return found
+    # torch.onnx's own errors, under its names, take other arguments.
+    return [kind for kind in found if kind.__module__ == OpsettaError.__module__]
 
 
 def test_every_error_escapes_control_characters():
