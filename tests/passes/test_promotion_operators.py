@@ -26,8 +26,8 @@ _ABSENT = {
     _WITHIN: "corrcoef cov linalg_pinv linalg_solve_triangular",
     _SHAPE: "expand_as reshape_as view_as",
     _BIAS: "conv3d conv_transpose2d",
-    _NORMALIZATION: "_batch_norm_with_update _native_batch_norm_legit layer_norm native_batch_norm native_group_norm "
-    "native_layer_norm rms_norm",
+    _NORMALIZATION: "_batch_norm_with_update _native_batch_norm_legit layer_norm native_batch_norm "
+    "native_group_norm native_layer_norm rms_norm",
 }
 WITHOUT_RULE = {name: reason for reason, names in _ABSENT.items() for name in names.split()}
 _SAMPLES = 4
