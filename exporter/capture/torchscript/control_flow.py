@@ -278,6 +278,7 @@ class _Join:
             else:
                 raise self._refused("one dict has keys that the other has not")
             made.may_be(a, b)
+            made.choices, made.join = (a, b), self
             self._joined[key] = made, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
         return self._joined[key][0]
 

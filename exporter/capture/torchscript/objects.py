@@ -38,12 +38,16 @@ class Shared:
         derived: the objects that may be this one.
         stale: whether it may have changed under another of its names, so that what it holds is not known.
         born: the interpreter's clock when it was made.
+        choices: the objects that the branches of an If chose, where an If gave it.
+        join: that If. Two results of one If are told apart branch by branch.
     """
 
     sources: list[Shared] = dataclasses.field(default_factory=list)
     derived: list[Shared] = dataclasses.field(default_factory=list)
     stale: bool = False
     born: int = 0
+    choices: tuple[Any, Any] | None = None
+    join: Any = None
 
     def may_be(self, *others: Any) -> None:
         """Note that this is one of other objects."""
@@ -67,9 +71,30 @@ class Shared:
             for other in waiting:
                 waiting += [further for further in getattr(other, side) if further not in waiting]
             found += [other for other in waiting if not other.stale]
+        found += [other for other in self._siblings() if not other.stale and other not in found]
         for other in found:
             other.stale = True
         return found
+
+    def _siblings(self) -> list[Shared]:
+        """What other conditions chose among the same objects: it may be this one too."""
+        if self.choices is None:
+            return []
+        others = [other for origin in self.origins() for other in origin.derived]
+        return [
+            other
+            for other in dict.fromkeys(others)
+            if other is not self
+            and other.choices is not None
+            and (other.join is not self.join or any(map(_may_be_one, self.choices, other.choices)))
+        ]
+
+
+def _may_be_one(first: Any, second: Any) -> bool:
+    """Whether two names of one branch may have one object."""
+    if not isinstance(first, Shared) or not isinstance(second, Shared):
+        return False
+    return first is second or bool(set(first.origins()) & set(second.origins()))
 
 
 @dataclasses.dataclass(eq=False)

@@ -47,6 +47,26 @@ def dict_swapped_and_changed(x: Tensor, n: int):
     return entries["a"] + 1
 
 
+def one_list_by_two_conditions(x: Tensor):
+    first, second, both = [x + 1], [x + 2], [x + 3]
+    flag = bool(x.sum() > 0)
+    if flag:
+        first = both
+    if flag:
+        second = both
+    first[0] = x * 9
+    return second[0]
+
+
+def one_list_under_two_names(x: Tensor):
+    first, second, both = [x + 1], [x + 2], [x + 3]
+    if bool(x.sum() > 0):
+        first = both
+        second = both
+    first[0] = x * 9
+    return second[0]
+
+
 def two_element_types(x: Tensor):
     if bool(x.sum() > 0):
         y = x.to(torch.int64)
@@ -166,6 +186,10 @@ def converted(x: Tensor, dtype: torch.dtype):
             dict_swapped_and_changed,
             (X, 2),
             r"aten::__getitem__ in '<root>' at .*refusals\.py:\d+: the list or dict may be .* another name",
+        ),
+        *(
+            (program, (X,), r"aten::__getitem__ in '<root>' at .*refusals\.py:\d+: the list .* another name")
+            for program in (one_list_by_two_conditions, one_list_under_two_names)
         ),
         (
             one_of_two_lists,

@@ -144,3 +144,12 @@ def computed_steps(x: Tensor, n: int):
     if n > 1:
         x = x[:: n // 2]
     return x, x.shape[0], sorted([n, 3, 2 * n])
+
+
+@scripted(RECORDS, X, further=[(-X,), (X - 5,)])
+def lists_swapped_then_changed(x: Tensor):
+    first, second = [x, x + 1], [x + 2, x + 3]
+    if bool(x.sum() > 0):
+        first, second = second, first
+    first[0] = x + 50
+    return first[0], second[0], first[1]
