@@ -23,7 +23,7 @@ from ..recurrent import shapes_of
 from ..tensor_kinds import check
 from ..weights import share_memory
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
-from .objects import is_number
+from .objects import WrittenConstant, is_number
 
 _SYMBOLIC_NAMES = {
     "div": "truediv",
@@ -48,6 +48,7 @@ class Builder:
         nodes: the nodes of the innermost block.
         initializers: tensors that stand in the graph.
         module, line: of the TorchScript node that is being read.
+        writes: whether the program writes to tensors, and those made of constants are not values yet.
     """
 
     def __init__(self, fakes: Fakes, *, source_lines: bool = False):
@@ -57,6 +58,7 @@ class Builder:
         self.initializers: list[Value] = []
         self.module = ""
         self.line = ""
+        self.writes = False
         self.elements: dict[Value, Any] = {}
         """What is known of the elements of lists of unknown length."""
         self._source_lines = source_lines
@@ -206,16 +208,36 @@ class Builder:
         return result
 
     def as_value(self, item: Any) -> Value:
-        """An item that a block returns as a source value."""
+        """An item that a block returns as a source value.
+
+        Raises:
+            WrittenConstant: a constant tensor becomes one that the program may write to.
+        """
         if isinstance(item, Value):
             return item
         if isinstance(item, torch.Tensor):
+            self.check_constant()
             return self.constant_tensor(item)
         if not is_number(item) or isinstance(item, complex):
             raise CaptureError(f"{item!r} cannot be decided by a computed condition")
         result = self.number(type(item).__name__, stem="constant")
         self.append("prim::Constant", {"value": item}, [result])
         return result
+
+    def check_constant(self) -> None:
+        """Note that a constant tensor is carried on under the name of a value.
+
+        Raises:
+            WrittenConstant: the program writes to tensors, perhaps to this one.
+        """
+        if self.writes:
+            raise WrittenConstant
+
+    def new_tensor(self, tensor: torch.Tensor) -> Value:
+        """A tensor that the program makes of constants here, a new one each time."""
+        made = self.value("constant", self.fakes.of(tensor))
+        self.append("aten::clone", {"self": self.constant_tensor(tensor)}, [made], "default")
+        return made
 
     def alias(self, value: Value) -> Value:
         """The same tensor, number or list under a name of its own, as an output of a block."""

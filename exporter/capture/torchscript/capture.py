@@ -152,6 +152,7 @@ class _Reader:
         state = State(model)
         self._build.reserve(state.names)
         self._machine = Interpreter(self._build, state, hierarchy, opaque=opaque)
+        self._opaque = opaque
         self._root = Object(handle, "") if handle is not None else None
         self._inputs: list[Value] = []
         self._sizes: dict[str, Any] = {}
@@ -176,6 +177,7 @@ class _Reader:
         program = self._model if self._root is None else self._model.forward
         graph = program.inlined_graph
         operands = actual if self._root is None else [self._root, *actual]
+        self._build.writes = not self._opaque and _writes(graph)
         try:
             [result] = self._machine.run(graph, operands)
         except Raised as error:
@@ -300,3 +302,8 @@ class _Reader:
 
 def _kind_of(members: Sequence[Any]) -> str:
     return type(members[0]).__name__ if members else "Tensor"
+
+
+def _writes(block: Any) -> bool:
+    """Whether a program, or a block in it, has an operator that writes to what it is given."""
+    return any("!" in node.schema() or any(map(_writes, node.blocks())) for node in block.nodes())

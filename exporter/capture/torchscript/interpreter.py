@@ -132,7 +132,8 @@ class Interpreter:
             )
         result = self._result(node, operands)
         if self._opaque and isinstance(result, torch.Tensor):
-            result = self.build.constant_tensor(result)
+            literal = node.kind() == "prim::Constant"
+            result = self.build.constant_tensor(result) if literal else self.build.new_tensor(result)
         outputs = list(node.outputs())
         if len(outputs) == 1:
             self.environment[outputs[0].unique()] = result

@@ -423,6 +423,8 @@ class Kept:
         if is_number(item) and not isinstance(item, complex):
             return self._formal_value(path, self.machine.build.number(number_kind(item), stem="carried"))
         if isinstance(item, (Value, torch.Tensor)):
+            if isinstance(item, torch.Tensor):
+                self.machine.build.check_constant()
             return self._formal_value(path, self.machine.build.value("carried", self._fake(item, assumption)))
         if made and isinstance(item, Object):
             raise self._refused("it carries an object that its body makes")

@@ -153,3 +153,32 @@ def lists_swapped_then_changed(x: Tensor):
         first, second = second, first
     first[0] = x + 50
     return first[0], second[0], first[1]
+
+
+@scripted(RECORDS, X, 4, further=_COUNTS)
+def constants_made_anew_and_written(x: Tensor, n: int):
+    total = x * 0
+    first = torch.tensor([1.0, 2.0, 3.0])
+    second = first
+    for i in range(n):
+        inner = torch.tensor([4.0, 5.0, 6.0])
+        for j in range(n):
+            inner[0] += 1
+        total = total + inner
+        second[1] += 1
+        if i == 2:
+            second = torch.tensor([7.0, 8.0, 9.0])
+    return total, first + x, second
+
+
+@scripted(RECORDS, X, 4, further=_COUNTS)
+def constant_under_two_names(x: Tensor, n: int):
+    total = x * 0
+    for i in range(n):
+        first = torch.tensor([1.0, 2.0, 3.0])
+        second = first
+        if n > 2:
+            second = x * 2
+        second[1] += 1
+        total = total + second + first
+    return total
