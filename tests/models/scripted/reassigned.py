@@ -158,17 +158,12 @@ def lists_swapped_then_changed(x: Tensor):
 @scripted(RECORDS, X, 4, further=_COUNTS)
 def constants_made_anew_and_written(x: Tensor, n: int):
     total = x * 0
-    first = torch.tensor([1.0, 2.0, 3.0])
-    second = first
     for i in range(n):
         inner = torch.tensor([4.0, 5.0, 6.0])
         for j in range(n):
             inner[0] += 1
         total = total + inner
-        second[1] += 1
-        if i == 2:
-            second = torch.tensor([7.0, 8.0, 9.0])
-    return total, first + x, second
+    return total
 
 
 @scripted(RECORDS, X, 4, further=_COUNTS)
