@@ -37,6 +37,7 @@ def source_of(model: ir.Model) -> ir.Model:
     Raises:
         GraphError: the model imports no opset that is known, or has more nodes than are converted.
     """
+    _check_nodes(model)
     source = copy_of(model)
     version = opset_of(source)
     if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
@@ -46,17 +47,26 @@ def source_of(model: ir.Model) -> ir.Model:
         )
     if source.functions and _may_inline(source):
         inline_functions(source)
-    nodes = sum(1 for _ in source.graph.all_nodes())
+        _check_nodes(source)
+    _infer(source)
+    return source
+
+
+def _check_nodes(model: ir.Model) -> None:
+    """Refuse a model of more nodes than are converted.
+
+    Raises:
+        GraphError: with both numbers.
+    """
+    nodes = sum(1 for _ in model.graph.all_nodes())
     weights = sum(
-        value.const_value.nbytes for value in source.graph.initializers.values() if value.const_value
+        value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
     )
     allowed = MAXIMUM_NODES + weights // BYTES_OF_NODE
     if nodes > allowed:
         raise GraphError(
             f"the model has {nodes} nodes: one with {weights} bytes of weights is converted up to {allowed}"
         )
-    _infer(source)
-    return source
 
 
 def limits_of(source: ir.Model) -> Limits:
