@@ -12,13 +12,14 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import onnx
 import onnx.shape_inference
 
 from .rank_bounds import RankBounds
+from .reading.subgraphs import with_subgraphs
 
 InferenceError = onnx.shape_inference.InferenceError
 
@@ -101,22 +102,9 @@ def _in_child(data: bytes, data_prop: bool, strict: bool) -> bytes:
     return done.stdout if done.returncode == 0 else b""
 
 
-def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and the graphs within it."""
-    pending = [graph]
-    while pending:
-        found = pending.pop()
-        yield found
-        for node in found.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    pending.append(attribute.g)
-                pending.extend(attribute.graphs)
-
-
 def _is_static(graph: onnx.GraphProto) -> bool:
     """Whether every value has a type whose sizes are all numbers, so that data would tell nothing more."""
-    for inner in graphs_of(graph):
+    for inner in with_subgraphs(graph):
         known = {info.name for info in (*inner.value_info, *inner.output) if _has_sizes(info.type)}
         if any(name and name not in known for node in inner.node for name in node.output):
             return False
@@ -142,13 +130,13 @@ def _propagates(op_type: str, version: int) -> bool:
 
 
 def _propagated(model: onnx.ModelProto) -> int | None:
-    """How many elements data propagation makes at most, by the shapes found without it.
+    """An upper bound on the elements that data propagation makes, from the shapes found without it.
 
     Each operand counts with its length where it is one-dimensional, and the result with as much. None where
     a length is not known yet.
     """
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    graphs = list(graphs_of(model.graph))
+    graphs = list(with_subgraphs(model.graph))
     fixed = {info.name for info in model.graph.input}
     types = {info.name: info.type for graph in graphs for info in _stated(graph)}
     sizes = {tensor.name: list(tensor.dims) for graph in graphs for tensor in graph.initializer}

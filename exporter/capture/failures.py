@@ -179,7 +179,7 @@ def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None
 
 
 def _of_buffers(place: Place | None, model: torch.nn.Module) -> list[str]:
-    """What to do about buffers that a line reads as if they were Python values."""
+    """Remedies where a line of the model uses a buffer as a Python value."""
     if place is None:
         return []
     names = {path.rpartition(".")[2] for path, _ in model.named_buffers()}

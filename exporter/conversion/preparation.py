@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from ...registration import GraphError, Limits
 from ...registration.opsets import MAXIMUM_OPSET
-from ..inference import InferenceError, graphs_of, infer_shapes
+from ..inference import InferenceError, infer_shapes
 from ..reading.carried import clear_foreign_types
+from ..reading.subgraphs import with_subgraphs
 from .inlining import inline_functions
 
 MAXIMUM_NODES = 30_000
@@ -114,7 +115,7 @@ def _infer(model: ir.Model) -> None:
     clear_foreign_types(inferred.graph)
     dims = sum(
         len(info.type.tensor_type.shape.dim)
-        for graph in graphs_of(inferred.graph)
+        for graph in with_subgraphs(inferred.graph)
         for info in graph.value_info
     )
     if dims <= MAXIMUM_DIMENSIONS:

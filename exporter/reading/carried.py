@@ -17,6 +17,7 @@ from ...registration import ModelFileError
 from ...registration.schemas import operator_schema
 from .external import ExternalFiles
 from .names import quoted
+from .subgraphs import with_subgraphs
 from .tensors import check_tensor
 
 _KEY = "carried"
@@ -92,7 +93,7 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
 
 def clear_foreign_types(graph: onnx.GraphProto) -> None:
     """Take types that the intermediate representation does not know out of a graph and those within it."""
-    for inner in _within([graph]):
+    for inner in with_subgraphs(graph):
         for info in (*inner.input, *inner.output, *inner.value_info):
             if _is_foreign(info.type, quoted(info.name)):
                 info.ClearField("type")
@@ -147,17 +148,7 @@ def check_training(model: ir.Model, opset: int) -> None:
 
 
 def _graphs(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.GraphProto]:
-    return _within([graph for info in training for graph in (info.initialization, info.algorithm)])
-
-
-def _within(left: list[onnx.GraphProto]) -> Iterator[onnx.GraphProto]:
-    """The graphs and the graphs in their nodes."""
-    while left:
-        graph = left.pop()
-        yield graph
-        for node in graph.node:
-            for attribute in node.attribute:
-                left.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    return with_subgraphs(*(graph for info in training for graph in (info.initialization, info.algorithm)))
 
 
 def _tensors(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.TensorProto]:
