@@ -1,10 +1,9 @@
 """The way in and out: capture, lowering, the exported program, files, verification, the command line."""
 
-from .conversion import OnnxModel
 from .entry import export
-from .inplace_check import check_inplace
 from .loading import load
-from .program import Program
-from .source_model import SourceModel
+from .onnx_model import OnnxModel
+from .program import Program, SourceModel
+from .running.inplace_check import check_inplace
 
 __all__ = ["OnnxModel", "Program", "SourceModel", "check_inplace", "export", "load"]

@@ -16,11 +16,11 @@ from ..registration import (
     registry_or_default,
 )
 from ..registration.opsets import check_opset
-from .capture.source import Capture
 from .export_arguments import model_call, refuse_unknown
-from .lowering import check_names
-from .program import Program
-from .requirements import need_torch
+from .lowering.driver import check_names
+from .program import Program, SourceModel
+from .source.capture import Capture
+from .torch_boundary.requirements import need_torch
 
 Progress = Callable[[str], None]
 
@@ -133,10 +133,11 @@ def capture(
     from .torch_boundary import boundary
 
     with boundary():
-        from .capture import torch_export, torchscript
+        from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
+        from .capture.torch_export import capture as torch_export
         from .capture.training import is_training
-        from .source_passes import prepare
+        from .lowering.source_passes import prepare
 
         if isinstance(model, (str, os.PathLike)):
             model = torchscript.load(model)
@@ -175,17 +176,11 @@ def lowered(
 ) -> Program:
     """A capture at an opset: the part of `export` that needs no model."""
     from .. import symbolics  # noqa: F401
-    from .capture.decomposition import Decomposer
+    from .capture.torch_export.decomposition import Decomposer
 
     load_entry_points()
-    return Program(
-        found,
-        opset,
-        registry_or_default(registry),
-        input_names=input_names,
-        output_names=output_names,
-        decompose=Decomposer(),
-    )
+    model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
+    return Program(model, opset, registry_or_default(registry))
 
 
 def _silent(stage: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from ..registration import ModelFileError, UsageError
-from .conversion import OnnxModel
-from .reading import ModelFolder, map_external_data, read_model, to_ir
-from .source_file.layout import format_version
-from .source_file.reading import read_source
-from .source_file.weights import Weights
-from .source_model import SourceModel
+from .files.reading import ModelFolder, map_external_data, read_model, to_ir
+from .files.source_file.layout import format_version
+from .files.source_file.reading import read_source
+from .files.source_file.weights import Weights
+from .onnx_model import OnnxModel
+from .program import SourceModel
 
 _ATTEMPTS = 20
 """How often a model is read that another process keeps replacing."""

@@ -1,4 +1,4 @@
-"""`Program`: an exported model, which can be saved, run, verified, and lowered to another opset."""
+"""`SourceModel`, a captured model without an opset, and `Program`, that model at one opset."""
 
 from __future__ import annotations
 
@@ -9,15 +9,155 @@ from typing import IO, Any
 import onnx
 import onnx_ir as ir
 
-from ..registration import DEFAULT_OPSET, OpsettaError, Registry, registry_or_default
-from . import dimensions as sizes
-from . import lowering
-from .capture.source import Capture, Interface
-from .dimensions import Dimension
+from ..registration import (
+    DEFAULT_OPSET,
+    OpsettaError,
+    Registry,
+    default_registry,
+    load_entry_points,
+    registry_or_default,
+)
 from .files import writing
-from .requirements import need_torch
-from .runtime import Session
-from .source_file.decompositions import Decompositions
+from .files.source_file.decompositions import Decompositions, collect
+from .files.source_file.equality import difference
+from .files.source_file.reading import SourceFile
+from .files.source_file.writing import write_source
+from .lowering import driver as lowering
+from .running.session import Session
+from .source import dimensions as sizes
+from .source.capture import Capture, Interface
+from .source.dimensions import Dimension
+from .torch_boundary.requirements import need_torch
+
+
+class SourceModel:
+    """A captured model without an opset. Neither lowering nor saving it needs torch.
+
+    Attributes:
+        registry: the symbolic functions that it is lowered with unless others are given.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        *,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        decompose: lowering.Decompose | Decompositions | None = None,
+        registry: Registry = default_registry,
+    ):
+        self._capture = capture
+        self._given_input_names = list(input_names) if input_names is not None else None
+        self._given_output_names = list(output_names) if output_names is not None else None
+        self._decompositions = decompose
+        self.registry = registry
+
+    @classmethod
+    def of(cls, file: SourceFile) -> SourceModel:
+        """The model of a file that was read."""
+        return cls(
+            file.capture,
+            input_names=file.given_inputs,
+            output_names=file.given_outputs,
+            decompose=file.decompositions,
+        )
+
+    @property
+    def source(self) -> ir.Model:
+        """The source graph, after the source passes."""
+        return self._capture.source
+
+    @property
+    def interface(self) -> Interface:
+        """How calls of the user's model map onto the graph's inputs and outputs."""
+        return self._capture.interface
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names that the inputs of a lowered model have, in order."""
+        own = [value.name or "" for value in self.source.graph.inputs]
+        given = self._given_input_names or []
+        return [*given, *own[len(given) :]]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names that the outputs of a lowered model have, in order, unless they clash."""
+        given = self._given_output_names or []
+        return [*given, *self._capture.output_names[len(given) :]]
+
+    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
+        """The model at an opset.
+
+        Args:
+            registry: symbolic functions to lower with.
+
+        Raises:
+            OpsetError: an opset outside 7 to 26.
+            UnsupportedOperatorsError: what that opset cannot express.
+        """
+        from .. import symbolics  # noqa: F401
+
+        load_entry_points()
+        return Program(self, opset, registry_or_default(registry if registry is not None else self.registry))
+
+    def _lowered(self, opset: int, registry: Registry, keep: Sequence[ir.Value] = ()) -> lowering.Lowered:
+        """The graph at an opset; the values of `keep` are further outputs."""
+        decompose = self._decompositions
+        return lowering.lower(
+            self.source,
+            opset,
+            registry,
+            input_names=self._given_input_names,
+            output_names=self._given_output_names,
+            default_output_names=self._capture.output_names,
+            decompose=decompose.at(opset) if isinstance(decompose, Decompositions) else decompose,
+            keep=keep,
+        )
+
+    def save_source(
+        self,
+        target: str | bytes | os.PathLike | IO[bytes],
+        *,
+        weights: str = "inline",
+        format: str | None = None,
+    ) -> None:
+        """Write the source graph to a file that `opsetta.load` reads back equal.
+
+        Args:
+            target: a path, or a binary file object.
+            weights: `"inline"`; `"external"`, in `<name>.<digest>.data` beside the file; or `"none"`, which
+                keeps a SHA-256 in the place of each parameter and persistent buffer.
+            format: `"binary"`, `"text"` or `"json"`; by the extension unless given.
+
+        Raises:
+            ModelFileError: the graph has what a file cannot hold, or the target cannot be written.
+        """
+        decompositions = self._decompositions
+        if decompositions is None:
+            decompositions = Decompositions()
+        elif not isinstance(decompositions, Decompositions):
+            decompositions = collect(self.source, self.registry, decompositions)
+        write_source(
+            self._capture,
+            decompositions,
+            target,
+            given_inputs=self._given_input_names,
+            given_outputs=self._given_output_names,
+            weights=weights,
+            format=format,
+        )
+
+    def difference(self, other: SourceModel) -> str | None:
+        """The first place where another source model is not equal, in words; None where they are equal."""
+        names = (self._given_input_names, self._given_output_names)
+        others = (other._given_input_names, other._given_output_names)
+        if names != others:
+            return f"the names given to inputs and outputs: {names} against {others}"
+        return difference(self._capture, other._capture)
+
+    def __repr__(self) -> str:
+        nodes = self.source.graph.num_nodes()
+        return f"SourceModel(inputs={self.input_names}, outputs={self.output_names}, nodes={nodes})"
 
 
 class Program:
@@ -28,49 +168,29 @@ class Program:
         model: the ONNX model, an `onnx_ir.Model`.
         source: the captured source graph, after the source passes; the same for every opset.
         registry: the symbolic functions it was lowered with.
+        source_model: the capture itself, which can be saved and lowered to other opsets.
     """
 
-    def __init__(
-        self,
-        capture: Capture,
-        opset: int,
-        registry: Registry,
-        *,
-        input_names: Sequence[str] | None,
-        output_names: Sequence[str] | None,
-        decompose: lowering.Decompose | Decompositions | None,
-    ):
-        self._capture = capture
-        self._module = capture.module
-        self._given_input_names = list(input_names) if input_names is not None else None
-        self._given_output_names = list(output_names) if output_names is not None else None
-        self._decompositions = decompose
-        self._decompose = decompose.at(opset) if isinstance(decompose, Decompositions) else decompose
+    def __init__(self, source_model: SourceModel, opset: int, registry: Registry):
+        self.source_model = source_model
+        self._capture = source_model._capture
+        self._module = self._capture.module
         self.registry = registry
         self.opset = opset
-        lowered = lowering.lower(
-            capture.source,
-            opset,
-            registry,
-            input_names=input_names,
-            output_names=output_names,
-            default_output_names=capture.output_names,
-            decompose=self._decompose,
-        )
+        lowered = source_model._lowered(opset, registry)
         self.model = lowered.model
-        self._values = lowered.values
         self._session: Session | None = None
         self._calls: Interface | None = None
 
     @property
     def source(self) -> ir.Model:
         """The captured source graph."""
-        return self._capture.source
+        return self.source_model.source
 
     @property
     def interface(self) -> Interface:
         """How calls of the user's model map onto the graph's inputs and outputs."""
-        return self._capture.interface
+        return self.source_model.interface
 
     @property
     def model_proto(self) -> onnx.ModelProto:
@@ -108,14 +228,7 @@ class Program:
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: what that opset cannot express.
         """
-        return Program(
-            self._capture,
-            opset,
-            registry_or_default(registry if registry is not None else self.registry),
-            input_names=self._given_input_names,
-            output_names=self._given_output_names,
-            decompose=self._decompositions,
-        )
+        return self.source_model.lower(opset, registry=registry if registry is not None else self.registry)
 
     def save(
         self,
@@ -148,16 +261,7 @@ class Program:
 
         Takes and raises what `SourceModel.save_source` does.
         """
-        from .source_model import SourceModel
-
-        model = SourceModel(
-            self._capture,
-            input_names=self._given_input_names,
-            output_names=self._given_output_names,
-            decompose=self._decompositions,
-            registry=self.registry,
-        )
-        model.save_source(target, weights=weights, format=format)
+        self.source_model.save_source(target, weights=weights, format=format)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
@@ -170,7 +274,7 @@ class Program:
             InferenceError: onnxruntime refuses the model or the inputs.
         """
         need_torch("calling a program")
-        from . import calls
+        from .running import calls
 
         results = self._run(args, kwargs)
         interface = self._callable_interface()
@@ -178,14 +282,14 @@ class Program:
 
     def _callable_interface(self) -> Interface:
         """The interface with torch's own tree structures, which that of a file does not have."""
-        from .source_file.torch_structures import callable_interface
+        from .running.torch_structures import callable_interface
 
         if self._calls is None:
             self._calls = callable_interface(self._capture.interface)
         return self._calls
 
     def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
-        from . import calls, tensors
+        from .running import calls, tensors
 
         interface = self._callable_interface()
         leaves = calls.flatten(interface, args, kwargs)
@@ -226,7 +330,7 @@ class Program:
             OpsettaError: there is no model to compare with, or the model itself fails on the arguments.
         """
         need_torch("verifying a program")
-        from . import calls, verification
+        from .running import calls, verification
         from .torch_boundary import boundary
 
         args, kwargs = self._arguments(args, kwargs)
@@ -253,12 +357,17 @@ class Program:
             A `mismatch.Mismatch` with the node's name, operator and module path, and the error; or None.
         """
         need_torch("comparing with eager PyTorch")
-        from . import mismatch
+        from .running import calls, mismatch
         from .torch_boundary import boundary
 
         args, kwargs = self._arguments(args, kwargs)
         with boundary():
-            return mismatch.locate(self, args, kwargs, rtol, atol)
+            interface = self._callable_interface()
+            leaves = calls.flatten(interface, args, kwargs)
+            self._check_sizes(calls.feed(interface, self.input_names, leaves))
+            kept = mismatch.comparable(self.source)
+            model = self.source_model._lowered(self.opset, self.registry, kept).model
+            return mismatch.locate(self._capture, model, kept, leaves, rtol, atol)
 
     def _arguments(
         self, args: tuple | None, kwargs: Mapping[str, Any] | None

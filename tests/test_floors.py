@@ -1,6 +1,7 @@
 """The floor plan: who imports whom, where torch may be, and how long files and functions get."""
 
 import ast
+import graphlib
 import pathlib
 import subprocess
 import sys
@@ -16,6 +17,8 @@ ALLOWED = {
     "exporter": {"registration", "symbolics", "passes"},
     "torch_onnx": {"registration"},
 }
+EXPORTER = ["source", "files", "torch_boundary", "capture", "lowering", "running", "deployment"]
+"""The folders of `exporter`, from the ground up; its own files stand on them, and the commands on those."""
 FILES = [*sorted(path for floor in ALLOWED for path in (ROOT / floor).rglob("*.py")), ROOT / "__init__.py"]
 MAXIMUM_FILE = 500
 MAXIMUM_FUNCTION = 80
@@ -60,6 +63,51 @@ def test_a_floor_imports_only_what_lies_below_it(path):
         if name.startswith("opsetta.") and name.split(".")[1] in ALLOWED
     }
     assert reached - {floor} <= ALLOWED[floor]
+
+
+def level_of(parts: tuple[str, ...]) -> int:
+    """How high a module of `exporter` stands, by the parts of its name after `exporter`."""
+    if parts and parts[0] in EXPORTER:
+        return EXPORTER.index(parts[0])
+    return len(EXPORTER) + (bool(parts) and parts[0] == "command_line")
+
+
+def test_folders_of_the_exporter_import_only_what_lies_below_them():
+    found = []
+    for path in FILES:
+        if floor_of(path) != "exporter":
+            continue
+        level = level_of(path.relative_to(ROOT / "exporter").with_suffix("").parts)
+        for name in imports_of(path, tree_of(path)):
+            if name.startswith("opsetta.exporter.") and level_of(tuple(name.split(".")[2:])) > level:
+                found.append(f"{path.relative_to(ROOT)}: {name}")
+    assert found == []
+
+
+def modules() -> dict[str, pathlib.Path]:
+    """Every module of the package by its dotted name."""
+    named = {}
+    for path in FILES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        named[".".join(["opsetta", *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+    return named
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Lazy imports and those of type checkers count as well."""
+    named = modules()
+    graph = {}
+    for name, path in named.items():
+        reached = set(imports_of(path, tree_of(path)))
+        graph[name] = {other for other in reached if other in named and other != name}
+        # `from .folder import name` of a submodule is an import of that module, not of the folder.
+        inner = {other.rpartition(".")[0] for other in graph[name]}
+        graph[name] -= {other for other in inner if named[other].name == "__init__.py"} if inner else set()
+    graph = {name: graph[name] for name in graph}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 @every_file
@@ -119,7 +167,7 @@ def test_a_module_says_what_it_is_for(path):
         "opsetta, opsetta.registration, opsetta.symbolics, opsetta.passes",
         "opsetta.exporter",
         "opsetta.torch_onnx, opsetta.torch_onnx.symbolic_helper, opsetta.torch_onnx.symbolic_opset9",
-        "opsetta.exporter.cli, opsetta.exporter.commands, opsetta.exporter.summary",
+        "opsetta.exporter.command_line.commands, opsetta.exporter.files.summary",
     ],
 )
 def test_torch_comes_in_only_when_it_is_needed(imported, tmp_path):

@@ -61,7 +61,7 @@ def wheel(tmp_path_factory) -> list[str]:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     held = sorted(name for name in wheel if ".dist-info/" not in name)
-    data = ["opsetta/py.typed", "opsetta/exporter/operator_support.json"]
+    data = ["opsetta/py.typed", "opsetta/exporter/command_line/operator_support.json"]
     assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + data)
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 import onnx
 import onnx_ir as ir
 
-from ..reading.carried import to_proto
+from .reading.carried import to_proto
 
 Initializer = tuple[onnx.TensorProto, Any]
 

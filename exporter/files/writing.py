@@ -11,9 +11,9 @@ from typing import IO, Any
 import onnx_ir as ir
 
 from ...registration import ModelFileError
-from ..reading.carried import to_proto
 from .message import EXCLUSIVE, Message
 from .publishing import DataFile, publish
+from .reading.carried import to_proto
 from .targets import Stream, reason
 
 INLINE_LIMIT = 2_000_000_000

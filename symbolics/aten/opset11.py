@@ -5,8 +5,8 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic, schemas
-from .computed_resampling import by_computation
-from .resampling import agrees, axes, by_constants, float_scale
+from ..compositions.computed_resampling import by_computation
+from ..compositions.resampling import agrees, axes, by_constants, float_scale
 
 
 @onnx_symbolic("aten::eq", opset=11)

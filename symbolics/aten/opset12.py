@@ -3,8 +3,8 @@
 from typing import Any
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from .einsum import read, written
-from .integers import summed_as
+from ..compositions.einsum import read, written
+from ..compositions.integers import summed_as
 
 
 @onnx_symbolic("aten::einsum", opset=12)

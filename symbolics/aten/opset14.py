@@ -1,7 +1,7 @@
 """What changes meaning or reach at opset 14."""
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from .integers import widened
+from ..compositions.integers import widened
 
 
 @onnx_symbolic("aten::hardswish", opset=14)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ..sizes import known_rank
-from .integers import element
+from ..compositions.integers import element
+from ..compositions.sizes import known_rank
 
 
 @onnx_symbolic("aten::sign", opset=8)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ...registration import GraphContext, Number, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 from .parts import Operand, Parts, number, operands, split
 
 

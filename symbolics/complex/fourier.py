@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 from .parts import Parts, split
 
 Size = int | Value

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 
 Operand = Value | Number | complex
 

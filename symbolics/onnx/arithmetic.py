@@ -3,8 +3,8 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ..sizes import axis as front
-from ..sizes import known_rank
+from ..compositions.sizes import axis as front
+from ..compositions.sizes import known_rank
 from .support import by_axis, emitted_from, integers, today
 
 

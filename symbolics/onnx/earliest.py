@@ -1,7 +1,7 @@
 """Operators of the first opsets: broadcasting on request, types by name, shapes as attributes."""
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 from .support import today
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..sizes import Size, known_rank, product, sizes_of
-from ..sizes import axis as front
+from ..compositions.sizes import Size, known_rank, product, sizes_of
+from ..compositions.sizes import axis as front
 from .support import emitted_from, integers
 
 

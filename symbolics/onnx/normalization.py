@@ -1,7 +1,7 @@
 """Normalisation below the opsets where its operators begin."""
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 
 
 @onnx_symbolic("onnx::LayerNormalization", opset=9)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..sizes import compute, known_rank, product, sizes_of
+from ..compositions.sizes import compute, known_rank, product, sizes_of
 from .support import by_axis, emitted_from, integers, today
 
 

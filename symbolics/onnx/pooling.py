@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 from .support import emitted_from
 
 

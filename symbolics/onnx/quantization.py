@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ..affine_quantization import limits
-from ..sizes import known_rank
+from ..compositions.affine_quantization import limits
+from ..compositions.sizes import known_rank
 from .support import emitted_from
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic, schemas
-from ..branches import choose
-from ..sizes import known_rank
+from ..compositions.branches import choose
+from ..compositions.sizes import known_rank
 from .support import chosen_axes, integers, kept_sizes
 
 Step = Callable[[GraphContext, Value], Value]

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..branches import choose
-from ..sizes import Size
+from ..compositions.branches import choose
+from ..compositions.sizes import Size
 
 
 @dataclasses.dataclass(frozen=True)

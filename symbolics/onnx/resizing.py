@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes
-from ..sizes import known_rank
+from ..compositions.sizes import known_rank
 
 _DOUBLE = DataType.DOUBLE
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ..sizes import known_rank, sizes_of
+from ..compositions.sizes import known_rank, sizes_of
 from .support import chosen_axes, emitted_from, from_front, integers, kept_sizes, taken
 
 

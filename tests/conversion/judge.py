@@ -15,7 +15,7 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from opsetta import UnsupportedOperatorsError
-from opsetta.exporter import conversion
+from opsetta.exporter.lowering import conversion
 
 from .cases import TARGETS, all_cases, is_random
 

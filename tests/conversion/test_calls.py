@@ -14,7 +14,7 @@ import torch
 from onnx import parser
 
 import opsetta
-from opsetta.exporter.conversion import OnnxModel
+from opsetta.exporter.onnx_model import OnnxModel
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n, 4] x, float b, int64[2] i) => (float[n, 4] sum, int64[2] twice) <float[4] w = {1, 2, 3, 4}> {

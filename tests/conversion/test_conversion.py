@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from opsetta import OpsetError, UnsupportedOperatorsError
-from opsetta.exporter.conversion import OnnxModel, convert
+from opsetta.exporter.lowering.conversion import convert
+from opsetta.exporter.onnx_model import OnnxModel
 
 from ..default_attributes import written_defaults
 from .cases import all_cases
@@ -308,7 +309,7 @@ def test_external_data_does_not_stay_where_it_was_read(opset, tmp_path):
 
 
 def test_the_command_converts_a_file(tmp_path, capsys):
-    from opsetta.exporter.cli import main
+    from opsetta.exporter.command_line.cli import main
 
     onnx.save(squeezed(), tmp_path / "model.onnx")
     with pytest.raises(SystemExit) as done:
@@ -319,7 +320,7 @@ def test_the_command_converts_a_file(tmp_path, capsys):
 
 
 def test_the_command_says_what_stands_in_the_way(tmp_path, capsys):
-    from opsetta.exporter.cli import main
+    from opsetta.exporter.command_line.cli import main
 
     node = helper.make_node("StringConcat", ["x", "x"], ["y"], name="joined")
     kinds = [value(name, [2], TensorProto.STRING) for name in "xy"]

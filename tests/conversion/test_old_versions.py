@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from opsetta import UnsupportedOperatorsError
-from opsetta.exporter.conversion import convert
+from opsetta.exporter.lowering.conversion import convert
 
 from .test_conversion import converted, run
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.conversion import convert
+from opsetta.exporter.lowering.conversion import convert
 
 from ..models import zoo
 

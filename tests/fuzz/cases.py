@@ -22,8 +22,8 @@ import onnx
 import onnx_ir as ir
 
 import opsetta
-from opsetta.exporter.reading import read_model, to_ir
-from opsetta.exporter.summary import describe_file
+from opsetta.exporter.files.reading import read_model, to_ir
+from opsetta.exporter.files.summary import describe_file
 
 from . import corpus, mutations
 from .canonical import canonical

@@ -19,7 +19,7 @@ import warnings
 
 import atheris
 
-with atheris.instrument_imports(include=["opsetta.exporter.reading", "opsetta.exporter.summary"]):
+with atheris.instrument_imports(include=["opsetta.exporter.files.reading", "opsetta.exporter.files.summary"]):
     from . import cases
 
 

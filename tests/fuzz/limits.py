@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 
 import opsetta
 from opsetta import symbolics  # noqa: F401
-from opsetta.exporter import commands, inplace_check
+from opsetta.exporter.command_line import commands
+from opsetta.exporter.running import inplace_check
 
 from . import hostile
 

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import json_format, text_format
 
 from opsetta import ModelFileError
-from opsetta.exporter.reading import read_model, to_ir
+from opsetta.exporter.files.reading import read_model, to_ir
 
 from . import cases, corpus, mutations
 from .canonical import canonical

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from opsetta.passes.packed_sequences import FusePackedSequences
+from opsetta.passes.sequences.packed_sequences import FusePackedSequences
 from opsetta.registration.arguments import arguments, overloaded_name
 
 from .source_interpreter import Recorder

@@ -12,7 +12,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.promotion import RULES
+from opsetta.passes.promotion.rules import RULES
 from opsetta.registration import default_registry
 
 _CREATION = "it makes a tensor of the element type that its `dtype` argument names, or of the default one"

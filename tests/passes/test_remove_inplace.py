@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from opsetta.passes import RemoveInplace, remove_inplace
-from opsetta.passes import inplace_table as table
+from opsetta.passes.inplace import mutating_operators as table
 from opsetta.registration import INPLACE, MUTATES, GraphError, MutationError, OpsettaError
 from opsetta.registration.arguments import arguments, source_node
 

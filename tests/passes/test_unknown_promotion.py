@@ -10,8 +10,8 @@ import pytest
 from onnx_ir import DataType
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.exporter.lowering import lower
-from opsetta.exporter.runtime import Session
+from opsetta.exporter.lowering.driver import lower
+from opsetta.exporter.running.session import Session
 from opsetta.passes import promote_types
 from opsetta.registration import (
     GraphContext,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsetta.passes import promote_types, remove_inplace
-from opsetta.passes.inplace_table import METADATA, is_inplace_name, is_out_overload
+from opsetta.passes.inplace.mutating_operators import METADATA, is_inplace_name, is_out_overload
 from opsetta.registration import MUTATES, GraphError
 
 from ..passes.source_interpreter import Recorder, run

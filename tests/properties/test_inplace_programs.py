@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import opsetta
 from opsetta.passes import remove_inplace
-from opsetta.passes.inplace_table import is_inplace_name, is_out_overload
+from opsetta.passes.inplace.mutating_operators import is_inplace_name, is_out_overload
 from opsetta.registration import MUTATES, GraphError
 
 from ..passes.scripted_graph import source_graph

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx_ir import tensor_adapters
 
 from opsetta.passes import promote_types
-from opsetta.passes.promotion import RULES, Kind
+from opsetta.passes.promotion.rules import RULES, Kind
 from opsetta.registration import NUMBER, dtypes
 from opsetta.registration.arguments import arguments, replace_arguments
 from opsetta.registration.promotion import Category, result_type

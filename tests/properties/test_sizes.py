@@ -14,7 +14,7 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.dimensions import evaluate
+from opsetta.exporter.source.dimensions import evaluate
 
 from .. import parity
 from ..parity.records import Record, floats

@@ -5,14 +5,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import AttributeType, DataType
 
-from opsetta.registration import (
-    MODULE,
-    SOURCE,
-    EmissionError,
-    GraphContext,
-    Registry,
-    Value,
-)
+from opsetta.registration import MODULE, SOURCE, EmissionError, GraphContext, Registry, Value
 from opsetta.registration.arguments import source_node
 
 

@@ -15,10 +15,10 @@ import torch.utils._pytree as pytree
 from onnx.reference import ReferenceEvaluator
 
 import opsetta
-from opsetta.exporter.capture.source import Capture
 from opsetta.exporter.entry import capture, lowered
-from opsetta.exporter.tensors import as_real
-from opsetta.exporter.verification import compare
+from opsetta.exporter.running.tensors import as_real
+from opsetta.exporter.running.verification import compare
+from opsetta.exporter.source.capture import Capture
 from opsetta.registration.arguments import overloaded_name
 
 from .cases import SEED, Case

@@ -23,7 +23,7 @@ from . import report
 from .judge import BY_REFERENCE, PASSED, REFUSED
 from .suites import OPSETS, SUITES
 
-TARGET = pathlib.Path(__file__).resolve().parents[2] / "exporter" / "operator_support.json"
+TARGET = pathlib.Path(__file__).resolve().parents[2] / "exporter" / "command_line" / "operator_support.json"
 REASONS = 3
 """How many different reasons are kept of one operator."""
 

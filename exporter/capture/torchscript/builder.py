@@ -12,15 +12,15 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value, tensor_adapters
 
-from ....passes.promotion import output_dtype
-from ....passes.views import may_be_view
+from ....passes.inplace.views import may_be_view
+from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
-from ...torch_operators import by_name, operator_of
+from ...torch_boundary.operators import by_name, operator_of
+from ...torch_boundary.replacements.recurrent import shapes_of
 from ..descriptions import describe_state
-from ..fx_graph import tensor_type
-from ..recurrent import shapes_of
 from ..tensor_kinds import check
+from ..torch_export.fx_graph import tensor_type
 from ..weights import share_memory
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
 from .objects import WrittenConstant, is_number

@@ -14,10 +14,10 @@ import torch.utils._pytree as pytree
 from onnx_ir import Value
 
 from ....registration import NUMBER, CaptureError, Names
+from ...source.capture import Capture, Interface, graph_outputs
+from ...torch_boundary.replacements.linear_algebra import grouped_products_by_shapes
 from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
-from ..linear_algebra import grouped_products_by_shapes
-from ..source import Capture, Interface, graph_outputs
 from ..tensor_kinds import check_arguments
 from .builder import Builder
 from .fakes import Fakes, Tensor

@@ -29,7 +29,7 @@ from torch.utils._sympy.functions import FloorDiv, PythonMod
 
 from ....registration import CaptureError
 from ...torch_boundary import quiet
-from ..fx_graph import element_type
+from ..torch_export.fx_graph import element_type
 
 SAMPLES = 6
 _ORDINARY = (0, 1, 2, 5)

@@ -14,7 +14,7 @@ import torch
 from onnx_ir import Value, tensor_adapters
 
 from ....registration import CaptureError
-from ..fx_graph import line_of_frame
+from ..torch_export.fx_graph import line_of_frame
 
 # All but `library` are here for the functions that they register.
 from . import (  # noqa: F401

@@ -10,8 +10,8 @@ import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
-from ...torch_operators import by_name, operator_of
-from ..fx_graph import element_type
+from ...torch_boundary.operators import by_name, operator_of
+from ..torch_export.fx_graph import element_type
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...sizes import compute, known
-from ..integers import element
+from ...compositions.integers import element
+from ...compositions.sizes import compute, known
 
 _LARGEST_CONSTANT = 4096
 """Fillings with more elements than this are computed where the opset can."""

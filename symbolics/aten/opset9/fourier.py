@@ -7,7 +7,7 @@ import numpy as np
 from ....registration import DataType, Device, GraphContext, Layout, Value, onnx_symbolic
 from ...complex.fourier import Transform, apply, resized
 from ...complex.parts import Parts, split
-from ...sizes import known_rank
+from ...compositions.sizes import known_rank
 
 
 def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ...sizes import Size, known, known_rank, sizes_of
+from ...compositions.sizes import Size, known, known_rank, sizes_of
 from ._common import aten
 
 _MANTISSA = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8}

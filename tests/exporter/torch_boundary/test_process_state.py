@@ -215,7 +215,7 @@ def _default_dtype(dtype: torch.dtype) -> Any:
 @pytest.fixture(autouse=True, scope="module")
 def imported() -> None:
     """Import what a first export imports, which may set up loggers and settings of its own."""
-    from opsetta.exporter import commands  # noqa: F401
+    from opsetta.exporter.command_line import commands  # noqa: F401
 
     for strict in (False, True):
         opsetta.export(Branch(), x(2), strict=strict)
@@ -290,7 +290,7 @@ def make():
 
 @pytest.mark.parametrize("form", ["script", "factory"])
 def test_a_command_leaves_no_trace(form: str, tmp_path: Any) -> None:
-    from opsetta.exporter import cli
+    from opsetta.exporter.command_line import cli
 
     source, target = tmp_path / "opsetta_factory.py", tmp_path / "model.onnx"
     source.write_text(FACTORY)

@@ -1,0 +1,1 @@
+"""Capture by torch.export: from an exported program to a source graph."""

@@ -1,0 +1,216 @@
+"""Other ways to capture a model whose capture failed, tried on a copy of it before they are recommended."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+import torch
+import torch.utils._pytree as pytree
+
+from ...torch_boundary import boundary, has_compiled_code, quiet
+from ...torch_boundary.replacements.transformer_modules import without_fused_attention
+
+SECONDS = 5.0
+"""A try costs what a capture costs: none is made after a failed capture that took longer."""
+BYTES = 256 * 2**20
+"""A model with more parameters and buffers than this is not copied."""
+
+Captures = Mapping[str, Callable[[Any], Any]]
+"""By name (strict, script, trace), what captures a model in that form, and raises where it cannot."""
+
+_FORMS = {
+    "strict": "strict=True",
+    "script": "torch.jit.script(model)",
+    "trace": "torch.jit.trace(model, args)",
+}
+
+
+_Change = Callable[[torch.Tensor], torch.Tensor]
+_FRACTIONS: tuple[_Change, ...] = (lambda x: -x, lambda x: x * 0.5 + 1, torch.zeros_like)
+_NUMBERS: tuple[_Change, ...] = (lambda x: x.flip(tuple(range(x.dim()))), lambda x: x // 2, torch.zeros_like)
+"""Whole numbers may be indices: these stay in their range."""
+
+
+class Alternatives:
+    """The alternatives to a capture, over one call of one model.
+
+    Args:
+        model: is copied, and neither run nor changed itself.
+        call: the example arguments, `(args, kwargs)`.
+        captures: what captures the model in each form.
+        seconds: how long the failed capture took.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        call: tuple[tuple, Mapping[str, Any]],
+        captures: Captures,
+        seconds: float,
+    ):
+        self._model = model
+        self._call = call
+        self._captures = captures
+        self._seconds = seconds
+
+    def __call__(self, names: Sequence[str]) -> tuple[Exception | None, list[str]]:
+        """Run a copy of the model in PyTorch, then try the alternatives; nothing is printed or left changed.
+
+        Returns:
+            What PyTorch raises, None where the model runs; and a line on what was found.
+        """
+        names = [name for name in names if name in self._captures]
+        if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
+            forms = ", ".join(_FORMS[name] for name in names)
+            return None, [f"not tried, for it would take long or need copies: {forms}"] if names else []
+        # In the caller's grad mode: a model may differentiate in its forward.
+        with boundary(quiet(), without_fused_attention(), _unheard()):
+            try:
+                model = copy.deepcopy(self._model)
+                call = _cloned(self._call)
+            except Exception:
+                # What cannot be copied cannot be tried without side effects.
+                return None, []
+            try:
+                model(*call[0], **call[1])
+            except Exception as error:
+                return error, []
+            with torch.no_grad():
+                return None, self._tried(names)
+
+    def _tried(self, names: Sequence[str]) -> list[str]:
+        begin = time.perf_counter()
+        found, failed, skipped = [], [], []
+        for name in names:
+            # Capturing strictly would empty the caches of the user's compiled functions.
+            if time.perf_counter() - begin > SECONDS or (name == "strict" and has_compiled_code()):
+                skipped.append(_FORMS[name])
+                continue
+            try:
+                found.append(self._try(name))
+            except Exception:
+                # Whatever stops it, the alternative is none.
+                failed.append(_FORMS[name])
+        found += [f"tried, and fails too: {', '.join(failed)}"] if failed else []
+        return found + ([f"not tried: {', '.join(skipped)}"] if skipped else [])
+
+    def _try(self, name: str) -> str:
+        model = copy.deepcopy(self._model)
+        args, kwargs = _cloned(self._call)
+        if name == "strict":
+            self._captures[name](model)
+            return "strict=True captures this model (tried)"
+        if name == "script":
+            self._captures[name](torch.jit.script(model))
+            return (
+                "opsetta.export(torch.jit.script(model), args) captures this model (tried); a script keeps "
+                "branches and loops"
+            )
+        # Tracing runs the model, which may write to its buffers.
+        given = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
+        if args and kwargs:
+            raise ValueError("torch.jit.trace takes positional or keyword arguments, not both")
+        traced = torch.jit.trace(copy.deepcopy(model), check_trace=False, **given)
+        self._captures[name](traced)
+        agreed = _agreements(model, traced, (args, kwargs))
+        if agreed is None:
+            return "torch.jit.trace(model, args) does not help: for other inputs its results differ (tried)"
+        return (
+            "opsetta.export(torch.jit.trace(model, args), args) captures this model (tried), but only the "
+            f"path that the example takes; it agreed with the model for {agreed} other inputs, and is wrong "
+            "for inputs that take another path"
+        )
+
+
+def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> int | None:
+    """For how many other inputs a trace gives what the model gives; None where it differs for one."""
+    count = 0
+    for other in _others(call):
+        args, kwargs = _cloned(other)
+        torch.manual_seed(0)
+        try:
+            expected = copy.deepcopy(model)(*args, **kwargs)
+        except Exception:
+            # The model does not take these values, which says nothing about the trace.
+            continue
+        args, kwargs = _cloned(other)
+        torch.manual_seed(0)
+        try:
+            actual = copy.deepcopy(traced)(*args, **kwargs)
+            torch.testing.assert_close(
+                pytree.tree_leaves(actual), pytree.tree_leaves(expected), equal_nan=True, check_stride=False
+            )
+        except Exception:
+            return None
+        count += 1
+    return count
+
+
+def _others(call: tuple[tuple, dict[str, Any]]) -> Iterator[tuple[tuple, dict[str, Any]]]:
+    """The call with other values in its tensors, of the same shapes."""
+    for number, fraction in zip(_NUMBERS, _FRACTIONS, strict=True):
+
+        def changed(tensor: torch.Tensor, number: _Change = number, fraction: _Change = fraction) -> Any:
+            if tensor.dtype == torch.bool:
+                return ~tensor
+            return (fraction if tensor.is_floating_point() or tensor.is_complex() else number)(tensor)
+
+        yield pytree.tree_map_only(torch.Tensor, changed, call)
+
+
+def _cloned(call: tuple[tuple, Mapping[str, Any]]) -> tuple[tuple, dict[str, Any]]:
+    args, kwargs = call
+    return pytree.tree_map_only(torch.Tensor, _clone, (tuple(args), dict(kwargs)))
+
+
+def _clone(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _bytes(model: torch.nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _reaches_state(model: torch.nn.Module) -> bool:
+    """Whether a function that stands for a model has, outside of it, what a copy would share."""
+    function = vars(model).get("forward")
+    if function is None or not inspect.isfunction(function):
+        return False
+    outside = inspect.getclosurevars(function)
+    held = [*outside.nonlocals.values(), *outside.globals.values(), *(function.__defaults__ or ())]
+    return any(isinstance(item, (torch.nn.Module, torch.Tensor, list, dict, set)) for item in held)
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """Within it, this thread prints nothing; the model has printed in the capture already."""
+    muted = _Muted(sys.stdout), _Muted(sys.stderr)
+    with contextlib.redirect_stdout(muted[0]), contextlib.redirect_stderr(muted[1]):
+        yield
+
+
+class _Muted(io.TextIOBase):
+    """A stream that takes what other threads write."""
+
+    def __init__(self, stream: TextIO | None):
+        self._stream = stream
+        self._thread = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        """Pass on what another thread writes."""
+        if self._stream is not None and threading.get_ident() != self._thread:
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream behind it."""
+        if self._stream is not None:
+            self._stream.flush()

@@ -1,0 +1,259 @@
+"""Capture with torch.export: from a model and example arguments to a source graph."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.utils._pytree as pytree
+
+from ....registration import CaptureError
+from ...source import dimensions
+from ...source.capture import Capture
+from ...torch_boundary import boundary, preserved, quiet
+from ...torch_boundary.replacements import (
+    associative_scan,
+    hashing,
+    linear_algebra,
+    recurrent,
+    sequence_losses,
+    transformer_modules,
+)
+from ...torch_boundary.structures import register_structures
+from .. import dynamic_shapes as shapes
+from .. import tensor_kinds, torchscript
+from . import size_limits
+from .alternatives import Alternatives, Captures
+from .exported_program import import_exported_program, symbol_names
+from .failures import explain
+from .operator_trace import Tracer
+
+
+def capture(
+    model: Callable[..., Any] | torch.export.ExportedProgram,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    strict: bool = False,
+    source_lines: bool = False,
+) -> Capture:
+    """Capture a model as a source graph, in the state (training or not) that it is in.
+
+    Args:
+        model: a module, a function of tensors, or an `ExportedProgram`.
+        args, kwargs: example arguments; their values do not matter, types and static sizes do.
+        dynamic_shapes: as torch.export takes them; a string may stand for a `Dim` of that name.
+        dynamic_axes: torch.onnx's older form, by input name.
+        input_names, output_names: the names that `dynamic_axes` may use beside those of the parameters.
+        strict: trace through TorchDynamo instead of plain Python.
+        source_lines: keep the user's source line on every node.
+
+    Raises:
+        CaptureError: torch.export refused the model or the arguments; its own words are in the message.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        if dynamic_shapes is not None or dynamic_axes is not None:
+            raise CaptureError("an ExportedProgram has its dynamic shapes already: leave dynamic_shapes out")
+        found = import_exported_program(model, source_lines=source_lines)
+        if model.example_inputs is not None:
+            example_args, example_kwargs = model.example_inputs
+            found.example = (tuple(example_args), dict(example_kwargs))
+        limits = size_limits.of_program(model, symbol_names(model, {}))
+        dimensions.write(found.source.metadata_props, limits.restrictions)
+        return found
+    if not callable(model):
+        raise CaptureError(
+            f"a model is an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
+        )
+    register_structures(args, dict(kwargs))
+    if not isinstance(model, torch.nn.Module):
+        model = _FunctionModule(model)
+    tensor_kinds.check_arguments(shapes.bind(model, args, kwargs))
+    tensor_kinds.check_initialised(model)
+    given = {
+        "dynamic_shapes": dynamic_shapes,
+        "dynamic_axes": dynamic_axes,
+        "input_names": input_names,
+        "output_names": output_names,
+    }
+    leaves = shapes.resolve(model, args, kwargs, **given)
+    begin = time.perf_counter()
+    try:
+        with _result_registered(model):
+            program, values = _export(model, args, kwargs, leaves, strict)
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            tensor_kinds.check_state(model)
+        captures = _captures(args, kwargs, strict, given)
+        seconds = time.perf_counter() - begin
+        alternatives = Alternatives(model, (args, kwargs), captures, seconds)
+        given_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
+        raise CaptureError(explain(error, model, given_leaves, alternatives)) from error
+    names = symbol_names(program, leaves.dimension_names())
+    limits = _limits(model, program, leaves, values, names, pytree.tree_flatten((args, dict(kwargs)))[1])
+    found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
+    dimensions.write(found.source.metadata_props, limits.restrictions)
+    for restriction in limits.unlike_model:
+        warnings.warn(f"the export holds for {restriction}", stacklevel=4)
+    found.interface.parameter_names = shapes.parameter_names(model)
+    found.example = (args, dict(kwargs))
+    return found
+
+
+def _export(
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    leaves: shapes.Leaves,
+    strict: bool,
+) -> tuple[torch.export.ExportedProgram, list[Any]]:
+    """torch.export over the example, enlarged where a dynamic dimension would be specialised.
+
+    Returns:
+        The program, and the leaves of the example that it was exported with.
+    """
+    structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+    specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
+    failures: list[Exception] = []
+    for values in shapes.enlargements(leaves):
+        grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
+        try:
+            with boundary(*_patches(strict), preserved(model, values)):
+                program = torch.export.export(
+                    model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
+                )
+            recurrent.restore_operators(program)
+            captured = _placeholders(program)
+            refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
+            if refusal is None:
+                return program, values
+            failures.append(CaptureError(refusal))
+        except Exception as error:
+            failures.append(error)
+            if not any(leaves.wanted):
+                break
+    raise failures[0]
+
+
+def _limits(
+    model: torch.nn.Module,
+    program: torch.export.ExportedProgram,
+    leaves: shapes.Leaves,
+    values: list[Any],
+    names: Mapping[Any, str],
+    structure: Any,
+) -> size_limits.Limits:
+    """The sizes that the program holds for; names that the model makes one are refused."""
+    captured = _placeholders(program)
+    shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
+    if not names:
+        return size_limits.Limits()
+    packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
+    tracer = Tracer(model, program, structure, functools.partial(_as_captured, packs))
+    with boundary(quiet(), preserved(model, values)):
+        return size_limits.find(tracer, captured, values, names, leaves.ranges())
+
+
+@contextlib.contextmanager
+def _as_captured(packs: bool) -> Iterator[None]:
+    """The patches under which a model takes the path that was captured."""
+    packed = recurrent.by_shapes(False) if packs else contextlib.nullcontext()
+    with packed, linear_algebra.by_shapes(), hashing.by_shapes(), transformer_modules.captured():
+        yield
+
+
+def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
+    """What stands for each leaf of the call in a captured graph."""
+    names = program.graph_signature.user_inputs
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    return [values.get(name) if isinstance(name, str) else name for name in names]
+
+
+def _patches(strict: bool) -> list[contextlib.AbstractContextManager[Any]]:
+    """What holds of torch while it captures a model."""
+    return [
+        torch.no_grad(),
+        quiet(),
+        recurrent.by_shapes(strict),
+        linear_algebra.by_shapes(),
+        hashing.by_shapes(),
+        sequence_losses.by_shapes(),
+        transformer_modules.captured(),
+        associative_scan.as_operator(strict=strict),
+        # What is dynamic is what the caller says, whatever torch has traced before.
+        torch._dynamo.config.patch(automatic_dynamic_shapes=False),
+    ]
+
+
+def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[str, Any]) -> Captures:
+    """What captures the model in another form, by the name of the form."""
+
+    def capture_strictly(model: torch.nn.Module) -> None:
+        leaves = shapes.resolve(model, args, kwargs, **given)
+        program, _ = _export(model, args, kwargs, leaves, strict=True)
+        import_exported_program(program)
+
+    def capture_script(model: Any) -> None:
+        torchscript.capture(model, args, kwargs, **given)
+
+    captures: dict[str, Callable[[Any], None]] = {"script": capture_script, "trace": capture_script}
+    return captures if strict else {"strict": capture_strictly, **captures}
+
+
+def _specification(
+    model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
+) -> dict[str, Any]:
+    """The dynamic shapes as torch.export takes them: by parameter name, nested like the arguments."""
+    dims = iter(shapes.torch_dims(leaves))
+    bound = shapes.bind(model, args, kwargs)
+    by_name = {name: _nested(bound[name], dims) for name in shapes.call_order(bound, kwargs)}
+    return {name: by_name[name] for name in bound}
+
+
+def _nested(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
+    members = shapes.children(value)
+    if members is None:
+        return next(dims)
+    inner = [_nested(member, dims) for member in members]
+    if isinstance(value, dict):
+        return dict(zip(value, inner, strict=True))
+    return tuple(inner) if isinstance(value, tuple) else inner
+
+
+class _FunctionModule(torch.nn.Module):
+    """A plain function as a module; its signature stays visible to torch.export."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        try:
+            inspect.signature(function)
+        except ValueError:
+            # A builtin shows none; its arguments are positional.
+            self.forward = lambda *args: function(*args)
+        else:
+            self.forward = function
+
+
+@contextlib.contextmanager
+def _result_registered(model: torch.nn.Module) -> Iterator[None]:
+    """Make the structure of the model's result known while it is traced; the hook goes away again."""
+
+    def register_result(module: torch.nn.Module, inputs: Any, result: Any) -> None:
+        register_structures(result)
+
+    handle = model.register_forward_hook(register_result)
+    try:
+        yield
+    finally:
+        handle.remove()

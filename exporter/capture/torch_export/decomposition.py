@@ -1,0 +1,263 @@
+"""Decomposition of single operators: torch's own, traced over fake tensors, into operators that are known.
+
+Whole-graph decomposition is never run: it costs more than everything else together, and it takes apart
+operators that ONNX has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch._decomp
+import torch.utils._pytree as pytree
+from onnx_ir import tensor_adapters
+from onnx_ir._symbolic_shapes import parse_symbolic_expression
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from ....passes import promote_types, real_pairs, remove_inplace
+from ....passes.complex_pairs.real_pairs import serves_pairs
+from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
+from ....registration.arguments import arguments, source_node
+from ...files.source_file.likeness import likeness
+from ...torch_boundary import boundary, quiet
+from ...torch_boundary.operators import bound, operator_of
+from .fx_graph import Dimensions, GraphImporter, describe
+
+IsKnown = Callable[[ir.Node], bool]
+
+_SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
+
+
+@dataclasses.dataclass
+class _Trace:
+    """One trace of an operator, which holds for every table that decides alike about what was met in it.
+
+    Attributes:
+        met: the operators of torch's table that the trace came upon.
+        graph: what it became, None where it cannot be had.
+    """
+
+    met: frozenset[Any]
+    decomposed: frozenset[Any]
+    graph: ir.Graph | None
+
+
+class Decomposer:
+    """Gives the decomposition of a source node, and remembers it for nodes that are alike.
+
+    What it gives depends on the node and on what is known, and not on what it was asked before.
+    """
+
+    def __init__(self) -> None:
+        self._traces: dict[str, list[_Trace]] = {}
+        self._tables: dict[str, tuple[IsKnown | None, frozenset[Any]]] = {}
+
+    def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
+        """A source graph that computes what the node does, all of whose operators satisfy `is_known`.
+
+        Returns:
+            The graph, its inputs in the order of the node's inputs; None where torch has no decomposition,
+            or it does not end in known operators, or holds for some sizes only.
+        """
+        # What pairs do is known by the operator on complex numbers.
+        dialect = "aten" if node.domain == "complex" else node.domain
+        operator = operator_of(f"{dialect}::{node.op_type}", node.overload)
+        if operator is None or not _is_decomposable(operator):
+            return None
+        unknown = self._unknown(is_known, node.domain)
+        traces = self._traces.setdefault(likeness(node), [])
+        trace = next((trace for trace in traces if trace.met & unknown == trace.decomposed), None)
+        if trace is None:
+            with boundary(torch.no_grad(), quiet()):
+                trace = _decompose(node, operator, unknown)
+            traces.append(trace)
+        if trace.graph is None or not all(is_known(inner) for inner in trace.graph):
+            return None
+        return trace.graph
+
+    def _unknown(self, is_known: IsKnown, domain: str) -> frozenset[Any]:
+        """The operators of torch's table that are not known; the same for all nodes of a lowering.
+
+        Args:
+            domain: that of the node; what is known of real numbers need not be of complex ones.
+        """
+        dialect = domain if domain == "complex" else "aten"
+        known, unknown = self._tables.get(dialect, (None, frozenset()))
+        if known != is_known:
+            everything = torch._decomp.decomposition_table
+            unknown = frozenset(op for op in everything if not _known_overload(op, is_known, dialect))
+            self._tables[dialect] = (is_known, unknown)
+        return unknown
+
+
+class _Fakes:
+    """Fake tensors and symbolic numbers for the values of one node."""
+
+    def __init__(self) -> None:
+        self.environment = ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self.environment, allow_non_fake_inputs=True)
+        self.names: dict[Any, str] = {}
+        self._symbols: dict[str, Any] = {}
+        self._sizes = itertools.cycle(_SIZES)
+        self._hints: dict[Any, int] = {}
+
+    def symbol(self, name: str) -> Any:
+        if name not in self._symbols:
+            size = next(self._sizes)
+            source = ConstantSource(f"opsetta_{len(self._symbols)}")
+            symbol = self.environment.create_symbol(size, source, DimDynamic.DYNAMIC, constraint_dim=None)
+            self._symbols[name], self.names[symbol], self._hints[symbol] = symbol, name, size
+        return self._symbols[name]
+
+    def number(self, expression: Any) -> Any:
+        hint = int(expression.subs(self._hints))
+        return self.environment.create_symintnode(expression, hint=hint)
+
+    def size(self, dim: int | ir.SymbolicDim) -> Any:
+        if isinstance(dim, int):
+            return dim
+        if dim.value is None:
+            raise GraphError("a size is unknown")
+        try:
+            written = parse_symbolic_expression(dim.value)
+        except ValueError as error:
+            raise GraphError(f"the size '{dim.value}' cannot be read: {error}") from error
+        named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
+        return self.number(written.xreplace(named))
+
+    def of(self, value: ir.Value, as_complex: bool) -> Any:
+        if value.dtype is None or value.shape is None:
+            raise GraphError(f"the element type or shape of '{value.name}' is unknown")
+        if NUMBER in value.metadata_props:
+            if value.metadata_props[NUMBER] != "int":
+                raise GraphError("a symbolic number that is not an int")
+            # Without a name: nodes that are alike share a decomposition, but not their numbers.
+            symbol = self.symbol(f"number {value.name}")
+            self.names.pop(symbol, None)
+            return self.number(symbol)
+        shape = [self.size(dim) for dim in value.shape]
+        dtype = tensor_adapters.to_torch_dtype(value.dtype)
+        with self.mode:
+            if as_complex and COMPLEX in value.metadata_props:
+                return torch.empty(shape[:-1], dtype=dtype.to_complex())
+            return torch.empty(shape, dtype=dtype)
+
+
+def _is_decomposable(operator: torch._ops.OpOverload) -> bool:
+    return operator in torch._decomp.decomposition_table or bool(operator._can_decompose())
+
+
+def _recording(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
+    """Torch's table, which takes apart what is not known, and notes all that it is asked for."""
+
+    def noted(operator: Any, rule: Any) -> Any:
+        def decomposed(*args: Any, **kwargs: Any) -> Any:
+            met.add(operator)
+            return rule(*args, **kwargs) if operator in unknown else NotImplemented
+
+        return decomposed
+
+    return {operator: noted(operator, rule) for operator, rule in torch._decomp.decomposition_table.items()}
+
+
+def _decompose(node: ir.Node, operator: torch._ops.OpOverload, unknown: frozenset[Any]) -> _Trace:
+    met: set[Any] = set()
+    graph = _traced(node, operator, _recording(met, unknown))
+    return _Trace(frozenset(met), frozenset(met & unknown), graph)
+
+
+def _traced(node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
+    fakes = _Fakes()
+    # An operator of ATen takes what was complex for the real pairs that it is.
+    as_complex = node.domain != "aten"
+    try:
+        named = pytree.tree_map(
+            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else item,
+            arguments(node),
+        )
+    except GraphError:
+        return None
+    leaves, structure = pytree.tree_flatten(named)
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, torch.SymInt))]
+
+    def run(*values: Any) -> list[Any]:
+        merged = list(leaves)
+        for position, value in zip(positions, values, strict=True):
+            merged[position] = value
+        call = pytree.tree_unflatten(merged, structure)
+        return pytree.tree_flatten(_apply(operator, call))[0]
+
+    try:
+        with fakes.mode:
+            traced = make_fx(run, decomposition_table=rules, tracing_mode="symbolic")(
+                *[leaves[i] for i in positions]
+            )
+    except Exception:
+        # A decomposition that torch cannot trace is one that it does not have; the operator is
+        # reported as unsupported by whoever asked.
+        return None
+    if fakes.environment.replacements:
+        return None
+    return _imported(traced, node, fakes)
+
+
+def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
+    positional, named = bound(operator, call)
+    if operator._can_decompose() and operator not in torch._decomp.decomposition_table:
+        return operator.decompose(*positional, **named)
+    return operator(*positional, **named)
+
+
+def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
+    if not isinstance(operator, torch._ops.OpOverload):
+        return False
+    # What works in place is made functional afterwards; taken apart, it would end in torch's primitives.
+    name = operator._schema.name
+    if dialect == "complex" and name.startswith("aten::"):
+        if serves_pairs(name):
+            return True
+        name = name.replace("aten::", "complex::", 1)
+    return operator._schema.is_mutable or is_known(
+        source_node(name, {}, overload=operator._overloadname, num_outputs=0)
+    )
+
+
+def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.Graph | None:
+    traced.graph.eliminate_dead_code()
+    dimensions = Dimensions(fakes.names, closed=True)
+    importer = GraphImporter(traced, dimensions, Names())
+    inputs = []
+    for placeholder in traced.graph.nodes:
+        if placeholder.op == "placeholder":
+            value = describe(ir.Value(name=placeholder.name), placeholder.meta["val"], dimensions)
+            inputs.append(value)
+            importer.bind(placeholder, value)
+    outputs = importer.run(traced.graph)
+    if not all(isinstance(value, ir.Value) for value in outputs) or len(outputs) != len(node.outputs):
+        return None
+    graph = ir.Graph(
+        inputs, outputs, nodes=importer.nodes, initializers=importer.initializers, name="decomposition"
+    )
+    model = ir.Model(graph, ir_version=10)
+    try:
+        remove_inplace(model, mutations="error")
+    except MutationError:
+        # What the operator itself writes to would be lost.
+        return None
+    real_pairs(model)
+    promote_types(model)
+    if node.domain == "complex" and _complex(graph.outputs) != _complex(node.outputs):
+        return None
+    return graph
+
+
+def _complex(values: Sequence[ir.Value]) -> list[bool]:
+    return [COMPLEX in value.metadata_props for value in values]

@@ -1,0 +1,210 @@
+"""From a `torch.export.ExportedProgram` to a source graph."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import tensor_adapters
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ....registration import NUMBER, RANGES, CaptureError, Names
+from ...source.capture import Capture, Interface, graph_outputs
+from ...torch_boundary.structures import leaf_names
+from ..descriptions import describe_input, describe_state, ranges
+from ..tensor_kinds import check
+from ..weights import first_names, identity
+from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
+
+_KINDS = {
+    InputKind.PARAMETER: "parameter",
+    InputKind.BUFFER: "buffer",
+    InputKind.CONSTANT_TENSOR: "constant",
+    InputKind.USER_INPUT: "user",
+}
+
+
+def import_exported_program(
+    program: torch.export.ExportedProgram,
+    *,
+    names: Mapping[Any, str] | None = None,
+    unproven: Mapping[str, Container[int]] | None = None,
+    source_lines: bool = False,
+) -> Capture:
+    """Turn an exported program into a source graph.
+
+    Args:
+        program: as torch.export returned it (training IR); it is read, not changed.
+        names: a name for each symbol; those of `symbol_names` unless given.
+        unproven: axes whose sizes are not what the program says, by the name of the value.
+        source_lines: keep the user's source line on every node.
+
+    Raises:
+        CaptureError: the program holds what a source graph cannot.
+    """
+    known = symbol_names(program, {}) if names is None else names
+    importer = _ProgramImporter(program, known, unproven or {}, source_lines)
+    return importer.run()
+
+
+def symbol_names(
+    program: torch.export.ExportedProgram, wanted: Mapping[tuple[int, int], str]
+) -> dict[Any, str]:
+    """A name for each symbol: what the user called it, else the input and axis where it first stands.
+
+    Args:
+        wanted: the user's names by (position among the call's leaves, axis).
+    """
+    found: dict[Any, str] = {}
+    positions = []
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    users = (
+        node
+        for node, specification in zip(placeholders, program.graph_signature.input_specs, strict=True)
+        if specification.kind == InputKind.USER_INPUT
+    )
+    for leaf, node in enumerate(users):
+        example = node.meta.get("val")
+        if isinstance(example, torch.Tensor):
+            positions += [(leaf, axis, node.name, size) for axis, size in enumerate(example.shape)]
+    for named in (True, False):
+        for leaf, axis, stem, size in positions:
+            if isinstance(size, int) or not size.node.expr.is_Symbol or size.node.expr in found:
+                continue
+            name = wanted.get((leaf, axis))
+            if (name is not None) == named:
+                # Two symbols that the user gave one name have one size: that is what the name says.
+                found[size.node.expr] = name or f"{stem}_dim_{axis}"
+    return found
+
+
+class _ProgramImporter:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        names: Mapping[Any, str],
+        unproven: Mapping[str, Container[int]],
+        source_lines: bool,
+    ):
+        self._program = program
+        self._names = Names()
+        self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+        self._specifications = program.graph_signature.input_specs
+        self._dimensions = Dimensions(names, unproven=unproven)
+        self._importer = GraphImporter(
+            program.graph_module, self._dimensions, self._names, source_lines=source_lines
+        )
+        self._tied: dict[tuple[Any, ...], ir.Value] = {}
+        self._first_names = first_names(program.state_dict.items())
+
+    def run(self) -> Capture:
+        inputs: list[ir.Value] = []
+        leaves: list[str | None] = []
+        constants: list[Any] = []
+        initializers: list[ir.Value] = []
+        for node, specification in zip(self._placeholders, self._specifications, strict=True):
+            if specification.kind == InputKind.USER_INPUT:
+                value = self._user_input(node)
+                constant = getattr(specification.arg, "value", None) if value is None else None
+                self._importer.bind(node, constant if value is None else value)
+                leaves.append(None if value is None else value.name)
+                constants.append(constant)
+                if value is not None:
+                    inputs.append(value)
+            elif node.users:
+                self._importer.bind(node, self._state(node, specification, initializers))
+            else:
+                self._importer.bind(node, None)
+        results = self._importer.run(self._program.graph)
+        outputs, entries = self._outputs(results)
+        graph = ir.Graph(
+            inputs,
+            outputs,
+            nodes=self._importer.nodes,
+            initializers=[*initializers, *self._importer.initializers],
+            opset_imports={node.domain: 1 for node in self._importer.nodes},
+            name="source",
+        )
+        interface = Interface(
+            input_specification=self._program.call_spec.in_spec,
+            output_specification=self._program.call_spec.out_spec,
+            inputs=leaves,
+            constants=constants,
+            outputs=entries,
+            numbers=[i for i, value in enumerate(outputs) if NUMBER in value.metadata_props],
+        )
+        origins = {node.name: value for node, value in self._importer.origins.items()}
+        model = ir.Model(graph, ir_version=10, producer_name="opsetta")
+        known = ranges(self._program.range_constraints, self._dimensions.names)
+        if known is not None:
+            model.metadata_props[RANGES] = known
+        return Capture(model, interface, self._program, origins)
+
+    def _user_input(self, node: torch.fx.Node) -> ir.Value | None:
+        example = node.meta.get("val")
+        check("input", node.name, example, "pass")
+        value = describe(ir.Value(name=self._names.unique(node.name)), example, self._dimensions)
+        if value.type is None:
+            return None
+        describe_input(value.metadata_props, example)
+        return value
+
+    def _state(self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]) -> ir.Value:
+        """A parameter, buffer or lifted constant; weights that share their memory are one value."""
+        if specification.kind not in _KINDS:
+            raise CaptureError(f"input '{node.name}' is a {specification.kind.name}, which ONNX cannot hold")
+        name = specification.target
+        tensor = self._program.state_dict.get(name)
+        if tensor is None:
+            tensor = self._program.constants.get(name)
+        if not isinstance(tensor, torch.Tensor):
+            raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX cannot hold")
+        check(_KINDS[specification.kind], name, tensor, "register")
+        if tensor.device.type == "meta":
+            raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
+        key = identity(name, tensor)
+        if key in self._tied:
+            return self._tied[key]
+        name = self._first_names.get(key, name)
+        value = ir.Value(
+            name=self._names.unique(name),
+            type=tensor_type(tensor),
+            shape=ir.Shape(tensor.shape),
+            const_value=tensor_adapters.TorchTensor(tensor.detach(), name=name),
+        )
+        describe_state(
+            value.metadata_props,
+            _KINDS[specification.kind],
+            tensor,
+            persistent=specification.persistent is not False,
+        )
+        self._tied[key] = value
+        initializers.append(value)
+        return value
+
+    def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[Any]]]:
+        kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
+        if any(kind != OutputKind.USER_OUTPUT for kind in kinds):
+            raise CaptureError(
+                "the ExportedProgram is functionalised already (run_decompositions was called on it): "
+                "pass the one that torch.export.export returned"
+            )
+        paths = leaf_names(self._program.call_spec.out_spec, "output")
+        [returned] = (node.args[0] for node in self._program.graph.nodes if node.op == "output")
+        for path, node in zip(paths, returned, strict=True):
+            if isinstance(node, torch.fx.Node):
+                check("output", path, node.meta.get("val"), "return")
+        return graph_outputs(results)
+
+
+def output_names(capture: Capture) -> list[str]:
+    """A name for each graph output, from its place in the model's result: `logits`, `output`, `hidden_0`."""
+    paths = leaf_names(capture.interface.output_specification, "output")
+    by_position = {
+        entry: path
+        for entry, path in zip(capture.interface.outputs, paths, strict=True)
+        if isinstance(entry, int)
+    }
+    return [by_position[position] for position in sorted(by_position)]

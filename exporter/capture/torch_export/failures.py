@@ -1,0 +1,223 @@
+"""What a failed capture says: the user's line, the cause in torch's words, and what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ....registration import CaptureError
+from .user_lines import Place, place_of
+
+_LONGEST = 300
+_ENDS = ("\n\n", "\nCaused by", "\nFor more", "\nconsider using", "\nThe following call", "\nfrom user code")
+_NOISE = re.compile(
+    r"\s*\(unhinted: [^\n]*?\)(?=\.|\s|$)|\s*\(Size-like symbols: [^)]*\)"
+    r"|\s*For more information, run with \S+|\s*See https?://\S+[^.\n]*"
+    r"|\s*If (you don't need to register|you're using).*|\s*The error above occurred when.*"
+)
+_SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)\[(\d+)\]")
+_BRANCH = re.compile(r"^(if|elif|while|assert|return .* if )\b|\b(and|or|not|if)\b")
+_CLASS = re.compile(r"<class '([^']+)'>")
+_OPERATOR = re.compile(r"CustomOpDef\(([\w:.]+)\)|(\w+)::(\w+)|\b(\w+)\.(\w+)\.(?:default|\w+)\b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of failure.
+
+    Attributes:
+        pattern: what torch's message has.
+        cause: what went wrong, in a sentence; empty where torch's words say it.
+        remedies: what helps, beside the alternatives that were tried.
+        tries: the alternatives that may help, by name: strict, script, trace.
+    """
+
+    pattern: re.Pattern[str]
+    cause: str
+    remedies: tuple[str, ...]
+    tries: tuple[str, ...]
+
+
+_NUMBER = Kind(
+    re.compile("Could not extract specialized|DynamicOutputShapeException"),
+    "A number that is read from a tensor (.item(), int(), tolist()) decides what is computed.",
+    (
+        "compute it from sizes (x.shape[0]), or pass it as an argument of its own",
+        "torch._check(...) tells torch.export the range of a number that only decides a size",
+    ),
+    ("script", "trace"),
+)
+_DATA = Kind(
+    re.compile("data-dependent|Data-dependent|DataDependent|TracingBool"),
+    "A branch depends on the values of a tensor.",
+    (
+        "torch.cond(condition, true_function, false_function, operands) keeps both branches in the file",
+        "torch.where(condition, a, b) chooses between two results",
+    ),
+    ("script", "trace"),
+)
+_INPUT = Kind(
+    re.compile("Unsupported input type|pytree containers of basic types"),
+    "An argument is of a class that torch.export cannot open.",
+    (
+        "pass the tensors and numbers that it holds, or a dataclass of them, which is opened by its fields",
+        "register the class with torch.utils._pytree.register_pytree_node",
+    ),
+    (),
+)
+_KINDS = (
+    _NUMBER,
+    _DATA,
+    Kind(
+        # The assertion fails inside torch, where it looks for words for a constraint that is no equality.
+        re.compile(
+            "Constraints violated|specialized it to be a constant|ConstraintViolation|Expected op to be '=='"
+        ),
+        "The model does not take every size of a dimension that dynamic_shapes marks.",
+        (
+            "leave the dimension out of dynamic_shapes: it is fixed at the size of the example then",
+            "or write the model for every size: x.shape[0] or -1 where it has a number",
+            "or mark it with Dim.AUTO: the program refuses the sizes for which it does not hold",
+        ),
+        (),
+    ),
+    _INPUT,
+    Kind(
+        re.compile("in output, which is not a known type|not a known type.*output|Unsupported output type"),
+        "The model returns an object of a class that torch.export cannot open.",
+        ("return tensors, numbers, tuples, lists, dicts or a dataclass of them",),
+        (),
+    ),
+    Kind(
+        re.compile("no fake impl|UnsupportedOperatorException|register_fake|no meta kernel|abstract impl"),
+        "An operator of the model says nothing of the shapes of its results.",
+        (
+            "register a function that returns empty tensors of the shapes of its results: "
+            '@torch.library.register_fake("{operator}")',
+            'register how it is written in ONNX: @opsetta.onnx_symbolic("{operator}", opset=9)',
+        ),
+        (),
+    ),
+    Kind(
+        re.compile(r"\.numpy\(\)|numpy.ndarray|to numpy|numpy\(\) "),
+        "The model computes with numpy, which torch.export cannot follow.",
+        ("use torch's functions instead: torch.sin(x) for numpy.sin(x.numpy())",),
+        ("strict", "trace"),
+    ),
+    Kind(
+        re.compile("[Mm]utat|assigned during export|attribute .* was"),
+        "",
+        ("return the new value, or keep it in a buffer (register_buffer) and write to that in place",),
+        ("strict", "trace"),
+    ),
+)
+_UNKNOWN = Kind(re.compile(""), "", (), ("strict", "script", "trace"))
+
+Try = Callable[[Sequence[str]], "tuple[Exception | None, list[str]]"]
+"""Runs the model in PyTorch, and tries alternatives by name.
+
+Gives what eager PyTorch raises, and a line on each alternative."""
+
+
+def explain(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str, Any]], attempt: Try) -> str:
+    """The message of a capture that failed.
+
+    Args:
+        error: what torch.export raised.
+        model: the model that was captured.
+        leaves: the leaves of the example arguments by the expression that reaches each.
+        attempt: tries the alternatives that fit the failure.
+    """
+    if isinstance(error, CaptureError):
+        return f"torch.export could not capture the model: {error}"
+    kind = _kind(error)
+    place = place_of(error)
+    eager, tried = attempt(kind.tries)
+    if eager is not None:
+        return _of_eager(eager)
+    if kind is _DATA and place is not None and not _BRANCH.search(place.code):
+        kind = _NUMBER
+    words = _words(error)
+    cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
+    said = [cause, f"torch says: {type(error).__name__}: {words}"]
+    # Without a line of the user's, the cause comes first.
+    head = place or (said.pop(0) if cause else said.pop())
+    lines = [f"torch.export could not capture the model: {head}"]
+    lines += [f"  {part}" for part in said if part]
+    remedies = [*tried, *_of_buffers(place, model)]
+    remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]
+    remedies += [f"torch suggests {fix}" for fix in _suggested(error)]
+    return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
+
+
+def _kind(error: Exception) -> Kind:
+    text = f"{type(error).__name__}: {error}"
+    return next((kind for kind in _KINDS if kind.pattern.search(text)), _UNKNOWN)
+
+
+def _of_eager(error: Exception) -> str:
+    place = place_of(error)
+    where = f", at {place}" if place is not None else ""
+    return (
+        f"the model fails in PyTorch itself on the example arguments{where}\n"
+        f"  {type(error).__name__}: {_words(error)}\n"
+        "  - pass example arguments that the model takes; model(*args, **kwargs) must run"
+    )
+
+
+def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None:
+    """Which argument has the class that an error names."""
+    found = _CLASS.search(str(error))
+    for path, leaf in leaves:
+        if found is not None and str(type(leaf)) == found[0]:
+            return f"Input '{path}' is of class {type(leaf).__name__}, which torch.export cannot open."
+    return None
+
+
+def _of_buffers(place: Place | None, model: torch.nn.Module) -> list[str]:
+    """Remedies where a line of the model uses a buffer as a Python value."""
+    if place is None:
+        return []
+    names = {path.rpartition(".")[2] for path, _ in model.named_buffers()}
+    read = sorted(name for name in names if re.search(rf"\bself\.{re.escape(name)}\b", place.code))
+    return [
+        f"'{name}' is a buffer, whose value the file may change: keep it as a Python value (self.{name} = "
+        f"bool(...)) where it is fixed"
+        for name in read
+    ]
+
+
+def _words(error: BaseException) -> str:
+    """The first sentences of an error."""
+    text = str(error).strip() or type(error).__name__
+    details = re.findall(r"^\s+- (.*)$", text, re.MULTILINE) if "Constraints violated" in text else []
+    for end in _ENDS:
+        text = text.partition(end)[0]
+    text = " ".join([text.partition("\n  - ")[0], *details[:2]])
+    text = _SIZE.sub(lambda found: f"axis {found[3]} of '{found[1]}{found[2]}'", _NOISE.sub("", text))
+    text = " ".join(text.split())
+    if len(text) <= _LONGEST:
+        return text
+    return text[:_LONGEST].rpartition(" ")[0] + " …"
+
+
+def _suggested(error: BaseException) -> list[str]:
+    """The fixes that torch suggests for dynamic dimensions."""
+    _, found, rest = str(error).partition("Suggested fixes:")
+    if not found:
+        return []
+    lines = [line.strip() for line in rest.partition("The error above")[0].splitlines() if line.strip()]
+    return [_SIZE.sub(lambda m: f"axis {m[3]} of '{m[1]}{m[2]}'", line) for line in lines[:4]]
+
+
+def _operator(error: BaseException) -> str:
+    """The qualified name of the operator in an error, `namespace::name`."""
+    found = _OPERATOR.search(str(error))
+    if found is None:
+        return "namespace::name"
+    whole, namespace, name, package, method = found.groups()
+    return whole or (f"{namespace}::{name}" if namespace else f"{package}::{method}")

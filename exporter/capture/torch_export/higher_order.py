@@ -1,0 +1,486 @@
+"""Higher-order operators of torch.export: from fx nodes that take graphs to source nodes with sub-blocks.
+
+A node keeps the operator's own names: `higher_order::cond` has the arguments `pred` and `operands` and the
+graph attributes `true_graph` and `false_graph`. The operators that are known here, with the inputs that
+their blocks have:
+
+    cond                                  true_graph, false_graph     operands
+    while_loop, while_loop_stack_output   cond_fn, body_fn            carried_inputs, additional_inputs
+    scan                                  combine_fn                  init, a slice of xs, additional_inputs
+    associative_scan                      combine_fn                  two slices of xs, additional_inputs
+    map_impl                              f                           a slice of xs, pos_args
+
+Every output of a block is a value of its own: numbers, inputs, and what is returned twice go through
+`prim::Constant` and `aten::alias` nodes. The outputs of a block answer the node's outputs by position; a
+result that is None has neither. An operand that a block writes to becomes one more output of the node,
+which a `copy_` writes into the operand afterwards. Wrappers that mean nothing in inference are opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from onnx_ir import DataType, tensor_adapters
+
+from ....registration import NUMBER, CaptureError
+from ....registration.arguments import source_node
+from ..weights import storage_of
+from .retracing import import_autocast, import_flex_attention
+
+if TYPE_CHECKING:
+    from .fx_graph import GraphImporter
+
+
+@dataclasses.dataclass(frozen=True)
+class _Signature:
+    """The arguments of a higher-order operator, in order, and which of them are graphs.
+
+    Attributes:
+        formals: the arguments that the inputs of each graph stand for, in order.
+        carried: how many of `formals` the operator gives back after each run; None where the operator lets
+            its graphs write to no operand.
+    """
+
+    parameters: tuple[str, ...]
+    graphs: tuple[str, ...]
+    formals: tuple[str, ...]
+    carried: int | None = None
+
+
+_LOOP = _Signature(
+    ("cond_fn", "body_fn", "carried_inputs", "additional_inputs"),
+    ("cond_fn", "body_fn"),
+    ("carried_inputs", "additional_inputs"),
+    1,
+)
+_SIGNATURES = {
+    "cond": _Signature(
+        ("pred", "true_graph", "false_graph", "operands"), ("true_graph", "false_graph"), ("operands",), 0
+    ),
+    "while_loop": _LOOP,
+    "while_loop_stack_output": dataclasses.replace(_LOOP, carried=None),
+    "scan": _Signature(
+        ("combine_fn", "init", "xs", "additional_inputs"),
+        ("combine_fn",),
+        ("init", "xs", "additional_inputs"),
+    ),
+    "associative_scan": _Signature(
+        ("combine_fn", "xs", "additional_inputs"), ("combine_fn",), ("xs", "xs", "additional_inputs")
+    ),
+    "map_impl": _Signature(("f", "xs", "pos_args"), ("f",), ("xs", "pos_args")),
+}
+
+# Where a wrapper has its body, and where the operands of the body begin.
+_WRAPPERS = {
+    "hints_wrapper": (0, 1),
+    "invoke_quant": (0, 1),
+    "invoke_quant_packed": (0, 1),
+    "invoke_subgraph": (0, 2),
+    "strict_mode": (0, 1),
+    "tag_activation_checkpoint": (0, 1),
+    "wrap": (0, 1),
+    "wrap_activation_checkpoint": (0, 1),
+    "wrap_with_autocast": (4, 5),
+    "wrap_with_set_grad_enabled": (1, 2),
+}
+_TAKES_A_TUPLE = frozenset({"hints_wrapper", "strict_mode"})
+
+_NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
+
+
+def import_higher_order(
+    importer: GraphImporter, node: torch.fx.Node, target: torch._ops.HigherOrderOperator
+) -> Any:
+    """Import a node that takes graphs, and return what it gives, nested as its readers see it.
+
+    Raises:
+        CaptureError: a graph writes to an operand in a way that cannot be expressed.
+    """
+    name = target.name()
+    opened = _body_and_operands(importer, node, name)
+    if opened is not None:
+        return importer.inline(*opened)
+    if name == "out_dtype":
+        return _out_dtype(importer, node)
+    if name == "flex_attention":
+        return import_flex_attention(importer, node)
+    if name == "wrap_with_autocast":
+        found = import_autocast(importer, node)
+        return _unknown(importer, node, name) if found is None else found
+    signature = _SIGNATURES.get(name)
+    if signature is None:
+        return _unknown(importer, node, name)
+    return _Node(importer, node, name, signature).run()
+
+
+def placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The inputs of a graph, in order."""
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def written(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands that a node writes to, also from within the graphs that it takes."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        if not target._schema.is_mutable or target is torch.ops.aten.detach_.default:
+            return []
+        given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False)) | node.kwargs
+        changed = [a.name for a in target._schema.arguments if a.alias_info and a.alias_info.is_write]
+        return [item for name in changed for item in _nodes(given.get(name))]
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return [
+            operand for actual, module in _calls(node, target.name()) for operand in _written(actual, module)
+        ]
+    return []
+
+
+def append_with_new_values(
+    importer: GraphImporter,
+    node: torch.fx.Node,
+    name: str,
+    overload: str,
+    arguments: dict[str, Any],
+    targets: Sequence[ir.Value],
+    graphs: Sequence[ir.Attr] = (),
+) -> Any:
+    """Append a functional node for one that writes to tensors.
+
+    Args:
+        targets: the tensors that it writes to. Their new values are its last outputs, which `copy_` nodes
+            write into them.
+
+    Returns:
+        Its own results, nested as its readers see them.
+    """
+    outputs = [*_outputs(importer, node), *(_like(importer, value) for value in targets)]
+    made = importer.append(node, name, overload, arguments, graphs, outputs)
+    for value, new in zip(targets, made.outputs[len(outputs) - len(targets) :], strict=True):
+        _emit(importer, "aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
+    return _placed(node.meta.get("val"), made.outputs)
+
+
+def _written(actual: Sequence[Any], module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [actual[index] for index in _written_inputs(module) if isinstance(actual[index], torch.fx.Node)]
+
+
+def _written_inputs(module: torch.fx.GraphModule) -> list[int]:
+    """The positions of a graph's inputs that its nodes write to, themselves or through views."""
+    changed = {_storage(item) for node in module.graph.nodes for item in written(node)} - {None}
+    return [index for index, node in enumerate(placeholders(module)) if _storage(node) in changed]
+
+
+def _calls(node: torch.fx.Node, name: str) -> Iterator[tuple[list[Any], torch.fx.GraphModule]]:
+    """The graphs that a node runs, each with the operands that its inputs stand for."""
+    if name in _WRAPPERS:
+        body, first = _WRAPPERS[name]
+        operands = node.args[first] if name in _TAKES_A_TUPLE else node.args[first:]
+        yield list(operands), _module(node.args[body])  # type: ignore[arg-type]
+        return
+    signature = _SIGNATURES.get(name)
+    if signature is None:
+        return
+    given = dict(zip(signature.parameters, node.args, strict=False))
+    operands = [item for formal in signature.formals for item in given[formal]]  # type: ignore[union-attr]
+    for graph in signature.graphs:
+        yield operands, _module(given[graph])
+
+
+def _module(item: Any) -> torch.fx.GraphModule:
+    found: Any = item.graph.owning_module
+    for part in str(item.target).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _nodes(item: Any) -> list[torch.fx.Node]:
+    return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.fx.Node)]
+
+
+def _storage(node: Any) -> int | None:
+    """What two nodes have in common when they share memory."""
+    return storage_of(node.meta.get("val")) if isinstance(node, torch.fx.Node) else None
+
+
+def _body_and_operands(
+    importer: GraphImporter, node: torch.fx.Node, name: str
+) -> tuple[torch.fx.GraphModule, list[Any]] | None:
+    """What a wrapper wraps, None for what is no wrapper or has a meaning."""
+    if name not in _WRAPPERS or (name == "wrap_with_autocast" and node.args[2] is not False):
+        return None
+    if name == "hints_wrapper" and node.args[2]:
+        return None
+    body, first = _WRAPPERS[name]
+    module = importer.argument(node.args[body])
+    operands = node.args[first] if name in _TAKES_A_TUPLE else node.args[first:]
+    return (module, importer.argument(operands)) if isinstance(module, torch.fx.GraphModule) else None
+
+
+def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
+    """`out_dtype(op, dtype, *args)`: the operator over tensors that are promoted with `dtype`, cast to it.
+
+    Raises:
+        CaptureError: the operator gives more than one tensor.
+    """
+    operator, wanted, *operands = node.args
+    assert isinstance(operator, torch._ops.OpOverload)
+    assert isinstance(wanted, torch.dtype)
+    examples = pytree.tree_map_only(torch.fx.Node, lambda item: item.meta["val"], operands)
+    tensors = [leaf for leaf in pytree.tree_leaves(examples) if isinstance(leaf, torch.Tensor)]
+    kind = torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    like = torch.empty(1, dtype=wanted)
+    computed = torch._prims_common.elementwise_dtypes(*tensors, like, type_promotion_kind=kind)[0]
+
+    def cast(value: ir.Value, dtype: torch.dtype) -> ir.Value:
+        target = tensor_adapters.from_torch_dtype(dtype)
+        arguments = {"self": value, "dtype": target, "non_blocking": False, "copy": False}
+        return _emit(importer, "aten::to", arguments, value, overload="dtype", dtype=target)
+
+    with node.meta["val"].fake_mode:
+        example = operator(*pytree.tree_map_only(torch.Tensor, lambda item: item.to(computed), examples))
+    if not isinstance(example, torch.Tensor):
+        raise CaptureError(f"out_dtype of {operator}, which does not give one tensor")
+    given = [
+        cast(item, computed) if isinstance(item, ir.Value) and NUMBER not in item.metadata_props else item
+        for item in map(importer.argument, operands)
+    ]
+    names = (argument.name for argument in operator._schema.arguments)
+    made = importer.append(
+        node,
+        operator._schema.name,
+        operator._overloadname,
+        dict(zip(names, given, strict=False)),
+        outputs=[importer.value(node.name, example)],
+    )
+    return cast(made.outputs[0], wanted)
+
+
+def _unknown(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
+    """An operator of unknown signature: its operands by number, its graphs as `graph_0`, `graph_1`, ..."""
+    arguments: dict[str, Any] = {}
+    graphs: list[ir.Attr] = []
+    named = [(f"operand_{index}", item) for index, item in enumerate(node.args)]
+    for key, item in [*named, *node.kwargs.items()]:
+        resolved = importer.argument(item) if _is_plain(importer, item) else str(item)
+        if isinstance(resolved, torch.fx.GraphModule):
+            block = _Block(importer, resolved).finished("graph")
+            graphs.append(ir.AttrGraph(f"graph_{len(graphs)}", block))
+        else:
+            arguments[key] = resolved
+    outputs = _outputs(importer, node)
+    made = importer.append(node, f"higher_order::{name}", "", arguments, graphs, outputs)
+    return _placed(node.meta.get("val"), made.outputs)
+
+
+def _is_plain(importer: GraphImporter, item: Any) -> bool:
+    """Whether an argument is a graph, or made of values and constants, and not an object of torch's own."""
+    kinds = (ir.Value, bool, int, float, str, torch.dtype, torch.device, type(None))
+    leaves = pytree.tree_leaves(item)
+    if isinstance(item, torch.fx.Node) and isinstance(importer.argument(item), torch.fx.GraphModule):
+        return True
+    found = [importer.argument(leaf) if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
+    return not isinstance(item, dict) and all(isinstance(leaf, kinds) for leaf in found)
+
+
+class _Block:
+    """A graph that becomes a block.
+
+    Args:
+        order: the positions of the graph's inputs in the order in which the block has them.
+        changed: the positions of inputs that the graph writes to; it gets copies of them.
+    """
+
+    def __init__(
+        self,
+        importer: GraphImporter,
+        module: torch.fx.GraphModule,
+        order: Sequence[int] | None = None,
+        changed: Sequence[int] = (),
+    ):
+        self._importer = importer.child(module)
+        self._module = module
+        formals = placeholders(module)
+        self._inputs: list[ir.Value] = []
+        self._copies: list[ir.Value] = []
+        for index in range(len(formals)) if order is None else order:
+            self._declare(formals[index], index in changed)
+
+    def _declare(self, formal: torch.fx.Node, changed: bool) -> None:
+        example = formal.meta.get("val")
+        value = _value(self._importer, formal.name, example)
+        self._inputs.append(value)
+        if changed:
+            arguments = {"self": value, "memory_format": None}
+            copy = _emit(self._importer, "aten::clone", arguments, value)
+            self._copies.append(copy)
+            self._importer.bind(formal, copy)
+        else:
+            # A number that torch has fixed is the same in every call.
+            self._importer.bind(formal, example if type(example) in _NUMBERS else value)
+
+    def finished(self, name: str) -> ir.Graph:
+        """The block, its outputs what the graph returns and then the new values of what it writes to."""
+        results = [
+            item for item in pytree.tree_leaves(self._importer.run(self._module.graph)) if item is not None
+        ]
+        made = {value for node in self._importer.nodes for value in node.outputs}
+        outputs: list[ir.Value] = []
+        for item in [*results, *self._copies]:
+            own = item in made and item not in outputs and item not in self._copies
+            outputs.append(item if own else self._own(item))
+        inner = self._importer
+        return ir.Graph(self._inputs, outputs, nodes=inner.nodes, name=inner.unique(name))
+
+    def _own(self, item: Any) -> ir.Value:
+        """A value of this block for a number, or for what another graph made or the block returns twice."""
+        if isinstance(item, ir.Value):
+            return _emit(self._importer, "aten::alias", {"self": item}, item)
+        if type(item) not in _NUMBERS:
+            raise CaptureError(f"a block of a higher-order operator returns {item!r}")
+        return _emit(
+            self._importer, "prim::Constant", {"value": item}, _value(self._importer, "number", item)
+        )
+
+
+class _Node:
+    """A node of known signature on its way into the source graph."""
+
+    def __init__(self, importer: GraphImporter, node: torch.fx.Node, name: str, signature: _Signature):
+        self._importer = importer
+        self._node = node
+        self._name = name
+        self._signature = signature
+        self._given = {
+            key: importer.argument(item) for key, item in zip(signature.parameters, node.args, strict=True)
+        }
+
+    def run(self) -> Any:
+        """Append the node, and a `copy_` into each operand that its blocks write to."""
+        signature, importer = self._signature, self._importer
+        raw = dict(zip(signature.parameters, self._node.args, strict=True))
+        operands = [item for formal in signature.formals for item in raw[formal]]  # type: ignore[union-attr]
+        changed = self._changed(operands)
+        first = sum(len(self._given[formal]) for formal in signature.formals[: signature.carried or 0])
+        order = list(range(len(operands)))
+        if signature.carried and changed:
+            rest = [index for index in order if index >= first and index not in changed]
+            order = [*range(first), *changed, *rest]
+            values = [item for formal in signature.formals for item in self._given[formal]]
+            self._given["carried_inputs"] = [values[index] for index in order[: first + len(changed)]]
+            self._given["additional_inputs"] = [values[index] for index in rest]
+        graphs = []
+        for name in signature.graphs:
+            # The condition of a loop only reads what the body writes.
+            copied = () if name == "cond_fn" else changed
+            block = _Block(importer, self._given.pop(name), order, copied).finished(name)
+            graphs.append(ir.AttrGraph(name, block))
+        targets = [importer.argument(operands[index]) for index in changed]
+        self._check(graphs, len(_outputs(importer, self._node)) + len(targets))
+        return append_with_new_values(
+            importer, self._node, f"higher_order::{self._name}", "", self._given, targets, graphs
+        )
+
+    def _changed(self, operands: Sequence[Any]) -> list[int]:
+        """The positions of the operands that the blocks write to.
+
+        Raises:
+            CaptureError: the operator cannot give their new values back.
+        """
+        signature = self._signature
+        by_graph = {name: _written_inputs(self._given[name]) for name in signature.graphs}
+        changed = sorted({index for found in by_graph.values() for index in found})
+        if not changed:
+            return []
+        storages = [_storage(item) for item in operands]
+        carried = sum(len(self._given[formal]) for formal in signature.formals[: signature.carried or 0])
+        refused = (
+            signature.carried is None
+            or by_graph.get("cond_fn")
+            or any(index < carried or storages.count(storages[index]) > 1 for index in changed)
+        )
+        if refused:
+            names = ", ".join(str(operands[index]) for index in changed)
+            raise CaptureError(
+                f"higher_order::{self._name}: a graph writes in place to {names}, which cannot be expressed "
+                "here: write to a clone"
+            )
+        return changed
+
+    def _check(self, graphs: Sequence[ir.Attr], count: int) -> None:
+        if self._name in ("cond", "map_impl", "scan", "associative_scan"):
+            for attribute in graphs:
+                if len(attribute.as_graph().outputs) != count:
+                    raise CaptureError(
+                        f"higher_order::{self._name}: its {attribute.name} returns "
+                        f"{len(attribute.as_graph().outputs)} values, not {count}"
+                    )
+
+
+def _value(importer: GraphImporter, stem: str, example: Any) -> ir.Value:
+    """A fresh value like an example: a tensor, a symbolic number, or a number."""
+    value = importer.value(stem, example)
+    if type(example) in _NUMBERS:
+        value.metadata_props[NUMBER], dtype = _NUMBERS[type(example)]
+        value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
+    return value
+
+
+def _like(importer: GraphImporter, value: ir.Value) -> ir.Value:
+    copy = importer.value(value.name or "value")
+    copy.type, copy.shape = value.type, value.shape
+    if NUMBER in value.metadata_props:
+        copy.metadata_props[NUMBER] = value.metadata_props[NUMBER]
+    return copy
+
+
+def _emit(
+    importer: GraphImporter,
+    name: str,
+    arguments: dict[str, Any],
+    like: ir.Value,
+    *,
+    overload: str = "default",
+    dtype: DataType | None = None,
+) -> ir.Value:
+    """Append a node that no fx node stands for; its one result is like another value, but for its type."""
+    made = source_node(
+        name,
+        arguments,
+        overload=overload if name.startswith("aten::") else "",
+        outputs=[_like(importer, like)],
+        node_name=importer.unique(name.replace("::", "_")),
+    )
+    if dtype is not None:
+        made.outputs[0].type = ir.TensorType(dtype)
+    importer.nodes.append(made)
+    return made.outputs[0]
+
+
+def _outputs(importer: GraphImporter, node: torch.fx.Node) -> list[ir.Value]:
+    """A value for each result of a node that is not None, numbers included."""
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return [
+        _value(importer, f"{node.name}_{index}", leaf)
+        for index, leaf in enumerate(leaves)
+        if leaf is not None
+    ]
+
+
+def _placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
+    """The results of a node, nested as its readers see them; a fixed number is that number."""
+    values = iter(outputs)
+
+    def place(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [place(member) for member in item]
+        if item is None:
+            return None
+        value = next(values)
+        return item if type(item) in _NUMBERS else value
+
+    return place(example)

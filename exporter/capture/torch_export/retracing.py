@@ -1,0 +1,158 @@
+"""Parts of a captured graph that torch itself works out, traced once more over their fake tensors.
+
+Three kinds of nodes do something to operators, and are no operators that do it to a tensor:
+
+- what stands between the two ends of a `vmap`, of whatever depth: functorch turns the operators in it
+  into operators over the batch;
+- `flex_attention`, whose eager implementation is attention with its two functions under `vmap`;
+- a region under autocast, whose casts are not in the captured graph.
+
+The tracing may add nothing to what capture knows of symbolic sizes: a graph that holds for some sizes only is
+refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from torch._functorch import predispatch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ....registration import CaptureError
+
+if TYPE_CHECKING:
+    from .fx_graph import GraphImporter
+
+_DEPTH: dict[Any, int] = {predispatch._vmap_increment_nesting: 1, predispatch._vmap_decrement_nesting: -1}
+
+
+def begins_vmap(node: torch.fx.Node) -> bool:
+    """Whether a node is the beginning of a `vmap`."""
+    return _DEPTH.get(node.target, 0) > 0
+
+
+def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes of a `vmap`, from its beginning to its end, further ones inside it included.
+
+    Raises:
+        CaptureError: it does not end.
+    """
+    region: list[torch.fx.Node] = []
+    depth = 0
+    node = first
+    while node.op != "output":
+        region.append(node)
+        depth += _DEPTH.get(node.target, 0)
+        if depth == 0:
+            return region
+        node = node.next
+    raise CaptureError("a vmap of the captured graph does not end")
+
+
+def import_vmap(
+    importer: GraphImporter, region: Sequence[torch.fx.Node], attribute: Callable[[torch.fx.Node], Any]
+) -> dict[torch.fx.Node, Any]:
+    """Import what stands in a `vmap`, as operators over the batch; what each of its results became.
+
+    Args:
+        attribute: the tensor or graph that a `get_attr` node stands for.
+    """
+    inside = set(region)
+    used = [item for node in region for item in node.all_input_nodes if item not in inside]
+    operands = list(dict.fromkeys(used))
+    results = [node for node in region if any(user not in inside for user in node.users)]
+
+    def run(*values: Any) -> list[Any]:
+        environment = dict(zip(operands, values, strict=True))
+        for node in region:
+            if node.op == "get_attr":
+                environment[node] = attribute(node)
+                continue
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), environment.__getitem__)
+            environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+        return [environment[node] for node in results]
+
+    constants = {node: attribute(node) for node in operands if node.op == "get_attr"}
+    examples = [constants.get(node, node.meta.get("val")) for node in operands]
+    traced = _traced(run, examples, "vmap")
+    values = importer.inline(traced, [importer.argument(node) for node in operands])
+    return dict(zip(results, values, strict=True))
+
+
+def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
+    """Import a `flex_attention` as its eager implementation: attention with functions of single scores."""
+    from torch._higher_order_ops.flex_attention import math_attention
+
+    leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node)]
+    held = {i: importer.argument(leaves[i]) for i in positions}
+    graphs = {i: item for i, item in held.items() if isinstance(item, torch.fx.GraphModule)}
+    # The tensors of a block mask say where its function is false throughout; the function alone decides.
+    mask = structure.unflatten(range(len(leaves)))[0][4]
+    ignored = {i for i in pytree.tree_leaves(mask) if i not in graphs}
+    operands = [i for i in positions if i not in graphs and i not in ignored]
+
+    def run(*values: Any) -> Any:
+        merged = dict(enumerate(leaves)) | graphs | dict(zip(operands, values, strict=True))
+        args, kwargs = structure.unflatten(list(merged.values()))
+        return math_attention(*args, **kwargs)
+
+    examples = [leaves[i].meta["val"] for i in operands]
+    return importer.inline(_traced(run, examples, "flex_attention"), [held[i] for i in operands])
+
+
+def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
+    """Import a region under autocast with the casts that autocast makes.
+
+    Returns:
+        What the region returns; None where capture saw other element types than eager PyTorch gives, as
+        strict tracing does.
+    """
+    device, dtype, enabled, _, body, *operands = node.args
+    module = importer.argument(body)
+
+    def run(*values: Any) -> Any:
+        with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False):  # type: ignore[arg-type]
+            return module(*values)
+
+    examples = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in operands]
+    traced = _traced(run, examples, "region under autocast")
+    [output] = (found for found in traced.graph.nodes if found.op == "output")
+    results = output.args[0]
+    for user in node.users:
+        result = results[user.args[1]] if user.target is operator.getitem else None
+        if result is None or result.meta["val"].dtype != user.meta["val"].dtype:
+            return None
+    return importer.inline(traced, importer.argument(operands))
+
+
+def _traced(function: Callable[..., Any], examples: Sequence[Any], what: str) -> torch.fx.GraphModule:
+    """The operators that a function runs over fake tensors.
+
+    Raises:
+        CaptureError: torch cannot trace it, or only for some of the symbolic sizes.
+    """
+    modes = {item.fake_mode for item in examples if isinstance(item, torch._subclasses.FakeTensor)}
+    mode = modes.pop() if modes else FakeTensorMode()
+    mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
+    environment = mode.shape_env
+    known = len(environment.guards) if environment is not None else 0
+    try:
+        with mode, torch.no_grad():
+            traced = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*examples)
+    except Exception as error:
+        raise CaptureError(
+            f"a {what} of the captured graph cannot be traced: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        mode.allow_non_fake_inputs = allowed
+    if environment is not None and len(environment.guards) > known:
+        raise CaptureError(f"a {what} of the captured graph holds for some of the dynamic sizes only")
+    traced.graph.eliminate_dead_code()
+    return traced

@@ -1,0 +1,424 @@
+"""The sizes for which a captured graph holds, and what it says of sizes that is true for the example alone.
+
+torch.export records what it assumed of dynamic sizes as guards, and assumes that none of them is 0 or 1
+without recording it. Many assumptions concern nothing that is exported. So each is tried: the model and the
+captured graph run on fake tensors at sizes where it does not hold. Where both run the same operators, the
+graph holds there too, and only the sizes that it says of its values are corrected. Elsewhere it is a
+restriction of the export.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from sympy.printing.str import StrPrinter
+
+from ...source.dimensions import Restriction, evaluate
+from .operator_trace import Trace, Tracer, is_internal
+
+Point = Mapping[str, int]
+"""A size for each dimension, by name."""
+
+_NEAR = 8
+_FURTHEST = 1 << 20
+_OTHER_PATH = "the model computes something else at other sizes"
+_OTHER_RANK = "the rank of a result is another at other sizes"
+_NOT_SEEN = "torch.export assumed it"
+_DECLARED = "the range that dynamic_shapes gives"
+_PART_OF_PROGRAM = "the range of the ExportedProgram"
+
+
+@dataclasses.dataclass
+class Limits:
+    """What was found.
+
+    Attributes:
+        restrictions: conditions outside of which the graph does not hold.
+        unlike_model: those of them where the model itself takes other sizes: the caller is warned.
+        unproven: axes of values whose size is not what the graph says, by the name of the value.
+    """
+
+    restrictions: list[Restriction] = dataclasses.field(default_factory=list)
+    unlike_model: list[Restriction] = dataclasses.field(default_factory=list)
+    unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Guard:
+    expression: Any
+    names: frozenset[str]
+    line: str
+
+
+class _Condition(StrPrinter):
+    """Prints conditions as Python writes them."""
+
+    def _print_Relational(self, expr: Any) -> str:
+        return f"{self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)}"
+
+    def _print_Mod(self, expr: Any) -> str:
+        return f"{self._inner(expr.args[0])} % {self._inner(expr.args[1])}"
+
+    _print_PythonMod = _print_Mod
+
+    def _print_FloorDiv(self, expr: Any) -> str:
+        return f"{self._inner(expr.args[0])} // {self._inner(expr.args[1])}"
+
+    _print_CleanDiv = _print_FloorDiv
+
+    def _inner(self, expr: Any) -> str:
+        text = self._print(expr)
+        return text if expr.is_Atom else f"({text})"
+
+    def _print_And(self, expr: Any) -> str:
+        return " and ".join(f"({self._print(part)})" for part in expr.args)
+
+    def _print_Or(self, expr: Any) -> str:
+        return " or ".join(f"({self._print(part)})" for part in expr.args)
+
+    def _print_Not(self, expr: Any) -> str:
+        return f"not ({self._print(expr.args[0])})"
+
+
+def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
+    """The lines of the model that make other sizes equal to one, as the end of a sentence."""
+    environment = _environment(placeholders)
+    lines = [
+        _line(guard.sloc)
+        for guard in (environment.guards if environment is not None else ())
+        if isinstance(guard.expr, sympy.Eq)
+        and all(side.is_Symbol for side in guard.expr.args)
+        and environment.replace(guard.expr.args[0]) == environment.replace(guard.expr.args[1]) == symbol
+    ]
+    found = [line for line in dict.fromkeys(lines) if line]
+    return f" at {', '.join(found)}" if found else ""
+
+
+def of_program(program: torch.export.ExportedProgram, names: Mapping[Any, str]) -> Limits:
+    """The limits of an `ExportedProgram` that the caller gives: the range it was exported for."""
+    limits = Limits()
+    for symbol, bounds in program.range_constraints.items():
+        name = names.get(symbol)
+        if name is not None:
+            # 2 is the least size that torch.export assumes where nothing asks for one.
+            limits.restrictions += _declared(name, bounds.lower if bounds.lower > 2 else 0, bounds.upper)
+    limits.restrictions = [dataclasses.replace(r, reason=_PART_OF_PROGRAM) for r in limits.restrictions]
+    return limits
+
+
+def _declared(name: str, lower: Any, upper: Any) -> Iterator[Restriction]:
+    if lower is not None and int(lower) > 0:
+        yield Restriction(f"{name} >= {int(lower)}", _DECLARED)
+    if upper is not None and sympy.sympify(upper).is_Integer:
+        yield Restriction(f"{name} <= {int(upper)}", _DECLARED)
+
+
+def find(
+    tracer: Tracer,
+    placeholders: Sequence[Any],
+    values: Sequence[Any],
+    names: Mapping[Any, str],
+    declared: Mapping[str, tuple[Any, Any]],
+) -> Limits:
+    """The limits of a captured graph.
+
+    Args:
+        tracer: runs the model and the graph.
+        placeholders: per leaf of the call what stands for it in the captured graph.
+        values: the leaves that the graph was captured with.
+        names: the name of each symbol.
+        declared: by name, the least and greatest size that the caller gave, None where none.
+    """
+    search = _Search(tracer, placeholders, values, names, declared)
+    return search.run() if search.base else Limits()
+
+
+class _Search:
+    def __init__(
+        self,
+        tracer: Tracer,
+        placeholders: Sequence[Any],
+        values: Sequence[Any],
+        names: Mapping[Any, str],
+        declared: Mapping[str, tuple[Any, Any]],
+    ):
+        self._tracer = tracer
+        self._placeholders = placeholders
+        self._values = values
+        self._names = names
+        self._declared = declared
+        self.base = self._example()
+        self._guards = list(self._read_guards())
+        self._limits = Limits()
+        self._tried: dict[tuple[int, ...], tuple[str, str] | None] = {}
+
+    def run(self) -> Limits:
+        for name, (lower, upper) in self._declared.items():
+            if name in self.base:
+                self._limits.restrictions += _declared(name, lower, upper)
+        for guard in self._guards:
+            if not self._is_bound(guard):
+                self._relation(guard)
+        together = {n: self._with(dict.fromkeys(self.base, n)) for n in (1, 0)}
+        small = [n for n, point in together.items() if self._refused(point) or self._fails(point) is not None]
+        for name in self.base:
+            self._below(name, small)
+            self._above(name)
+        for size in small:
+            self._all_at_once(size)
+        return self._limits
+
+    def _example(self) -> dict[str, int]:
+        """The sizes that the graph was captured with."""
+        found: dict[str, int] = {}
+        for value, captured in zip(self._values, self._placeholders, strict=True):
+            if isinstance(value, torch.Tensor) and isinstance(captured, torch.Tensor):
+                for size, dim in zip(value.shape, captured.shape, strict=True):
+                    symbol = dim.node.expr if isinstance(dim, torch.SymInt) else None
+                    if symbol in self._names:
+                        found.setdefault(self._names[symbol], size)
+        return found
+
+    def _read_guards(self) -> Iterator[_Guard]:
+        environment = _environment(self._placeholders)
+        for guard in environment.guards if environment is not None else ():
+            expression = environment.replace(guard.expr)
+            symbols = expression.free_symbols
+            if symbols and symbols <= self._names.keys():
+                renamed = {symbol: sympy.Symbol(self._names[symbol], integer=True) for symbol in symbols}
+                yield _Guard(expression, frozenset(str(name) for name in renamed.values()), _line(guard.sloc))
+
+    def _holds(self, guard: _Guard, point: Point) -> bool:
+        sizes = {s: sympy.Integer(point[self._names[s]]) for s in guard.expression.free_symbols}
+        try:
+            return bool(guard.expression.xreplace(sizes))
+        except (TypeError, ZeroDivisionError, ValueError):
+            return False
+
+    def _with(self, sizes: Point) -> dict[str, int]:
+        """The example's sizes but for some, which stay in the range that the caller gave."""
+        point = dict(self.base)
+        for name, size in sizes.items():
+            lower, upper = self._range(name)
+            point[name] = max(lower, size if upper is None else min(size, upper))
+        return point
+
+    def _range(self, name: str) -> tuple[int, int | None]:
+        lower, upper = self._declared.get(name, (None, None))
+        finite = upper is not None and sympy.sympify(upper).is_Integer
+        return int(lower or 0), int(upper) if finite else None
+
+    def _below(self, name: str, small: Sequence[int]) -> None:
+        """The least size of a dimension: tried where the guards end, and at 1 and 0 where it may fail."""
+        lower, _ = self._range(name)
+        edge = _boundary(self._within(name), self.base[name], lower)
+        passed = self.base[name] if edge is None else edge + 1
+        for size in dict.fromkeys([*([] if edge is None else [edge]), *small]):
+            if not lower <= size < passed or self._is_excluded(name, size):
+                continue
+            if self._fails(self._with({name: size})) is None:
+                passed = size
+                continue
+            if edge is not None and size < edge:
+                size = self._first_failure(name, edge, size) or size
+            self._restrict(name, size, f"{name} >= {size + 1}")
+            return
+
+    def _above(self, name: str) -> None:
+        """The greatest size of a dimension: tried where the guards end, and far beyond."""
+        _, upper = self._range(name)
+        end = _FURTHEST if upper is None else upper
+        edge = _boundary(self._within(name), self.base[name], end)
+        for size in () if edge is None else (edge, min(4 * edge, end)):
+            if not self._is_excluded(name, size) and self._fails(self._with({name: size})) is not None:
+                first = edge if size == edge else self._first_failure(name, edge or 0, size)
+                self._restrict(name, first or size, f"{name} <= {(first or size) - 1}")
+                return
+
+    def _first_failure(self, name: str, start: int, end: int) -> int | None:
+        return _boundary(lambda n: self._fails(self._with({name: n})) is None, start, end)
+
+    def _within(self, name: str) -> Callable[[int], bool]:
+        """Whether a size of one dimension is where all guards that bound it hold."""
+        guards = [guard for guard in self._guards if guard.names == {name} and self._is_bound(guard)]
+        return lambda size: all(self._holds(guard, self._with({name: size})) for guard in guards)
+
+    def _is_excluded(self, name: str, size: int) -> bool:
+        """Whether a restriction that was found refuses a size already."""
+        return self._refused(self._with({name: size}))
+
+    def _refused(self, point: Point) -> bool:
+        return any(evaluate(r.condition, point) is False for r in self._limits.restrictions)
+
+    def _all_at_once(self, size: int) -> None:
+        """A size that each dimension may have, but not all of them together."""
+        point = self._with(dict.fromkeys(self.base, size))
+        failure = None if self._refused(point) else self._fails(point)
+        if failure is not None:
+            self._add(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
+
+    def _restrict(self, name: str, size: int, condition: str) -> None:
+        point = self._with({name: size})
+        failure = self._fails(point)
+        if failure is not None:
+            asking = [guard.line for guard in self._guards if not self._holds(guard, point)]
+            self._add(condition, failure, asking)
+
+    def _is_bound(self, guard: _Guard) -> bool:
+        """Whether a guard holds for all sizes of its one dimension from the example's on, up or down."""
+        [name] = guard.names if len(guard.names) == 1 else [""]
+        if not name:
+            return False
+        base = self.base[name]
+        below = [self._holds(guard, {**self.base, name: n}) for n in range(max(0, base - _NEAR), base + 1)]
+        above = [self._holds(guard, {**self.base, name: n}) for n in range(base, base + _NEAR + 1)]
+        return below == sorted(below) and above == sorted(above, reverse=True)
+
+    def _relation(self, guard: _Guard) -> None:
+        """A guard that is no bound of one dimension: a remainder, or a relation of several.
+
+        It is tried where the other guards hold, if there are such sizes.
+        """
+        for name in sorted(guard.names):
+            sizes = [self.base[name] + step for step in _nearest(_NEAR)]
+            points = [self._with({name: size}) for size in sizes if size >= 2]
+            points = [point for point in points if not self._holds(guard, point)]
+            points.sort(key=lambda p: sum(not self._holds(other, p) for other in self._guards))
+            failure = self._fails(points[0]) if points else None
+            if failure is not None:
+                symbols = guard.expression.free_symbols
+                renamed = {s: sympy.Symbol(self._names[s], integer=True) for s in symbols}
+                condition = _Condition().doprint(guard.expression.xreplace(renamed))
+                self._add(condition, failure, [guard.line])
+                return
+
+    def _add(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
+        reason, line = failure
+        line = next((asked for asked in asking if asked), line)
+        restriction = Restriction(condition, reason, line)
+        if restriction not in self._limits.restrictions:
+            self._limits.restrictions.append(restriction)
+            if reason in (_OTHER_PATH, _OTHER_RANK, _NOT_SEEN):
+                self._limits.unlike_model.append(restriction)
+
+    def _fails(self, point: Point) -> tuple[str, str] | None:
+        """Why the graph does not hold at these sizes, and the line where it shows; None where it does."""
+        key = tuple(point.values())
+        if key not in self._tried:
+            self._tried[key] = self._compare(point)
+        return self._tried[key]
+
+    def _compare(self, point: Point) -> tuple[str, str] | None:
+        model, graph = self._traces(point)
+        failure = _difference(model, graph)
+        if failure is None and self._has_same_results and model.results != graph.results:
+            failure = _OTHER_PATH, _line_at(model, len(model.steps))
+        if failure is None:
+            self._comparable = True
+            for name, axes in graph.claims.items():
+                self._limits.unproven.setdefault(name, set()).update(axes)
+        if failure is not None and not self._comparable:
+            # Nothing is seen of such a model: what torch.export assumed counts.
+            assumed = all(self._holds(guard, point) for guard in self._guards)
+            return None if assumed else (_NOT_SEEN, "")
+        return failure
+
+    @functools.cached_property
+    def _comparable(self) -> bool:
+        """Whether model and graph are seen to do the same at the example's own sizes, where they do."""
+        model, graph = self._traces(self.base)
+        return model.error is None and _difference(model, graph) is None
+
+    @functools.cached_property
+    def _has_same_results(self) -> bool:
+        """Whether model and graph are seen to return the same at the example's own sizes, where they do."""
+        model, graph = self._traces(self.base)
+        return model.results == graph.results
+
+    def _traces(self, point: Point) -> tuple[Trace, Trace]:
+        sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}
+
+        def size_of(size: Any) -> int | None:
+            if isinstance(size, int):
+                return size
+            expression = size.node.expr.xreplace(sizes)
+            return int(expression) if expression.is_Integer else None
+
+        def leaves() -> list[Any]:
+            return [
+                _made(value, captured, size_of)
+                for value, captured in zip(self._values, self._placeholders, strict=True)
+            ]
+
+        return self._tracer.run(leaves, size_of)
+
+
+def _made(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
+    """A leaf of the call at other sizes, with the strides that it was captured with."""
+    if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
+        return value
+    sizes = [size_of(size) for size in captured.shape]
+    strides = [size_of(stride) for stride in captured.stride()]
+    shape = [own if size is None else size for own, size in zip(value.shape, sizes, strict=True)]
+    if None in strides:
+        return torch.empty(shape, dtype=value.dtype, device=value.device)
+    known = [stride for stride in strides if stride is not None]
+    return torch.empty_strided(shape, known, dtype=value.dtype, device=value.device)
+
+
+def _difference(model: Trace, graph: Trace) -> tuple[str, str] | None:
+    """Why two traces differ, and the line of the model where they part; None where they do not."""
+    if model.error is not None:
+        text = " ".join(str(model.error).split())
+        return f"the model refuses other sizes: {text[:120] or type(model.error).__name__}", model.error_line
+    if model.steps != graph.steps or graph.error is not None:
+        pairs = zip(model.steps, graph.steps, strict=False)
+        parted = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))
+        return _OTHER_PATH, _line_at(model, parted)
+    return None if graph.other_rank is None else (_OTHER_RANK, _line_at(model, graph.other_rank - 1))
+
+
+def _line_at(model: Trace, step: int) -> str:
+    return model.lines[max(0, min(step, len(model.lines) - 1))] if model.lines else ""
+
+
+def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None:
+    """The size nearest to the base, towards an end, that is not allowed; None where all tried are."""
+    sign = 1 if end > base else -1
+    step, last = 1, base
+    while last != end:
+        size = base + sign * step
+        size = min(size, end) if sign > 0 else max(size, end)
+        if not allowed(size):
+            while abs(size - last) > 1:
+                middle = (size + last) // 2
+                last, size = (middle, size) if allowed(middle) else (last, middle)
+            return size
+        last, step = size, 2 * step
+    return None
+
+
+def _nearest(count: int) -> Iterator[int]:
+    for distance in range(1, count + 1):
+        yield distance
+        yield -distance
+
+
+def _environment(placeholders: Sequence[Any]) -> Any:
+    """The record that torch keeps of what it assumed of the sizes, where any of them is dynamic."""
+    sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
+    found: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
+    return None if found is None else found.node.shape_env
+
+
+def _line(location: Any) -> str:
+    """`model.py:12` of the place where a guard was made; empty where that is inside torch."""
+    frame = location.framework_loc
+    if frame is None or isinstance(frame, str) or is_internal(frame.filename):
+        return ""
+    return f"{frame.filename}:{frame.lineno}"

@@ -1,0 +1,102 @@
+"""Where in the user's code an error came up."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[3]
+_OURS = [
+    str(_PACKAGE / name) + os.sep for name in "exporter passes registration symbolics torch_onnx".split()
+]
+_TORCH = str(pathlib.Path(torch.__file__).resolve().parent) + os.sep
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = [_PATHS[name] + os.sep for name in ("purelib", "platlib")]
+_PYTHON = [_PATHS[name] + os.sep for name in ("stdlib", "platstdlib")]
+_BELOW_TORCH = ("sympy", "mpmath", "networkx", "numpy", "jinja2", "fsspec", "filelock", "typing_extensions")
+"""Packages that torch calls, and models hardly do."""
+_GENERATED = ("<eval_with_key", "<frozen", "<string>")
+_WRITTEN = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A line of code.
+
+    Attributes:
+        file: its path, from the working directory where it is below that.
+        code: the text of the line.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}, in {self.function}: {self.code}"
+
+
+def place_of(error: BaseException) -> Place | None:
+    """The innermost line of the user's, of an error and of those that it came from.
+
+    That is code outside torch, Python's library and installed packages; where there is none, the innermost
+    line of an installed package.
+    """
+    stacks = [stack for each in _chain(error) for stack in _stacks(each)]
+    for is_sought in (_is_users, _is_of_library):
+        for stack in stacks:
+            for frame in reversed(stack):
+                if is_sought(frame.filename) and frame.line:
+                    return Place(_shown(frame.filename), frame.lineno or 0, frame.name, frame.line.strip())
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _stacks(error: BaseException) -> Iterator[Sequence[traceback.FrameSummary]]:
+    yield traceback.extract_tb(error.__traceback__)
+    # TorchDynamo runs no frame of the user's: it keeps the stack, or writes it into the message.
+    kept: Any = getattr(error, "real_stack", None)
+    if kept:
+        yield list(kept)
+    yield [
+        traceback.FrameSummary(file, int(line), function, line=code)
+        for file, line, function, code in _WRITTEN.findall(str(error))
+    ]
+
+
+def _is_users(file: str) -> bool:
+    if file.startswith(_GENERATED):
+        return False
+    path = os.path.realpath(file)
+    return not any(path.startswith(folder) for folder in (*_OURS, _TORCH, *_LIBRARIES, *_PYTHON))
+
+
+def _is_of_library(file: str) -> bool:
+    path = os.path.realpath(file)
+    names = [path.removeprefix(folder) for folder in _LIBRARIES if path.startswith(folder)]
+    return any(
+        name.partition(os.sep)[0].removesuffix(".py") not in ("torch", "opsetta", *_BELOW_TORCH)
+        for name in names
+    )
+
+
+def _shown(file: str) -> str:
+    inside = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if inside.startswith(os.pardir) else inside

@@ -1,0 +1,34 @@
+"""The command line `opsetta`: its entry point. The commands themselves are in `commands`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ...registration import OpsetError, OpsettaError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 for success, 1 for an error, 2 for wrong usage.
+
+    Args:
+        arguments: what stands after the program's name; those of this process unless given.
+    """
+    try:
+        from .commands import app
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("typer", "rich"):
+            raise
+        sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="opsetta")
+    except OpsetError as error:
+        print(f"opsetta: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OpsettaError as error:
+        sys.exit(f"opsetta: {error}")
+
+
+if __name__ == "__main__":
+    main()

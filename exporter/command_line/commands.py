@@ -1,0 +1,391 @@
+"""The commands of `opsetta`: export, verify, check, ops, info; convert has a file of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
+from ...registration.opsets import check_opset
+from ...registration.printable import printable
+from ..torch_boundary.requirements import need_torch
+from .convert import convert
+from .output import Output, say
+from .progress import stages
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Help with markup reads [batch,3] as markup, and its tables cut long words.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command()(convert)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ... import __version__
+
+        print(f"opsetta {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def opsetta(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Any model, any opset: ONNX at exactly the opset that you ask for."""
+
+
+Factory = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH.py:FUNCTION | MODEL.pt",
+        help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
+        "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save "
+        "wrote, with an --input for each of its inputs.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="SPEC",
+        help="An input of a TorchScript file, in order: float32[batch,3,224,224], int64[batch,seq=7]<100, "
+        "a number, true, false or none. A name is a dimension that varies, 2 in the example unless NAME=SIZE "
+        "says otherwise. Values are random; whole numbers are 0 or 1, or below the bound after <.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Symbolics = Annotated[
+    list[pathlib.Path] | None,
+    typer.Option("--symbolics", metavar="FILE.py", help="A file with symbolic functions to load first."),
+]
+Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; by element type unless given.")]
+Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element type unless given.")]
+
+
+@app.command()
+def export(
+    factory: Factory,
+    output: Annotated[
+        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+    ],
+    inputs: Inputs = None,
+    opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare with eager PyTorch first; write nothing where they differ."),
+    ] = False,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="INPUT:AXIS=NAME", help="A dimension that varies, x:0=batch. May be repeated."),
+    ] = None,
+    input_names: Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")] = None,
+    output_names: Annotated[
+        str | None, typer.Option(help="Names of the outputs, separated by commas.")
+    ] = None,
+    mutations: Annotated[
+        str | None,
+        typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop."),
+    ] = None,
+    external_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--external-data/--no-external-data",
+            help="Weights into a file beside the model; by size unless given.",
+        ),
+    ] = None,
+    symbolics: Symbolics = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    as_json: Json = False,
+) -> None:
+    """Export a model to ONNX at exactly one opset."""
+    check_opset(opset)
+    written = Output(output)
+    need_torch("exporting")
+    begin = time.perf_counter()
+    with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
+        example = _example(factory, symbolics, inputs)
+        from ..entry import export as export_model
+
+        options = example.options | _given(
+            dynamic_axes=_dynamic_axes(dynamic),
+            input_names=_names(input_names),
+            output_names=_names(output_names),
+            mutations=mutations,
+        )
+        if dynamic and options.pop("dynamic_shapes", None) is not None:
+            given = "--input names" if inputs else f"the factory '{factory}' gives"
+            raise OpsettaError(f"--dynamic: {given} dynamic dimensions already")
+        program = export_model(
+            example.model, example.args, example.kwargs, opset=opset, progress=stage, **options
+        )
+        report = None
+        if verify:
+            stage("verifying")
+            report = program.verify(rtol=rtol, atol=atol)
+        stage("writing")
+        written.save(program, external_data)
+    found = {
+        "file": str(output),
+        "opset": program.opset,
+        "bytes": written.size,
+        "nodes": program.model.graph.num_nodes(),
+        "inputs": program.input_names,
+        "outputs": program.output_names,
+        "seconds": round(time.perf_counter() - begin, 3),
+        "verification": None if report is None else _report(report),
+    }
+    text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {_size(written.size)}"
+    if report is not None:
+        text += f"\nagrees with eager PyTorch: largest absolute error {report.max_absolute_error:.3g}"
+    written.report(found, text, as_json=as_json)
+
+
+@app.command()
+def verify(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    factory: Factory,
+    inputs: Inputs = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a model file in onnxruntime with eager PyTorch."""
+    from ..files.reading import read_model
+
+    read_model(model)
+    need_torch("verifying")
+    with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
+        example = _example(factory, None, inputs)
+        from ..running.file_verification import verify_file
+
+        stage("verifying")
+        report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
+    if as_json:
+        _print_json({"file": str(model), **_report(report)})
+        return
+    for entry in report.outputs:
+        say(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
+    say(f"{model} agrees with eager PyTorch")
+
+
+@app.command()
+def check(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    as_json: Json = False,
+) -> None:
+    """Prove that the in-place annotations of a model file are safe."""
+    from ..running.inplace_check import check_inplace
+
+    count = 0
+    unsafe: tuple[UnsafeAnnotation, ...] = ()
+    try:
+        count = check_inplace(model)
+    except AnnotationError as error:
+        unsafe = error.unsafe
+    if as_json:
+        _print_json(
+            {"file": str(model), "safe": count, "unsafe": [dataclasses.asdict(entry) for entry in unsafe]}
+        )
+    for entry in () if as_json else unsafe:
+        say(entry)
+    if unsafe:
+        raise typer.Exit(1)
+    if not as_json:
+        say(f"{model}: {count} in-place annotations, all safe")
+
+
+@app.command()
+def ops(
+    opset: Annotated[
+        int | None, typer.Option(help="The opset to look at, 7 to 26; the swept ones unless given.")
+    ] = None,
+    text: Annotated[str, typer.Option("--filter", help="Only operators whose name holds this text.")] = "",
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/operators.md.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the operators: symbolic (S), decomposed (D) or refused (-) at each opset, and why."""
+    from . import operator_support as support
+
+    if as_markdown:
+        if opset is not None or text or as_json:
+            raise OpsettaError("--markdown prints the whole page: it takes no other option")
+        print(support.markdown(), end="")
+        return
+    opsets = support.swept()["opsets"] if opset is None else [opset]
+    found = support.operator_support(opsets, text)
+    if as_json:
+        rows = [dataclasses.asdict(entry) for entries in found.values() for entry in entries.values()]
+        _print_json({"opsets": opsets, "operators": rows})
+        return
+    table = _table("operator", *map(str, opsets), "refused")
+    for name, entries in found.items():
+        cells = (support.cell(entry) for entry in entries.values())
+        _row(table, name, *cells, "; ".join(support.remarks(entries)))
+    _show(table)
+    for at in opsets:
+        kinds = [entries[at].support for entries in found.values()]
+        served = ", ".join(f"{kinds.count(kind)} {kind}" for kind in support.KINDS)
+        print(f"opset {at}: {served}")
+
+
+@app.command()
+def info(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to look at.")],
+    as_json: Json = False,
+) -> None:
+    """Show what a model file declares and holds."""
+    from ..files.summary import describe_file
+
+    found = describe_file(model)
+    if as_json:
+        _print_json(found)
+        return
+    opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])
+    say(f"{model}: {_size(found['bytes'])}, opsets {opsets}, IR version {found['ir_version']}")
+    weights = found["initializers"]
+    where = f", in {_listed(found['external_data'])}" if found["external_data"] else ""
+    say(f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}")
+    table = _table("", "name", "type", "shape")
+    for kind in ("inputs", "outputs"):
+        for value in found[kind][:_MOST_SHOWN]:
+            _row(table, kind.removesuffix("s"), value["name"], value["type"], _shape(value["shape"]))
+        if len(found[kind]) > _MOST_SHOWN:
+            _row(table, kind, _more(len(found[kind])), "", "")
+    _show(table)
+    for entry in found["dimensions"]:
+        where = f"{entry['line']}: " if entry["line"] else ""
+        print(f"holds for {entry['condition']} ({where}{entry['reason']})")
+    table = _table("operator", "nodes")
+    for name, count in list(found["operators"].items())[:_MOST_SHOWN]:
+        _row(table, name, str(count))
+    if len(found["operators"]) > _MOST_SHOWN:
+        _row(table, _more(len(found["operators"])), "")
+    _row(table, "all", str(found["nodes"]))
+    _show(table)
+
+
+_MOST_SHOWN = 500
+"""Rows of one kind that a table has; laying out a row takes longer than reading it from a file."""
+
+
+def _more(count: int) -> str:
+    return f"and {count - _MOST_SHOWN} more, which --json lists"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_MOST_SHOWN])
+    return f"{shown}, {_more(len(names))}" if len(names) > _MOST_SHOWN else shown
+
+
+def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Any:
+    import torch
+
+    from .factory import load_example, load_file
+
+    # A model with random weights is the same model at the next call of the program.
+    torch.manual_seed(0)
+    for path in symbolics or []:
+        load_file(str(path))
+    return load_example(factory, inputs or ())
+
+
+def _torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
+    """What the factory sets of torch holds until the command ends, and no longer."""
+    stage("loading the model")
+    from ..torch_boundary import boundary
+
+    return boundary()
+
+
+def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:
+    """What the user's code prints goes to stderr: stdout is for the result."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _dynamic_axes(entries: list[str] | None) -> dict[str, dict[int, str]] | None:
+    axes: dict[str, dict[int, str]] = {}
+    for entry in entries or []:
+        place, _, dimension = entry.partition("=")
+        name, _, axis = place.rpartition(":")
+        if not name or not dimension or not axis.lstrip("-").isdigit():
+            raise typer.BadParameter(f"'{entry}' is not of the form INPUT:AXIS=NAME", param_hint="--dynamic")
+        axes.setdefault(name, {})[int(axis)] = dimension
+    return axes or None
+
+
+def _report(report: Any) -> dict[str, Any]:
+    return {
+        "max_absolute_error": report.max_absolute_error,
+        "outputs": [
+            {
+                "name": entry.name,
+                "max_absolute_error": entry.max_absolute_error,
+                "max_relative_error": entry.max_relative_error,
+            }
+            for entry in report.outputs
+        ],
+    }
+
+
+def _print_json(found: Any) -> None:
+    print(json.dumps(found, indent=2))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def _row(table: Table, *cells: str) -> None:
+    # Text, for a shape such as [batch, 3] would be read as markup.
+    table.add_row(*(Text(printable(cell)) for cell in cells))
+
+
+def _show(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        # Nothing is cut off in a file or a pipe.
+        console = Console(width=1000)
+    console.print(table)
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _shape(shape: list[int | str | None] | None) -> str:
+    return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

@@ -1,0 +1,54 @@
+"""The command `opsetta convert`."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Annotated
+
+import typer
+
+from ...registration import DEFAULT_OPSET
+from ...registration.opsets import check_opset
+from .output import Output
+
+
+def convert(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to convert.")],
+    output: Annotated[
+        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+    ],
+    opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
+    external_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--external-data/--no-external-data",
+            help="Weights into a file beside the model; by size unless given.",
+        ),
+    ] = None,
+    allow_links: Annotated[
+        bool,
+        typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write an ONNX file, or a source file, at another opset."""
+    from ..loading import load
+
+    check_opset(opset)
+    written = Output(output)
+    begin = time.perf_counter()
+    source = load(model, allow_links=allow_links)
+    converted = source.lower(opset)
+    written.save(converted, external_data)
+    found = {
+        "file": str(output),
+        "opset": opset,
+        "bytes": written.size,
+        "nodes": converted.model.graph.num_nodes(),
+        "inputs": converted.input_names,
+        "outputs": converted.output_names,
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+    text = f"{output}: opset {opset}, {found['nodes']} nodes, {found['bytes']} bytes"
+    written.report(found, text, as_json=as_json)

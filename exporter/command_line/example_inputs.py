@@ -1,0 +1,121 @@
+"""Example inputs as the command line has them: `float32[batch,3,224,224]`, `int64[2,seq=7]<100`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...registration import OpsettaError
+
+DEFAULT_BOUND = 2
+DEFAULT_SIZE = 2
+
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 bool".split()
+}
+_SPECIFICATION = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*(?:<\s*(\d+))?\s*")
+_DIMENSION = re.compile(r"(\d+)|([A-Za-z_]\w*)(?:\s*=\s*(\d+))?")
+_WORDS = {"true": True, "false": False, "none": None}
+_FORM = (
+    "write TYPE[SIZE,NAME,NAME=SIZE,...], TYPE[...]<BOUND for whole numbers, a number, true, false or none"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Specification:
+    """One tensor to make.
+
+    Attributes:
+        sizes: of each dimension, a number, None where another input or the default says it.
+        names: of the dimensions that vary, by axis.
+        bound: what whole numbers stay below.
+    """
+
+    dtype: torch.dtype
+    sizes: list[int | None]
+    names: dict[int, str]
+    bound: int | None
+
+
+def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int, str] | None]]:
+    """Make the inputs that texts describe, in order, of torch's random numbers.
+
+    A text is `TYPE[DIM,...]` for a tensor, or a number, `true`, `false` or `none` for itself. A DIM is a
+    size, the name of a dimension that varies, or `NAME=SIZE` to say the example's size of it (2 unless said).
+    Floats are normally distributed; whole numbers are drawn from 0 up to the bound in `TYPE[...]<BOUND`,
+    which is 2 unless given; bools are true or false.
+
+    Returns:
+        The inputs, and what `dynamic_shapes` says of each.
+
+    Raises:
+        OpsettaError: a text is not of this form, or sizes contradict each other.
+    """
+    read = [_read(text) for text in texts]
+    sizes: dict[str, int] = {}
+    for text, item in zip(texts, read, strict=True):
+        if isinstance(item, _Specification):
+            for axis, name in item.names.items():
+                size = item.sizes[axis]
+                if size is not None and sizes.setdefault(name, size) != size:
+                    raise OpsettaError(f"--input '{text}': '{name}' is {sizes[name]} elsewhere")
+    inputs = [_made(item, sizes) if isinstance(item, _Specification) else item for item in read]
+    shapes = [item.names or None if isinstance(item, _Specification) else None for item in read]
+    return tuple(inputs), shapes
+
+
+def _read(text: str) -> Any:
+    found = _SPECIFICATION.fullmatch(text)
+    if found is None:
+        return _literal(text)
+    name, dimensions, bound = found.groups()
+    if name not in _DTYPES:
+        raise OpsettaError(
+            f"--input '{text}': there is no element type '{name}' (known: {', '.join(_DTYPES)})"
+        )
+    dtype = _DTYPES[name]
+    if bound is not None and (dtype.is_floating_point or dtype == torch.bool):
+        raise OpsettaError(f"--input '{text}': a bound is for whole numbers")
+    if bound is not None and not 0 < int(bound) <= torch.iinfo(dtype).max:
+        raise OpsettaError(f"--input '{text}': {name} has no numbers from 0 up to a bound of {bound}")
+    sizes: list[int | None] = []
+    names = {}
+    for axis, part in enumerate(dimensions.split(",") if dimensions.strip() else []):
+        dimension = _DIMENSION.fullmatch(part.strip())
+        if dimension is None:
+            raise OpsettaError(f"--input '{text}': '{part.strip()}' is no dimension; {_FORM}")
+        size, called, example = dimension.groups()
+        if called is not None:
+            names[axis] = called
+        given = size if size is not None else example
+        sizes.append(None if given is None else int(given))
+    return _Specification(dtype, sizes, names, None if bound is None else int(bound))
+
+
+def _literal(text: str) -> Any:
+    plain = text.strip()
+    if plain.lower() in _WORDS:
+        return _WORDS[plain.lower()]
+    for kind in (int, float):
+        try:
+            return kind(plain)
+        except ValueError:
+            continue
+    raise OpsettaError(f"--input '{text}' describes no input; {_FORM}")
+
+
+def _made(item: _Specification, sizes: dict[str, int]) -> torch.Tensor:
+    shape = [
+        size if size is not None else sizes.get(item.names[axis], DEFAULT_SIZE)
+        for axis, size in enumerate(item.sizes)
+    ]
+    if item.dtype.is_floating_point:
+        return torch.randn(shape).to(item.dtype)
+    if item.dtype == torch.bool:
+        return torch.rand(shape) < 0.5
+    return torch.randint(item.bound or DEFAULT_BOUND, shape, dtype=item.dtype)

@@ -1,0 +1,193 @@
+"""Which operator is supported at which opset: what the registry holds, and what the last sweep saw.
+
+`operator_support.json` beside this file is written by `python -m tests.sweep.support` from the results of
+a sweep. Works without torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...registration import Registry, default_registry, load_entry_points
+from ...registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET, check_opset
+from ...registration.registry import split_name
+
+SYMBOLIC = "symbolic"
+DECOMPOSED = "decomposed"
+REFUSED = "refused"
+KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
+
+INTERNAL = ("before", "canonical", "composed", "list", "onnx", "packed", "promotion")
+"""Dialects of passes, compositions and conversion (`before13::Softmax`): operators of no source."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatorSupport:
+    """What becomes of one operator at one opset.
+
+    Attributes:
+        name: qualified name without overload; a function for some overload counts.
+        opset: where.
+        support: `"symbolic"`, a function serves it; `"decomposed"`, torch's decomposition ends in operators
+            that are served; `"refused"`; None where there is no function and the sweep has not met it.
+        reasons: why samples of the sweep were refused; with a support other than `"refused"`, some were.
+        serves: the opset that the function was written for, or None.
+        first_opset: the lowest opset with a function, or None.
+    """
+
+    name: str
+    opset: int
+    support: str | None
+    reasons: tuple[str, ...]
+    serves: int | None
+    first_opset: int | None
+
+
+def swept() -> Mapping[str, Any]:
+    """What the last sweep saw: its `opsets`, and per operator where it `passed` and was `refused`."""
+    text = importlib.resources.files(__package__).joinpath("operator_support.json").read_text("utf-8")
+    return json.loads(text)
+
+
+def operator_support(
+    opsets: Sequence[int], text: str = "", registry: Registry | None = None
+) -> dict[str, dict[int, OperatorSupport]]:
+    """The support of every known operator, by name and opset.
+
+    Args:
+        text: only operators whose name holds this text, in any case.
+        registry: the default registry unless given, with what installed packages add.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+    """
+    for opset in opsets:
+        check_opset(opset)
+    if registry is None:
+        from ... import symbolics  # noqa: F401
+
+        load_entry_points()
+        registry = default_registry
+    results = swept()
+    keys: dict[str, list[str]] = {}
+    for key in registry.names():
+        keys.setdefault(split_name(key)[0], []).append(key)
+    names = sorted({*keys, *(results["operators"] if registry is default_registry else ())})
+    return {
+        name: {opset: _support(name, opset, keys.get(name, []), registry, results) for opset in opsets}
+        for name in names
+        if text.lower() in name.lower() and name.partition("::")[0].rstrip("0123456789") not in INTERNAL
+    }
+
+
+def _support(
+    name: str, opset: int, keys: Sequence[str], registry: Registry, results: Mapping[str, Any]
+) -> OperatorSupport:
+    found = [registry.lookup(*split_name(key), opset) for key in keys]
+    serves = max((function.opset for function in found if function is not None), default=None)
+    firsts = [registry.first_opset(*split_name(key)) for key in keys]
+    seen = results["operators"].get(name, {"passed": [], "refused": {}})
+    # An opset that was not swept is taken to be as the one below it that was.
+    nearest = max((swept_opset for swept_opset in results["opsets"] if swept_opset <= opset), default=None)
+    reasons = tuple(reason for reason, opsets in seen["refused"].items() if nearest in opsets)
+    support: str | None
+    if nearest in seen["passed"]:
+        support = SYMBOLIC if serves is not None else DECOMPOSED
+    elif reasons or (keys and serves is None):
+        support = REFUSED
+    else:
+        support = SYMBOLIC if serves is not None else None
+    first = min((opset for opset in firsts if opset is not None), default=None)
+    return OperatorSupport(name, opset, support, reasons, serves, first)
+
+
+LETTERS = {SYMBOLIC: "S", DECOMPOSED: "D", REFUSED: "-", None: ""}
+
+
+def cell(entry: OperatorSupport) -> str:
+    """One letter for the table, with a star where some samples were refused."""
+    partly = entry.reasons and entry.support != REFUSED
+    return LETTERS[entry.support] + ("*" if partly else "")
+
+
+def remarks(entries: Mapping[int, OperatorSupport]) -> list[str]:
+    """Why an operator is refused, wholly or in part, and where: one sentence per reason."""
+    opsets = list(entries)
+    places: dict[str, list[int]] = {}
+    for opset, entry in entries.items():
+        for reason in entry.reasons:
+            places.setdefault(reason, []).append(opset)
+    return [_where(where, opsets) + reason for reason, where in places.items()]
+
+
+def _where(where: Sequence[int], opsets: Sequence[int]) -> str:
+    count = len(where)
+    if count == len(opsets):
+        return ""
+    if list(where) == list(opsets[:count]):
+        return f"below {opsets[count]}: "
+    if list(where) == list(opsets[-count:]):
+        return f"from {where[0]}: "
+    return f"at {', '.join(map(str, where))}: "
+
+
+def markdown() -> str:
+    """The support table as `docs/operators.md` has it, of the default registry."""
+    results = swept()
+    opsets = results["opsets"]
+    rows = []
+    for name, entries in operator_support(opsets).items():
+        why = "; ".join(remarks(entries)).replace("|", "\\|")
+        cells = " | ".join(cell(entry) for entry in entries.values())
+        rows.append(f"| `{name}` | {cells} | {why} |")
+    figures = [
+        f"| {row['suite']} | {row['opset']} | {row['samples']} | {row['entries']} | {row['passed']} "
+        f"| {row['ratio']:.1%} | {row['by_reference'] or ''} |"
+        for row in results["figures"]
+    ]
+    return _PAGE.format(
+        minimum=MINIMUM_OPSET,
+        maximum=MAXIMUM_OPSET,
+        torch=results["torch"],
+        onnxruntime=results["onnxruntime"],
+        figures="\n".join(figures),
+        header=" | ".join(map(str, opsets)),
+        rule="|".join(["---"] * (len(opsets) + 2)),
+        rows="\n".join(rows),
+    )
+
+
+_PAGE = """# Operators
+
+Which operator can be written at which opset, from {minimum} to {maximum}. `opsetta ops` prints the same
+table; `opsetta ops --opset 12` that of one opset, with the reasons.
+
+The table comes from the registry and from the last sweep over torch's own databases of operators and
+modules: each sample is captured, lowered to the opsets below, run in onnxruntime and compared with eager
+PyTorch (torch {torch}, onnxruntime {onnxruntime}). `make sweep` runs it. `python -m tests.sweep.support`
+writes what it saw into the package, and `opsetta ops --markdown > docs/operators.md` writes this page.
+
+## How many entries pass
+
+An entry passes when all of its samples that were run do. Where onnxruntime has no kernel, ONNX's own
+evaluator runs the file: the last column counts entries that agree so. What is left is refused by name, or
+torch.export cannot capture it.
+
+| database | opset | samples | entries | pass | | by evaluator |
+|---|---|---|---|---|---|---|
+{figures}
+
+## Operator by opset
+
+`S`: it has a symbolic function. `D`: torch's decomposition ends in operators that have one. `-`: it is
+refused. A star says that some samples of the sweep were refused at this opset; the last column says why.
+An empty cell: there is no function, and no sample met it. Between two columns the one on the left holds.
+
+| operator | {header} | refused |
+|{rule}|
+{rows}
+"""

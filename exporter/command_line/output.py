@@ -1,0 +1,87 @@
+"""Where a command writes its model, and where it says so: standard output is for one of the two."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+from typing import Any
+
+from ...registration import ModelFileError
+from ...registration.printable import printable
+from ..files.targets import Stream, Target, reason, resolve, write_into
+
+_STANDARD_OUTPUT = "-"
+
+
+def say(text: object) -> None:
+    """Print a line in which files may have named something."""
+    print(printable(str(text)))
+
+
+class Output:
+    """The `-o` of a command: a path, or `-` for standard output.
+
+    Raises:
+        ModelFileError: nothing can be written there.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._count: int | None = None
+        self._target: Target | None = None
+        self._stdout: Any = None
+        if str(path) == _STANDARD_OUTPUT:
+            if sys.stdout is None or not hasattr(sys.stdout, "buffer"):
+                raise ModelFileError("there is no standard output to write to")
+            if sys.stdout.isatty():
+                raise ModelFileError(
+                    "standard output is a terminal, and a model is not text: redirect it, or give -o a file"
+                )
+            # `sys.stdout` is another one while the user's code runs.
+            self._stdout = sys.stdout
+        else:
+            self._target = resolve(path)
+
+    def save(self, model: Any, external_data: bool | None) -> None:
+        """Write a model with its `save`."""
+        if self._stdout is not None:
+            try:
+                self._stdout.flush()
+                buffer = self._stdout.buffer
+                self._write(model, external_data, Stream(getattr(buffer, "raw", buffer).write))
+            except OSError as error:
+                if isinstance(error, ModelFileError):
+                    raise
+                raise ModelFileError(f"standard output cannot be written: {reason(error)}") from error
+        elif self._target is not None and self._target.is_stream:
+            write_into(self._target, lambda stream: self._write(model, external_data, stream))
+        else:
+            model.save(self._path, external_data=external_data)
+
+    def _write(self, model: Any, external_data: bool | None, stream: Stream) -> None:
+        model.save(stream, external_data=external_data)
+        self._count = stream.count
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file; without its external data."""
+        return self._path.stat().st_size if self._count is None else self._count
+
+    def report(self, found: dict[str, Any], text: str, *, as_json: bool) -> None:
+        """Print what was done: on standard error where the model is on standard output."""
+        print(
+            json.dumps(found, indent=2) if as_json else printable(text),
+            file=sys.stderr if self._is_standard_output() else sys.stdout,
+        )
+
+    def _is_standard_output(self) -> bool:
+        if self._target is None:
+            return True
+        if not self._target.is_stream or self._target.status is None:
+            return False
+        try:
+            return os.path.samestat(self._target.status, os.fstat(1))
+        except OSError:
+            return False

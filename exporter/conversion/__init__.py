@@ -1,7 +1,0 @@
-"""Any ONNX model at any opset: its own nodes where they mean the same there, else what says the same."""
-
-from .conversion import convert
-from .model import OnnxModel
-from .preparation import source_of
-
-__all__ = ["OnnxModel", "convert", "source_of"]

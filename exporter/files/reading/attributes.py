@@ -1,0 +1,95 @@
+"""Attributes of nodes: one value each, of the type that they state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from ....registration import ModelFileError
+from .external import ExternalFiles
+from .names import quoted
+from .tensors import check_tensor
+from .values import check_type
+
+_SINGLE = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "tp": "TYPE_PROTO"}
+_LISTS = {
+    "floats": "FLOATS",
+    "ints": "INTS",
+    "strings": "STRINGS",
+    "tensors": "TENSORS",
+    "graphs": "GRAPHS",
+    "type_protos": "TYPE_PROTOS",
+}
+_TYPES = {
+    onnx.AttributeProto.AttributeType.Value(kind): field for field, kind in {**_SINGLE, **_LISTS}.items()
+}
+_HELD = ("t", "g", "tp")
+"""Single values that are messages, which have no default."""
+
+
+def check_attribute(
+    attribute: onnx.AttributeProto, files: ExternalFiles, shown: str, *, in_function: bool
+) -> list[onnx.GraphProto]:
+    """Refuse an attribute with another value than its type says, or with several; its graphs.
+
+    Files older than IR version 2 state no type; it is the one of the value.
+
+    Args:
+        in_function: whether it may refer to an attribute of a function around it.
+
+    Raises:
+        ModelFileError: naming the attribute after `shown`, its node.
+    """
+    shown = f"attribute {quoted(attribute.name)} of {shown}"
+    if not attribute.name:
+        raise ModelFileError(f"{shown} has no name")
+    filled = [field for field in _SINGLE if attribute.HasField(field)]
+    filled += [field for field in _LISTS if len(getattr(attribute, field))]
+    if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+        raise ModelFileError(f"{shown} is a sparse tensor, which cannot be kept")
+    if attribute.ref_attr_name:
+        if filled or not in_function:
+            where = "and has a value" if filled else "outside of a function"
+            raise ModelFileError(f"{shown} refers to {quoted(attribute.ref_attr_name)} {where}")
+        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            raise ModelFileError(f"{shown} refers to a graph, which cannot be kept")
+        return []
+    if not attribute.type and len(filled) == 1:
+        attribute.type = _type_of(filled[0])
+    field = _TYPES.get(attribute.type)
+    if field is None:
+        raise ModelFileError(f"{shown} states no type that can be kept")
+    if filled not in ([], [field]):
+        others = [other for other in filled if other != field]
+        kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
+        raise ModelFileError(f"{shown} is of type {kind}, and has a value in {others[0]}")
+    if field in _HELD and not filled:
+        raise ModelFileError(f"{shown} has no value")
+    return _check_value(attribute, field, files, shown)
+
+
+def _type_of(field: str) -> Any:
+    return onnx.AttributeProto.AttributeType.Value({**_SINGLE, **_LISTS}[field])
+
+
+def _check_value(
+    attribute: onnx.AttributeProto, field: str, files: ExternalFiles, shown: str
+) -> list[onnx.GraphProto]:
+    value = getattr(attribute, field)
+    values = value if field in _LISTS else [value]
+    if field in ("g", "graphs"):
+        return list(values)
+    if field in ("t", "tensors"):
+        for tensor in values:
+            check_tensor(tensor, files, shown)
+    elif field in ("tp", "type_protos"):
+        for kind in values:
+            check_type(kind, shown)
+    elif field == "strings":
+        for text in values:
+            try:
+                text.decode("utf-8")
+            except UnicodeDecodeError:
+                raise ModelFileError(f"{shown} holds text that is not UTF-8") from None
+    return []

@@ -1,0 +1,193 @@
+"""What a model file holds and the intermediate representation cannot: kept beside it and written back.
+
+Maps and opaque types of the main graph's values, its sparse initializers, and training information. While
+the model is in memory, a value of such a type has none, and a sparse initializer is an input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TypeVar
+
+import onnx
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ....registration.schemas import operator_schema
+from .external import ExternalFiles
+from .names import quoted
+from .subgraphs import with_subgraphs
+from .tensors import check_tensor
+
+_KEY = "carried"
+_FOREIGN = ("map_type", "opaque_type")
+_ELEMENTS = {"sequence_type": "elem_type", "optional_type": "elem_type", "map_type": "value_type"}
+_MAXIMUM_DEPTH = 32
+"""Types within types."""
+Message = TypeVar("Message", onnx.SparseTensorProto, onnx.TrainingInfoProto)
+
+
+@dataclasses.dataclass
+class Carried:
+    """What was taken out of a message.
+
+    Attributes:
+        types: types of values by name.
+        sparse: the sparse initializers, in order.
+        training: the training information, in order.
+        opset: the opset of ONNX's operators that the training information is written in.
+    """
+
+    types: dict[str, onnx.TypeProto] = dataclasses.field(default_factory=dict)
+    sparse: list[onnx.SparseTensorProto] = dataclasses.field(default_factory=list)
+    training: list[onnx.TrainingInfoProto] = dataclasses.field(default_factory=list)
+    opset: int | None = None
+
+    @property
+    def inputs(self) -> set[str]:
+        """Names of the inputs that stand for sparse initializers."""
+        return {tensor.values.name for tensor in self.sparse}
+
+
+def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
+    """Take out of a message what the intermediate representation cannot hold.
+
+    Raises:
+        ModelFileError: a sparse initializer is not what it should be.
+    """
+    carried = Carried()
+    graph = proto.graph
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if _is_foreign(info.type, quoted(info.name)):
+            known = carried.types.setdefault(info.name, onnx.TypeProto())
+            if known.WhichOneof("value") is not None and known != info.type:
+                raise ModelFileError(f"value {quoted(info.name)} is stated to be of two types")
+            known.CopyFrom(info.type)
+            info.ClearField("type")
+    declared = {info.name for info in (*graph.input, *graph.initializer)}
+    for tensor in graph.sparse_initializer:
+        name = tensor.values.name
+        shown = f"sparse initializer {quoted(name)}"
+        _check_sparse(tensor, files, shown)
+        if name in declared:
+            raise ModelFileError(f"{shown} has the name of an input or of another initializer")
+        declared.add(name)
+        info = graph.input.add(name=name)
+        info.type.tensor_type.elem_type = tensor.values.data_type
+        for size in tensor.dims:
+            info.type.tensor_type.shape.dim.add(dim_value=size)
+        carried.sparse.append(_copied(tensor))
+    del graph.sparse_initializer[:]
+    carried.training.extend(map(_copied, proto.training_info))
+    for tensor in _tensors(carried.training):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise ModelFileError(
+                f"training_info has the external tensor {quoted(tensor.name)}, which is not read"
+            )
+    del proto.training_info[:]
+    imports = {entry.domain: entry.version for entry in proto.opset_import}
+    carried.opset = imports.get("", imports.get("ai.onnx"))
+    return carried
+
+
+def clear_foreign_types(graph: onnx.GraphProto) -> None:
+    """Take types that the intermediate representation does not know out of a graph and those within it."""
+    for inner in with_subgraphs(graph):
+        for info in (*inner.input, *inner.output, *inner.value_info):
+            if _is_foreign(info.type, quoted(info.name)):
+                info.ClearField("type")
+
+
+def keep(model: ir.Model, carried: Carried) -> None:
+    """Keep with a model what was taken out of its message."""
+    if carried.types or carried.sparse or carried.training:
+        model.meta[_KEY] = carried
+
+
+def carried_by(model: ir.Model) -> Carried:
+    """What is kept with a model."""
+    return model.meta.get(_KEY) or Carried()
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """The message of a model, with what is kept beside it in its place."""
+    proto = ir.to_proto(model)
+    carried = carried_by(model)
+    graph = proto.graph
+    standing_in = carried.inputs
+    kept = [info for info in graph.input if info.name not in standing_in]
+    if len(kept) < len(graph.input):
+        del graph.input[:]
+        graph.input.extend(kept)
+    graph.sparse_initializer.extend(carried.sparse)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.name in carried.types:
+            info.type.CopyFrom(carried.types[info.name])
+    proto.training_info.extend(carried.training)
+    return proto
+
+
+def check_training(model: ir.Model, opset: int) -> None:
+    """Refuse to write training information at an opset at which its operators mean something else.
+
+    Raises:
+        ModelFileError: it has an operator whose version is not the same at both opsets.
+    """
+    carried = carried_by(model)
+    for node in (node for graph in _graphs(carried.training) for node in graph.node):
+        if node.domain not in ("", "ai.onnx") or carried.opset is None:
+            continue
+        versions = [operator_schema(node.op_type, at) for at in (carried.opset, opset)]
+        known = [None if schema is None else schema.since_version for schema in versions]
+        if known[0] != known[1]:
+            raise ModelFileError(
+                f"the training_info of the model is written for opset {carried.opset}, and its operator "
+                f"{quoted(node.op_type)} is another one at opset {opset}: remove it from the file first"
+            )
+
+
+def _graphs(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.GraphProto]:
+    return with_subgraphs(*(graph for info in training for graph in (info.initialization, info.algorithm)))
+
+
+def _tensors(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.TensorProto]:
+    for graph in _graphs(training):
+        yield from graph.initializer
+        for node in graph.node:
+            for attribute in node.attribute:
+                yield from ([attribute.t] if attribute.HasField("t") else attribute.tensors)
+
+
+def _is_foreign(kind: onnx.TypeProto, shown: str) -> bool:
+    """Whether a type is a map or opaque, or made of them."""
+    for _ in range(_MAXIMUM_DEPTH):
+        which = kind.WhichOneof("value")
+        if which in _FOREIGN:
+            return True
+        if which not in _ELEMENTS:
+            return False
+        kind = getattr(getattr(kind, which), _ELEMENTS[which])
+    raise ModelFileError(f"{shown} is of a type nested more than {_MAXIMUM_DEPTH} deep")
+
+
+def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, shown: str) -> None:
+    """Check that a sparse tensor has as many indices as values, within its shape as far as it says."""
+    if not tensor.values.name:
+        raise ModelFileError("a sparse initializer has no name")
+    check_tensor(tensor.values, files, shown)
+    check_tensor(tensor.indices, files, f"the indices of {shown}")
+    if min(tensor.dims, default=0) < 0:
+        raise ModelFileError(f"{shown} has a negative size, {min(tensor.dims)}")
+    if onnx.TensorProto.EXTERNAL in (tensor.values.data_location, tensor.indices.data_location):
+        raise ModelFileError(f"{shown} has external data, which is not read for sparse tensors")
+    count = list(tensor.values.dims)
+    indices = list(tensor.indices.dims)
+    if len(count) != 1 or indices not in (count, [*count, len(tensor.dims)]):
+        raise ModelFileError(f"{shown} has values of shape {count}, and indices of shape {indices}")
+
+
+def _copied(message: Message) -> Message:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

@@ -1,0 +1,116 @@
+"""What a message holds that its fields do not show: fields that onnx does not know, text that is none."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import onnx
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from ....registration import ModelFileError
+from .names import node_title, quoted
+
+MAXIMUM_DEPTH = 100
+"""Messages within messages."""
+
+
+class _Fields(NamedTuple):
+    """The fields of a message by what they hold, and whether errors name what stands in it."""
+
+    text: tuple[str, ...]
+    texts: tuple[str, ...]
+    message: tuple[str, ...]
+    messages: tuple[str, ...]
+    holds_places: bool
+
+
+def _fields(descriptor: Any, known: dict[str, _Fields]) -> dict[str, _Fields]:
+    """The fields of every message that can stand in a message, by its name."""
+    if descriptor.full_name not in known:
+        inner = [field for field in descriptor.fields if field.message_type is not None]
+        texts = [field for field in descriptor.fields if field.type == field.TYPE_STRING]
+        known[descriptor.full_name] = _Fields(
+            text=tuple(field.name for field in texts if not _is_repeated(field)),
+            texts=tuple(field.name for field in texts if _is_repeated(field)),
+            message=tuple(field.name for field in inner if not _is_repeated(field)),
+            messages=tuple(field.name for field in inner if _is_repeated(field)),
+            holds_places=descriptor.name in ("ModelProto", "GraphProto", "FunctionProto"),
+        )
+        for field in inner:
+            _fields(field.message_type, known)
+    return known
+
+
+def _is_repeated(field: Any) -> bool:
+    """Whether a field is a list; protobuf before 6.31 says it by a label."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if found is None else found)
+
+
+_KNOWN = _fields(onnx.ModelProto.DESCRIPTOR, {})
+_BY_CLASS: dict[type, _Fields] = {}
+
+
+def check_text(model: onnx.ModelProto) -> None:
+    """Refuse text that is not UTF-8, which protobuf gives as bytes, and messages beyond the depth.
+
+    Raises:
+        ModelFileError: naming the field and where it is.
+    """
+    _walk(model, unknown=False)
+
+
+def check_content(model: onnx.ModelProto) -> None:
+    """As `check_text`, and refuse fields that this onnx does not know as well.
+
+    Raises:
+        ModelFileError: naming the field and where it is.
+    """
+    _walk(model, unknown=True)
+
+
+def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
+    pending: list[tuple[Any, int, Any]] = [(model, 0, model)]
+    while pending:
+        message, depth, place = pending.pop()
+        if unknown and len(UnknownFieldSet(message)):
+            _refuse_unknown(message, place)
+        if depth > MAXIMUM_DEPTH:
+            raise ModelFileError(f"its messages are nested more than {MAXIMUM_DEPTH} deep")
+        kind = type(message)
+        fields = _BY_CLASS.get(kind)
+        if fields is None:
+            fields = _BY_CLASS[kind] = _KNOWN[message.DESCRIPTOR.full_name]
+        for name in fields.text:
+            if type(getattr(message, name)) is not str:
+                raise ModelFileError(f"{_title(place)} holds text that is not UTF-8, in {name}")
+        for name in fields.texts:
+            for text in getattr(message, name):
+                if type(text) is not str:
+                    raise ModelFileError(f"{_title(place)} holds text that is not UTF-8, in {name}")
+        for name in fields.message:
+            if message.HasField(name):
+                pending.append((getattr(message, name), depth + 1, place))
+        for name in fields.messages:
+            for inner in getattr(message, name):
+                pending.append((inner, depth + 1, inner if fields.holds_places else place))
+
+
+def _refuse_unknown(message: Any, place: Any) -> None:
+    numbers = sorted({field.field_number for field in UnknownFieldSet(message)})
+    name = message.DESCRIPTOR.name
+    fields = message.DESCRIPTOR.fields_by_number
+    known = [fields[number].name for number in numbers if number in fields]
+    if known:
+        raise ModelFileError(f"{_title(place)} has a value of {known[0]} in {name} that onnx does not know")
+    raise ModelFileError(f"{_title(place)} has the field {numbers[0]} in {name}, which onnx does not know")
+
+
+def _title(place: Any) -> str:
+    """What holds a field: the node, tensor or value at the top, or in a graph."""
+    if isinstance(place, onnx.NodeProto):
+        return (
+            node_title(place) if all(isinstance(t, str) for t in (place.op_type, *place.output)) else "a node"
+        )
+    kind = place.DESCRIPTOR.name.removesuffix("Proto").lower()
+    return f"{kind} {quoted(place.name)}" if getattr(place, "name", "") else f"a {kind}"

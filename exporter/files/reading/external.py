@@ -1,0 +1,208 @@
+"""The files that hold contents of tensors beside the model: within its folder, and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import pathlib
+import re
+import stat
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from ....registration import ModelFileError
+from .names import quoted
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_IGNORED = ("checksum", "basepath")
+_CACHED = "prepacked"
+"""ONNX Runtime's keys for weights that it has arranged for one processor begin with this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFolder:
+    """Where the external data of a model may lie.
+
+    Attributes:
+        path: the folder of the file that the user named.
+        linked: the folder of the file that this one leads to, where it is a link, as in the cache of the
+            Hugging Face hub; its files are the model's as well.
+        allow_links: whether links, hard links too, may lead anywhere.
+    """
+
+    path: str
+    linked: str | None = None
+    allow_links: bool = False
+
+    @classmethod
+    def of(cls, model: str | os.PathLike, allow_links: bool = False) -> ModelFolder:
+        """The folder of a model's file."""
+        path = os.path.abspath(model)
+        linked = os.path.dirname(os.path.realpath(path)) if os.path.islink(path) else None
+        return cls(os.path.dirname(path), linked, allow_links)
+
+
+Folder = str | os.PathLike | ModelFolder
+
+
+class ExternalFiles:
+    """The files beside a model that its tensors lie in.
+
+    Args:
+        folder: the model's folder.
+        note: told of what a tensor's entries say beyond what is kept.
+    """
+
+    def __init__(self, folder: Folder, note: Callable[[str, str], None]):
+        place = folder if isinstance(folder, ModelFolder) else ModelFolder(os.path.abspath(folder))
+        self.folder = place.path
+        self._place = place
+        self._sizes: dict[str, int] = {}
+        self._mapped: dict[str, np.ndarray] = {}
+        self._note = note
+
+    def check(self, tensor: onnx.TensorProto, size: int, shown: str) -> None:
+        """Refuse contents that are not where they may be, or not as long as the tensor.
+
+        Nothing is opened. A tensor without elements needs no file; it is put into the message.
+
+        Args:
+            size: the bytes of the tensor, by its element type and shape.
+            shown: the tensor, as an error names it.
+
+        Raises:
+            ModelFileError: the entries are malformed, lead out of the folder, or to other than `size` bytes.
+        """
+        entries = self._entries(tensor, shown)
+        location = entries.get("location", "")
+        _check_relative(location, shown)
+        offset, length = (_number(entries, key, shown) for key in ("offset", "length"))
+        if length is not None and length != size:
+            raise ModelFileError(f"{shown} is {size} bytes, and its external data {length}")
+        if size == 0:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = b""
+            return
+        if location not in self._sizes:
+            self._sizes[location] = self._size(location, shown)
+        held = self._sizes[location]
+        if (offset or 0) + size > held:
+            raise ModelFileError(
+                f"{shown} is {size} bytes at {offset or 0} in {quoted(location)}, which has {held} bytes"
+            )
+
+    def _entries(self, tensor: onnx.TensorProto, shown: str) -> dict[str, str]:
+        entries: dict[str, str] = {}
+        for entry in tensor.external_data:
+            if entries.setdefault(entry.key, entry.value) != entry.value:
+                raise ModelFileError(f"{shown} has external data with two values of {quoted(entry.key)}")
+        for key in list(entries):
+            if key in _IGNORED or key.startswith(_CACHED):
+                self._note(f"the {key.split('_')[0]} of external data", shown)
+                del entries[key]
+            elif key not in ("location", "offset", "length"):
+                raise ModelFileError(
+                    f"{shown} has external data with the key {quoted(key)}, which ONNX has not"
+                )
+        del tensor.external_data[:]
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        return entries
+
+    def contents(self, location: str, offset: int, size: int, shown: str) -> np.ndarray:
+        """Bytes of a file in the folder, which is opened and mapped into memory the first time.
+
+        They stay as they are, whatever takes the place of the file.
+
+        Raises:
+            ModelFileError: the file is not in the folder, cannot be read, or is too short.
+        """
+        if location not in self._mapped:
+            real = self._real_path(location, shown)
+            try:
+                with open(real, "rb", opener=_open_file) as file:
+                    self._check_status(os.fstat(file.fileno()), location, shown)
+                    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ModelFileError:
+                raise
+            except (OSError, ValueError) as error:
+                # A ValueError is a file without contents.
+                reason = getattr(error, "strerror", None) or error
+                raise ModelFileError(
+                    f"{shown} lies in {quoted(location)}, which cannot be read: {reason}"
+                ) from None
+            self._mapped[location] = np.frombuffer(whole, np.uint8)
+        held = self._mapped[location]
+        if offset + size > held.size:
+            raise ModelFileError(
+                f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {held.size} bytes"
+            )
+        return held[offset : offset + size]
+
+    def _size(self, location: str, shown: str) -> int:
+        """The size of a file in the folder."""
+        real = self._real_path(location, shown)
+        try:
+            status = os.stat(real)
+        except OSError as error:
+            raise ModelFileError(
+                f"{shown} lies in {quoted(location)}, which cannot be read: {error.strerror}"
+            ) from None
+        self._check_status(status, location, shown)
+        return status.st_size
+
+    def _real_path(self, location: str, shown: str) -> str:
+        """The path of a file, links followed only as far as they stay in the model's folders."""
+        path = os.path.join(self.folder, location)
+        if self._place.linked is not None and not os.path.lexists(path):
+            path = os.path.join(self._place.linked, location)
+        real = os.path.realpath(path)
+        folders = [os.path.realpath(folder) for folder in (self.folder, self._place.linked) if folder]
+        within = any(real == folder or real.startswith(os.path.join(folder, "")) for folder in folders)
+        if not within and not self._place.allow_links:
+            raise ModelFileError(
+                f"{shown} lies in {quoted(location)}, a link out of the model's folder; "
+                "opsetta.load(path, allow_links=True) follows it"
+            )
+        return real
+
+    def _check_status(self, status: os.stat_result, location: str, shown: str) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError(f"{shown} lies in {quoted(location)}, which is not a regular file")
+        if status.st_nlink > 1 and not self._place.allow_links:
+            raise ModelFileError(
+                f"{shown} lies in {quoted(location)}, which has hard links, perhaps out of the model's "
+                "folder; opsetta.load(path, allow_links=True) reads it"
+            )
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Open what was looked at a moment ago: no link, and no pipe to wait for."""
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, name, 0)
+    return os.open(path, flags)
+
+
+def _check_relative(location: str, shown: str) -> None:
+    """Refuse a path that leads out of its folder on any system, whatever lies there."""
+    windows = pathlib.PureWindowsPath(location)
+    if not location or "\0" in location:
+        raise ModelFileError(f"{shown} has external data without a location, or with a NUL in it")
+    if windows.drive or windows.root or location.startswith("/"):
+        raise ModelFileError(
+            f"{shown} lies in {quoted(location)}: external data has a path within its folder"
+        )
+    if ".." in windows.parts:
+        raise ModelFileError(f"{shown} lies in {quoted(location)}: external data does not leave its folder")
+
+
+def _number(entries: dict[str, str], key: str, shown: str) -> int | None:
+    if key not in entries:
+        return None
+    if _NUMBER.fullmatch(entries[key]) is None:
+        raise ModelFileError(f"{shown} has external data at the {key} {quoted(entries[key])}")
+    return int(entries[key])

@@ -1,0 +1,130 @@
+"""Reading a model file into its message: binary, one of two text forms, or JSON, told apart by content."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+from typing import IO
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ....registration import ModelFileError
+from . import text, wire
+
+MAXIMUM_BYTES = 2**31 - 1
+"""What protobuf puts into one message; more goes to external data."""
+_NODES, _BYTES_OF_NODE = 150_000, 50
+"""Nodes that a graph may have, and bytes of the file for each beyond them; an empty one takes two bytes."""
+_HEAD = 2**20
+"""Bytes that are looked at before the others are read."""
+_NO_MESSAGE = "it is cut off, or its bytes are no message"
+_TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
+_JSON_SUFFIXES = (".json", ".onnxjson")
+
+
+def read_model(path: str | os.PathLike) -> onnx.ModelProto:
+    """Read a model file without its external data, in one of the four forms.
+
+    The form is told by the content, and by the extension only where the content says nothing. What stands
+    in the message is not judged here; `to_ir` does that. Time and memory are bounded: docs/reading.md has
+    the bounds.
+
+    Raises:
+        ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
+    """
+    shown = f"'{os.fspath(path)!s}'"
+    data, form = _contents(path, shown)
+    model = onnx.ModelProto()
+    try:
+        if form == "binary":
+            wire.check(data)
+            model.ParseFromString(data)
+        else:
+            text.parse(data, form, model)
+    except DecodeError as error:
+        raise ModelFileError(f"{shown} is not an ONNX file: {_reason(error)}") from None
+    except wire.BoundError as error:
+        raise ModelFileError(f"{shown} is not read: {error}") from None
+    except text.SyntaxFault as error:
+        raise ModelFileError(f"{shown} is not an ONNX file: {error}") from None
+    if model.ir_version <= 0 or not model.HasField("graph"):
+        raise ModelFileError(f"{shown} is not an ONNX file: it has no IR version or no graph")
+    if len(model.graph.node) > _NODES + len(data) // _BYTES_OF_NODE:
+        raise ModelFileError(f"{shown} is not read: its {len(data)} bytes are {len(model.graph.node)} nodes")
+    return model
+
+
+def _contents(path: str | os.PathLike, shown: str) -> tuple[bytes, str]:
+    """The bytes of a regular file, and their form; no pipe is waited for, and no device is read.
+
+    What can be no model is refused by its first bytes: the others are not read.
+    """
+    # What is opened is looked at again, for it need not be what stood there a moment ago.
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    )
+    try:
+        _check_regular(os.stat(path), shown)
+        with open(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            _check_regular(status, shown)
+            size = status.st_size
+            if size > MAXIMUM_BYTES:
+                raise ModelFileError(f"{shown} is not read: it has {size} bytes, more than {MAXIMUM_BYTES}")
+            head = file.read(min(size, _HEAD))
+            form = _form(head, size, path, shown)
+            data = head if len(head) == size else _whole(file, size)
+            grown = bool(file.read(1))
+    except ModelFileError:
+        raise
+    except (OSError, ValueError) as error:
+        # A ValueError is a NUL in the path.
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{shown} cannot be read: {reason}") from error
+    if grown or len(data) != size:
+        raise ModelFileError(f"{shown} cannot be read: it changed while it was read")
+    return data, form
+
+
+def _whole(file: IO[bytes], size: int) -> bytes:
+    file.seek(0)
+    return file.read(size)
+
+
+def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
+    """The form of a file that begins so.
+
+    Raises:
+        ModelFileError: it is in none of these.
+    """
+    if not head:
+        raise ModelFileError(f"{shown} is not an ONNX file: it is empty")
+    form = text.form_of(head) or _form_by_suffix(path)
+    if form == "binary" and not wire.may_be_model(head, size):
+        raise ModelFileError(f"{shown} is not an ONNX file: {_NO_MESSAGE}")
+    if form != "binary" and size > text.MAXIMUM_BYTES:
+        raise ModelFileError(
+            f"{shown} is not read: it has {size} bytes, and {form} is read up to {text.MAXIMUM_BYTES}; "
+            "save it as binary"
+        )
+    return form
+
+
+def _check_regular(status: os.stat_result, shown: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise ModelFileError(f"{shown} cannot be read: it is a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelFileError(f"{shown} cannot be read: it is not a regular file")
+
+
+def _form_by_suffix(path: str | os.PathLike) -> str:
+    suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
+    return "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
+
+
+def _reason(error: DecodeError) -> str:
+    if "MaxDepth" in str(error):
+        return "its messages are nested more than 100 deep"
+    return _NO_MESSAGE

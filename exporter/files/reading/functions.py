@@ -1,0 +1,125 @@
+"""Functions of a file: which call which, and how much they are when they are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import onnx
+
+from ....registration import ModelFileError
+from .metadata import canonical
+from .names import quoted
+
+MAXIMUM_NODES = 1_000_000
+"""Nodes of a model with every call of a function written out, whatever the size of the file."""
+EXPANDED_NODES = 30_000
+"""Nodes with every call written out, beside one for each `BYTES_OF_NODE` bytes of the model."""
+BYTES_OF_NODE = 100
+EXPANDED_BYTES = 2**24
+"""Bytes of functions with every call written out, beside twice those of the model."""
+
+MAXIMUM_CALL_DEPTH = 100
+"""Functions that call functions; each level is a level of calls in what infers types and writes out."""
+
+_Key = tuple[str, str, str]
+
+
+_MOST = 2**62
+"""Where counting ends: numbers beyond it would be as long as the calls are deep."""
+
+
+class _Expanded(NamedTuple):
+    """What a call is when it is written out."""
+
+    nodes: int = 1
+    size: int = 0
+    levels: int = 0
+
+
+_PLAIN = _Expanded()
+"""An operator that is no function."""
+
+
+def check_calls(model: onnx.ModelProto) -> None:
+    """Refuse functions that stand twice, call themselves, or are too much or too deep when written out.
+
+    A few functions that each call the next ten times are more nodes than any memory holds.
+
+    Raises:
+        ModelFileError: naming the function.
+    """
+    functions: dict[_Key, onnx.FunctionProto] = {}
+    for function in model.functions:
+        key = (canonical(function.domain), function.name, function.overload)
+        if key in functions:
+            raise ModelFileError(f"{title_of(function)} stands twice")
+        functions[key] = function
+    if not functions:
+        return
+    measured: dict[_Key, _Expanded] = {}
+    for key in functions:
+        _measure(key, functions, measured)
+    calls = [measured.get(key, _PLAIN) for key in _called(model.graph.node)]
+    size = model.ByteSize()
+    allowed = min(MAXIMUM_NODES, EXPANDED_NODES + size // BYTES_OF_NODE)
+    if sum(call.nodes for call in calls) > max(allowed, len(calls)):
+        raise ModelFileError(
+            f"the model is more than {allowed} nodes with its functions written out, "
+            f"which is what is read of {size} bytes"
+        )
+    if sum(call.size for call in calls) > EXPANDED_BYTES + 2 * size:
+        raise ModelFileError(
+            f"the model is more than {EXPANDED_BYTES + 2 * size} bytes with its functions written out, "
+            f"which is what is read of {size} bytes"
+        )
+
+
+def title_of(function: onnx.FunctionProto) -> str:
+    """A function, as an error names it."""
+    return f"function {quoted(f'{function.domain}::{function.name}')}"
+
+
+def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict[_Key, _Expanded]) -> None:
+    """Find what a function is with all that it calls.
+
+    What is called comes first.
+    """
+    path = [start]
+    inside: set[_Key] = set()
+    while path:
+        key = path[-1]
+        if key in sizes:
+            path.pop()
+            continue
+        called = list(_called(functions[key].node))
+        missing = [other for other in dict.fromkeys(called) if other in functions and other not in sizes]
+        if not missing:
+            inner = [sizes.get(other, _PLAIN) for other in called]
+            depth = 1 + max((call.levels for call in inner), default=0)
+            if depth > MAXIMUM_CALL_DEPTH:
+                raise ModelFileError(f"functions call each other more than {MAXIMUM_CALL_DEPTH} levels deep")
+            nodes = max(1, sum(call.nodes for call in inner))
+            size = functions[key].ByteSize() + sum(call.size for call in inner)
+            sizes[key] = _Expanded(min(nodes, _MOST), min(size, _MOST), depth)
+            inside.discard(key)
+            path.pop()
+            continue
+        if key in inside:
+            raise ModelFileError(f"{title_of(functions[key])} calls itself")
+        inside.add(key)
+        path.extend(missing)
+
+
+def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
+    """The operators of nodes and of the graphs within them."""
+    pending = [iter(nodes)]
+    while pending:
+        for node in pending[-1]:
+            yield canonical(node.domain), node.op_type, node.overload
+            graphs = [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+            if graphs:
+                pending.extend(iter(graph.node) for graph in graphs)
+                break
+        else:
+            pending.pop()

@@ -1,0 +1,222 @@
+"""Graphs of a file, checked for all that the intermediate representation would lose or misread in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from ....registration import ModelFileError
+from .attributes import check_attribute
+from .external import ExternalFiles
+from .metadata import canonical, check_entries, merge_entries
+from .names import node_title, quoted
+from .notes import Notes
+from .scopes import Scope
+from .tensors import check_tensor
+from .values import check_agreement, check_value, statements, unite
+
+MAXIMUM_NODES = 1_000_000
+"""Nodes of a model: one takes two kilobytes in the intermediate representation."""
+MAXIMUM_PLACEMENTS = 10_000_000
+"""Nodes with device configurations, times values: each such node looks at every value."""
+DEVICE_CONFIGURATIONS = 11
+"""The IR version from which on there are device configurations."""
+
+
+class GraphChecks:
+    """Checks of one model's graphs and functions, which also put right what has one clear meaning.
+
+    Attributes:
+        unsorted: whether nodes are to be sorted.
+        tensor_metadata: whether a tensor that is an attribute has metadata.
+        nodes: how many nodes there are.
+    """
+
+    def __init__(self, files: ExternalFiles, notes: Notes, known_elsewhere: set[str], ir_version: int):
+        """Make the checks.
+
+        Args:
+            known_elsewhere: names in the main graph's value_info that speak of values in functions.
+            ir_version: that of the model.
+        """
+        self._ir_version = ir_version
+        self._files = files
+        self._notes = notes
+        self._known_elsewhere = known_elsewhere
+        self._placed = self._values = 0
+        self.unsorted = False
+        self.tensor_metadata = False
+        self.nodes = 0
+
+    def check_graph(
+        self, graph: onnx.GraphProto, domains: set[str], title: str, outer: Scope | None, in_function: bool
+    ) -> None:
+        """Check a graph and the graphs within it.
+
+        Args:
+            domains: those whose version is imported.
+            outer: the graph around it, as far as it has been read.
+
+        Raises:
+            ModelFileError: saying what is wrong, and where.
+        """
+        check_entries(graph.metadata_props, title)
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise ModelFileError(f"{title} has the sparse initializer {quoted(name)}, which cannot be kept")
+        scope = Scope(title, outer)
+        scope.make((info.name for info in graph.input), "an input")
+        for info in (*graph.input, *graph.output):
+            check_value(info, f"value {quoted(info.name)}")
+        stated = statements(graph.value_info, title)
+        self._check_initializers(graph, scope, stated)
+        self._check_nodes(graph.node, domains, scope, in_function)
+        self._check_interface(graph, scope, stated)
+        self._check_annotations(graph, scope)
+        for name in stated:
+            if not scope.is_made(name) and (outer is not None or name not in self._known_elsewhere):
+                self._notes.add("the types stated of what nothing makes", quoted(name))
+        self.unsorted |= scope.unsorted
+
+    def _check_initializers(
+        self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
+    ) -> None:
+        """Check the initializers, and move what they say of themselves to their values."""
+        inputs = {info.name: info for info in graph.input}
+        seen: set[str] = set()
+        for tensor in graph.initializer:
+            shown = f"initializer {quoted(tensor.name)}"
+            if tensor.name in seen:
+                raise ModelFileError(f"{shown} stands twice in {scope.title}")
+            seen.add(tensor.name)
+            if tensor.name not in inputs:
+                scope.make([tensor.name], "an initializer")
+            check_tensor(tensor, self._files, shown)
+            check_entries(tensor.metadata_props, shown)
+            info = inputs.get(tensor.name) or stated.get(tensor.name)
+            if info is not None:
+                check_agreement(info, tensor, shown)
+            if tensor.metadata_props or tensor.doc_string:
+                if info is None:
+                    info = graph.value_info.add(name=tensor.name)
+                    info.type.tensor_type.elem_type = tensor.data_type
+                    info.type.tensor_type.shape.CopyFrom(_shape(tensor.dims))
+                    stated[tensor.name] = info
+                merge_entries(tensor, info, shown)
+                info.doc_string = info.doc_string or tensor.doc_string
+                tensor.ClearField("metadata_props")
+                tensor.ClearField("doc_string")
+
+    def _check_interface(
+        self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
+    ) -> None:
+        """Unite what is stated of inputs and outputs in several places."""
+        interface: dict[str, onnx.ValueInfoProto] = {}
+        for info in graph.output:
+            if not scope.is_made(info.name):
+                raise ModelFileError(f"{scope.title} returns {quoted(info.name)}, which nothing in it makes")
+        for info in (*graph.input, *graph.output):
+            shown = f"value {quoted(info.name)}"
+            for other in (interface.get(info.name), stated.get(info.name)):
+                if other is not None:
+                    unite(other, info, shown)
+            if info.name in interface and interface[info.name] != info:
+                raise ModelFileError(f"{shown} is stated in two ways, as an input and an output or twice")
+            interface[info.name] = info
+
+    def _check_annotations(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        """Check quantization annotations: the names of the tensors with scale and zero point."""
+        found: dict[str, onnx.TensorAnnotation] = {}
+        for annotation in graph.quantization_annotation:
+            shown = f"the quantization annotation of {quoted(annotation.tensor_name)}"
+            check_entries(annotation.quant_parameter_tensor_names, shown)
+            if found.setdefault(annotation.tensor_name, annotation) != annotation:
+                raise ModelFileError(f"{shown} stands twice in {scope.title}")
+            if not scope.is_made(annotation.tensor_name):
+                self._notes.add(
+                    "the quantization annotations of what nothing makes", quoted(annotation.tensor_name)
+                )
+
+    def _check_nodes(
+        self, nodes: Sequence[onnx.NodeProto], domains: set[str], scope: Scope, in_function: bool
+    ) -> None:
+        self.nodes += len(nodes)
+        if self.nodes > MAXIMUM_NODES:
+            raise ModelFileError(f"the model has more than {MAXIMUM_NODES} nodes")
+        for node in nodes:
+            scope.announce(node.output)
+        self._values += len(scope.made) + len(scope.later)
+        for node in nodes:
+            shown = node_title(node)
+            if not node.op_type:
+                raise ModelFileError(f"{shown} has no operator")
+            if canonical(node.domain) not in domains:
+                raise ModelFileError(f"{shown} is of the domain {quoted(node.domain)}, which is not imported")
+            check_entries(node.metadata_props, shown)
+            for name in node.input:
+                if name:
+                    scope.read(name, shown)
+            if node.device_configurations:
+                self._check_placement(shown)
+            self._check_attributes(node, domains, scope, in_function, shown)
+            scope.reach(node.output)
+
+    def _check_placement(self, shown: str) -> None:
+        """Check whether there may be device configurations, and not too many."""
+        if self._ir_version < DEVICE_CONFIGURATIONS:
+            raise ModelFileError(
+                f"{shown} has device configurations, which IR version {self._ir_version} has not"
+            )
+        self._placed += 1
+        if self._placed * self._values > MAXIMUM_PLACEMENTS:
+            raise ModelFileError("the model has device configurations on more nodes than are read")
+
+    def _check_attributes(
+        self, node: onnx.NodeProto, domains: set[str], scope: Scope, in_function: bool, shown: str
+    ) -> None:
+        names: set[str] = set()
+        for attribute in node.attribute:
+            if attribute.name in names:
+                raise ModelFileError(f"{shown} has the attribute {quoted(attribute.name)} twice")
+            names.add(attribute.name)
+            graphs = check_attribute(attribute, self._files, shown, in_function=in_function)
+            self.tensor_metadata |= _has_metadata(attribute)
+            for graph in graphs:
+                title = f"graph {quoted(attribute.name)} of {shown}"
+                self.check_graph(graph, domains, title, scope, in_function)
+
+    def check_function(self, function: onnx.FunctionProto, domains: set[str], title: str) -> None:
+        """Check a function, as `check_graph` does a graph.
+
+        Raises:
+            ModelFileError: saying what is wrong, and where.
+        """
+        check_entries(function.metadata_props, title)
+        scope = Scope(title)
+        scope.make(function.input, "an input")
+        attributes = [*function.attribute, *(attribute.name for attribute in function.attribute_proto)]
+        if len(set(attributes)) < len(attributes):
+            raise ModelFileError(f"{title} has an attribute twice")
+        for attribute in function.attribute_proto:
+            if check_attribute(attribute, self._files, title, in_function=False):
+                raise ModelFileError(f"{title} has a graph as the default of an attribute")
+            self.tensor_metadata |= _has_metadata(attribute)
+        stated = statements(function.value_info, title)
+        self._check_nodes(function.node, domains, scope, True)
+        for name in function.output:
+            if not scope.is_made(name):
+                raise ModelFileError(f"{title} returns {quoted(name)}, which nothing in it makes")
+        for name in stated:
+            if not scope.is_made(name):
+                self._notes.add(f"the types stated of what nothing in {title} makes", quoted(name))
+        self.unsorted |= scope.unsorted
+
+
+def _shape(dims: Sequence[int]) -> onnx.TensorShapeProto:
+    return onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension(dim_value=size) for size in dims])
+
+
+def _has_metadata(attribute: onnx.AttributeProto) -> bool:
+    tensors = [attribute.t] if attribute.HasField("t") else attribute.tensors
+    return any(tensor.metadata_props for tensor in tensors)

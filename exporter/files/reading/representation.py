@@ -1,0 +1,174 @@
+"""From a model's message to the intermediate representation, with nothing lost in silence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from .carried import Carried, keep, take_out
+from .content import check_content
+from .external import ExternalFiles, Folder
+from .functions import check_calls, title_of
+from .graphs import DEVICE_CONFIGURATIONS, GraphChecks
+from .memory import check_memory
+from .metadata import canonical, check_entries, check_imports
+from .names import quoted
+from .notes import Notes
+
+LEFT_OUT = "left_out"
+"""The key in a model's `meta` of what was left out on reading, a tuple of sentences."""
+_FUNCTION_VALUE_INFO = 10
+"""The IR version from which on functions state types themselves."""
+_OPSET_IMPORTS = 3
+"""The IR version from which on opsets are imported; before it, operators have their first version."""
+_NEWEST = max(onnx.Version.values())
+
+
+def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
+    """The model of a message.
+
+    What the intermediate representation cannot hold is refused; what can be said in one way only is put
+    right; what says nothing of the computation is left out with a warning, and named in
+    `model.meta["left_out"]`. docs/reading.md has the list. External data is checked and not read: its
+    tensors are `onnx_ir.ExternalTensor`.
+
+    Args:
+        proto: the message. The model takes it over, weights are not copied; it is no longer the caller's,
+            whether the model is made or refused.
+        folder: where the model's file lies; its external data is looked for there and nowhere else.
+
+    Raises:
+        ModelFileError: the message says what the model could not hold, contradicts itself, or is beyond a
+            bound.
+    """
+    notes = Notes()
+    files = ExternalFiles(folder, notes.add)
+    checks, carried = _check(proto, files, notes)
+    try:
+        model = ir.from_proto(proto)
+        if checks.unsorted:
+            _sort(model)
+    except ir.serde.SerdeError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelFileError(f"the model cannot be kept: {str(cause)[:300]}") from None
+    except RecursionError:
+        raise ModelFileError("the caller's own depth of calls leaves no room to read the model") from None
+    _complete(model, proto, files.folder)
+    if checks.tensor_metadata:
+        _forget_copies(model)
+    keep(model, carried)
+    left_out = notes.sentences()
+    if left_out:
+        model.meta[LEFT_OUT] = left_out
+        warnings.warn(f"left out of the model: {'; '.join(left_out)}", stacklevel=2)
+    return model
+
+
+def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> tuple[GraphChecks, Carried]:
+    check_memory(proto)
+    check_content(proto)
+    title = "the model"
+    if not 0 < proto.ir_version <= _NEWEST:
+        raise ModelFileError(f"{title} is of IR version {proto.ir_version}, and onnx knows 1 to {_NEWEST}")
+    if not proto.HasField("graph"):
+        raise ModelFileError(f"{title} has no graph")
+    if proto.configuration and proto.ir_version < DEVICE_CONFIGURATIONS:
+        raise ModelFileError(
+            f"{title} has device configurations, which IR version {proto.ir_version} has not"
+        )
+    if proto.configuration and len({c.name for c in proto.configuration}) < len(proto.configuration):
+        raise ModelFileError(f"{title} has two device configurations of one name")
+    if proto.ir_version < _OPSET_IMPORTS and not proto.opset_import:
+        proto.opset_import.add(domain="", version=1)
+    check_entries(proto.metadata_props, title)
+    domains = check_imports(proto.opset_import, title)
+    check_calls(proto)
+    carried = take_out(proto, files)
+    known = _stated_for_functions(proto)
+    outside = {info.name: info for info in proto.graph.value_info if info.name in known}
+    checks = GraphChecks(files, notes, known, proto.ir_version)
+    checks.check_graph(proto.graph, domains, "the graph", None, False)
+    for function in proto.functions:
+        shown = title_of(function)
+        _check_statements(function, outside, shown)
+        checks.check_function(function, check_imports(function.opset_import, shown), shown)
+    return checks, carried
+
+
+def _stated_for_functions(proto: onnx.ModelProto) -> set[str]:
+    """The names under which the main graph states types of values in functions, before IR version 10."""
+    if proto.ir_version >= _FUNCTION_VALUE_INFO:
+        return set()
+    return {
+        f"{function.domain}::{function.name}/{name}"
+        for function in proto.functions
+        if not function.overload and "/" not in f"{function.domain}{function.name}"
+        for name in [*function.input, *(output for node in function.node for output in node.output)]
+    }
+
+
+def _check_statements(
+    function: onnx.FunctionProto, outside: Mapping[str, onnx.ValueInfoProto], shown: str
+) -> None:
+    """Refuse a type within a function that the function and the main graph state differently."""
+    for info in function.value_info:
+        other = outside.get(f"{function.domain}::{function.name}/{info.name}")
+        if other is not None and other.type != info.type:
+            raise ModelFileError(f"{shown} and the main graph state two things of {quoted(info.name)}")
+
+
+def _graphs(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:
+    yield model.graph
+    yield from model.functions.values()
+
+
+def _sort(model: ir.Model) -> None:
+    for graph in _graphs(model):
+        try:
+            graph.sort()
+        except ValueError:
+            raise ModelFileError(
+                "nodes of the model read what they themselves lead to: it has a cycle"
+            ) from None
+
+
+def _complete(model: ir.Model, proto: onnx.ModelProto, folder: str) -> None:
+    """Add what is not read from the message: the folder of external data, the types of functions' inputs."""
+    ir.external_data.set_base_dir(model.graph, folder)
+    for function in model.functions.values():
+        ir.external_data.set_base_dir(function.graph, folder)
+        for tensor in _tensors(function.attributes.values()):
+            if isinstance(tensor, ir.ExternalTensor):
+                tensor.base_dir = folder
+    for message in proto.functions:
+        stated = {info.name: info for info in message.value_info}
+        function = model.functions[canonical(message.domain), message.name, message.overload]
+        for value in function.inputs:
+            if value.name in stated:
+                ir.serde.deserialize_value_info_proto(stated[value.name], value)
+
+
+def _forget_copies(model: ir.Model) -> None:
+    """Leave the metadata of tensors in attributes to their messages, which are written with it again."""
+    attributes = [a for f in model.functions.values() for a in f.attributes.values()]
+    attributes += [a for g in _graphs(model) for node in g.all_nodes() for a in node.attributes.values()]
+    for tensor in _tensors(attributes):
+        if isinstance(tensor, ir.serde.TensorProtoTensor):
+            tensor.metadata_props.clear()
+
+
+def _tensors(attributes: Iterable[ir.Attr]) -> Iterator[ir.TensorProtocol]:
+    """The tensors that attributes are."""
+    for attribute in attributes:
+        if attribute.value is None:
+            continue
+        if attribute.type == ir.AttributeType.TENSOR:
+            yield attribute.value
+        elif attribute.type == ir.AttributeType.TENSORS:
+            yield from attribute.value

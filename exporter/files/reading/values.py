@@ -1,0 +1,138 @@
+"""What a file states of its values: types, sizes, metadata; once for each value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from ....registration import ModelFileError
+from .metadata import check_entries, merge_entries
+from .names import quoted
+from .tensors import MAXIMUM_RANK, check_element_type
+
+MAXIMUM_DIMENSION_NAME = 1000
+"""Characters of a dimension's name: every value that has the dimension is written with it."""
+
+
+def check_value(info: onnx.ValueInfoProto, shown: str) -> None:
+    """Refuse a type that there is not, or that the intermediate representation cannot hold.
+
+    A size below zero stands for an unknown one, and so does an empty name.
+
+    Raises:
+        ModelFileError: naming the value as `shown`.
+    """
+    check_entries(info.metadata_props, shown)
+    check_type(info.type, shown)
+
+
+def check_type(kind: onnx.TypeProto, shown: str) -> None:
+    """See `check_value`."""
+    while True:
+        which = kind.WhichOneof("value")
+        if which in ("tensor_type", "sparse_tensor_type"):
+            _check_tensor_type(getattr(kind, which), shown)
+            return
+        if which is None:
+            if kind.denotation:
+                raise ModelFileError(f"{shown} has a denotation and no type")
+            return
+        if which not in ("sequence_type", "optional_type"):
+            name = which.removesuffix("_type")
+            raise ModelFileError(f"{shown} is of a type that cannot be kept: {name}")
+        inner = getattr(kind, which)
+        if not inner.HasField("elem_type") or inner.elem_type.WhichOneof("value") is None:
+            raise ModelFileError(f"{shown} is a {which.removesuffix('_type')} of an unstated type")
+        kind = inner.elem_type
+
+
+def _check_tensor_type(tensor: Any, shown: str) -> None:
+    if tensor.elem_type:
+        check_element_type(tensor.elem_type, shown)
+    else:
+        # Set though it is the default: where it is not set, the shape is lost when the model is written.
+        tensor.elem_type = onnx.TensorProto.UNDEFINED
+    if len(tensor.shape.dim) > MAXIMUM_RANK:
+        raise ModelFileError(f"{shown} has {len(tensor.shape.dim)} dimensions, more than {MAXIMUM_RANK}")
+    for dim in tensor.shape.dim if tensor.HasField("shape") else ():
+        if len(dim.dim_param) > MAXIMUM_DIMENSION_NAME:
+            raise ModelFileError(
+                f"{shown} has a dimension with a name of {len(dim.dim_param)} characters, more than "
+                f"{MAXIMUM_DIMENSION_NAME}"
+            )
+        if dim.dim_value < 0:
+            dim.ClearField("dim_value")
+        elif dim.WhichOneof("value") == "dim_param" and not dim.dim_param:
+            dim.ClearField("dim_param")
+
+
+def check_agreement(info: onnx.ValueInfoProto, tensor: onnx.TensorProto, shown: str) -> None:
+    """Refuse a type that an initializer has not."""
+    which = info.type.WhichOneof("value")
+    if which is None:
+        return
+    if which != "tensor_type":
+        raise ModelFileError(f"{shown} is a tensor, and stated to be another type")
+    stated = info.type.tensor_type
+    if stated.elem_type not in (onnx.TensorProto.UNDEFINED, tensor.data_type):
+        raise ModelFileError(f"{shown} has another element type than is stated")
+    if not stated.HasField("shape"):
+        return
+    dims = stated.shape.dim
+    if len(dims) != len(tensor.dims) or any(
+        dim.HasField("dim_value") and dim.dim_value != size
+        for dim, size in zip(dims, tensor.dims, strict=True)
+    ):
+        raise ModelFileError(f"{shown} has another shape than is stated")
+
+
+def unite(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, shown: str) -> None:
+    """Add to what an input or an output states of itself what else is stated of it.
+
+    Where both state sizes, those of the target stay.
+
+    Raises:
+        ModelFileError: the two contradict each other in element type or metadata.
+    """
+    if source == target:
+        return
+    merge_entries(source, target, shown)
+    if source.doc_string and not target.doc_string:
+        target.doc_string = source.doc_string
+    if source.type.WhichOneof("value") is None:
+        return
+    if target.type.WhichOneof("value") is None:
+        target.type.CopyFrom(source.type)
+    elif _leaf(source.type) != _leaf(target.type):
+        raise ModelFileError(f"{shown} is stated to be of two types")
+    else:
+        _unite_shapes(source.type, target.type)
+
+
+def _leaf(kind: onnx.TypeProto) -> tuple[Any, ...]:
+    """A type without its sizes."""
+    path: list[Any] = []
+    while (which := kind.WhichOneof("value")) is not None:
+        path.append(which)
+        elem_type = getattr(kind, which).elem_type
+        if isinstance(elem_type, int):
+            return (*path, elem_type)
+        kind = elem_type
+    return tuple(path)
+
+
+def _unite_shapes(source: onnx.TypeProto, target: onnx.TypeProto) -> None:
+    stated = source.HasField("tensor_type") and source.tensor_type.HasField("shape")
+    if stated and not target.tensor_type.HasField("shape"):
+        target.tensor_type.shape.CopyFrom(source.tensor_type.shape)
+
+
+def statements(infos: Any, title: str) -> dict[str, onnx.ValueInfoProto]:
+    """What is stated beside inputs and outputs, by name; twice only where both say the same."""
+    found: dict[str, onnx.ValueInfoProto] = {}
+    for info in infos:
+        check_value(info, f"value {quoted(info.name)}")
+        if found.setdefault(info.name, info) != info:
+            raise ModelFileError(f"{title} states two things of {quoted(info.name)}")
+    return found

@@ -1,0 +1,122 @@
+"""Decompositions in a source file: torch's, kept for every node that lacks a symbolic function at an opset.
+
+Decomposing needs torch, and lowering a file does not: what the capturing process would have decomposed a
+node into, at each opset, is in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+import onnx
+import onnx_ir as ir
+
+from ....registration import MAXIMUM_OPSET, MINIMUM_OPSET, ModelFileError, Registry
+from ....registration.arguments import qualified_name
+from .graphs import GraphReader, GraphWriter
+from .layout import DECOMPOSITION, SERVES, VERSION, check_fields, read_metadata, write_metadata
+from .likeness import likeness
+from .values import blocks
+
+IsKnown = Callable[[ir.Node], bool]
+_OPSETS = range(MINIMUM_OPSET, MAXIMUM_OPSET + 1)
+
+
+@dataclasses.dataclass
+class Decompositions:
+    """The graphs that nodes become, by their likeness and the opset."""
+
+    graphs: dict[str, dict[int, ir.Graph]] = dataclasses.field(default_factory=dict)
+
+    def at(self, opset: int) -> Callable[[ir.Node, IsKnown], ir.Graph | None]:
+        """What decomposes nodes at an opset."""
+
+        def decompose(node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
+            kept = self.graphs.get(likeness(node), {})
+            # The registry may be another than that of the process which captured.
+            order = [opset, *(other for other in sorted(kept) if other != opset)]
+            candidates = [kept[other] for other in order if other in kept]
+            return next((graph for graph in candidates if all(is_known(inner) for inner in graph)), None)
+
+        return decompose
+
+
+def collect(
+    source: ir.Model, registry: Registry, decompose: Callable[[ir.Node, IsKnown], ir.Graph | None]
+) -> Decompositions:
+    """What each node of a graph without a symbolic function at some opset is decomposed into there."""
+    found = Decompositions()
+    distinct: dict[str, ir.Node] = {}
+    for node in nodes(source.graph):
+        if any(registry.lookup(qualified_name(node), node.overload, opset) is None for opset in _OPSETS):
+            distinct.setdefault(likeness(node), node)
+    for opset in _OPSETS:
+
+        def is_known(node: ir.Node, opset: int = opset) -> bool:
+            return registry.lookup(qualified_name(node), node.overload, opset) is not None
+
+        for key, node in distinct.items():
+            graph = None if is_known(node) else decompose(node, is_known)
+            if graph is not None:
+                found.graphs.setdefault(key, {})[opset] = graph
+    return found
+
+
+def nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes of a graph and of the graphs in it."""
+    for node in graph:
+        yield node
+        for block in blocks(node):
+            yield from nodes(block)
+
+
+def write_decompositions(decompositions: Decompositions) -> Iterator[onnx.FunctionProto]:
+    """A function for each distinct graph, which says what it serves."""
+    written: dict[bytes, onnx.FunctionProto] = {}
+    serves: dict[bytes, list[list[object]]] = {}
+    for key, by_opset in sorted(decompositions.graphs.items()):
+        for opset, graph in sorted(by_opset.items()):
+            message = onnx.GraphProto()
+            GraphWriter(graph).write(message)
+            content = message.SerializeToString(deterministic=True)
+            if content not in written:
+                written[content] = _holder(f"{json.loads(key)[0]}/{len(written)}", message)
+            entries = serves.setdefault(content, [])
+            if not entries or entries[-1][0] != key:
+                entries.append([key, []])
+            entries[-1][1].append(opset)  # type: ignore[attr-defined]
+    for content, function in written.items():
+        table = json.dumps(serves[content], separators=(",", ":"), ensure_ascii=False)
+        write_metadata(function.metadata_props, {}, {SERVES: table})
+        yield function
+
+
+def _holder(name: str, graph: onnx.GraphProto) -> onnx.FunctionProto:
+    function = onnx.FunctionProto(name=name, domain=DECOMPOSITION)
+    function.opset_import.add(domain=DECOMPOSITION, version=VERSION)
+    node = function.node.add(op_type="Decomposition", domain=DECOMPOSITION)
+    attribute = node.attribute.add(name="graph", type=onnx.AttributeProto.GRAPH)
+    attribute.g.CopyFrom(graph)
+    return function
+
+
+def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositions:
+    """What `write_decompositions` wrote.
+
+    Raises:
+        ModelFileError: a function is something else.
+    """
+    found = Decompositions()
+    for function in functions:
+        check_fields(function)
+        attributes = [attribute for node in function.node for attribute in node.attribute]
+        if function.domain != DECOMPOSITION or len(attributes) != 1:
+            raise ModelFileError(f"function '{function.domain}::{function.name}' is no part of a source file")
+        graph = GraphReader().read(attributes[0].g)
+        _, own = read_metadata(function.metadata_props)
+        for key, opsets in json.loads(own.get(SERVES, "[]")):
+            for opset in opsets:
+                found.graphs.setdefault(key, {})[opset] = graph
+    return found

@@ -1,0 +1,70 @@
+"""Reading a source file: the captured graph, its interface and its decompositions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ...source.capture import Capture
+from ..reading.content import check_content
+from ..reading.external import Folder
+from .decompositions import Decompositions, read_decompositions
+from .graphs import GraphReader
+from .layout import DOMAIN, INTERFACE, check_fields, check_version, naming, read_metadata
+from .structures import check_interface, read_interface
+from .weights import WeightReader, Weights
+
+_TEXTS = ("producer_name", "producer_version", "domain", "doc_string")
+
+
+@dataclasses.dataclass
+class SourceFile:
+    """What is in a source file.
+
+    Attributes:
+        capture: the graph and its interface, whose tree structures are `structures.Structure`.
+        decompositions: what nodes become where they have no symbolic function.
+        given_inputs, given_outputs: the names that the user gave inputs and outputs.
+    """
+
+    capture: Capture
+    decompositions: Decompositions
+    given_inputs: list[str] | None
+    given_outputs: list[str] | None
+
+
+def read_source(model: onnx.ModelProto, folder: Folder, weights: Weights = None) -> SourceFile:
+    """Read a source file from its message.
+
+    Args:
+        folder: where the file lies, and its external data.
+        weights: those that the file leaves out: a mapping from names to arrays or tensors, or the path of
+            a model file or an .npz file that has them.
+
+    Raises:
+        ModelFileError: it is no source file, one of a newer format, or one that contradicts itself; weights
+            are missing or are others.
+    """
+    check_version(model)
+    check_content(model)
+    check_fields(model)
+    with naming("it contradicts itself"):
+        metadata, own = read_metadata(model.metadata_props)
+        if INTERFACE not in own:
+            raise ModelFileError("it is not a source file as this format has it: there is no interface")
+        interface, output_names, given_inputs, given_outputs = read_interface(own[INTERFACE])
+        decompositions = read_decompositions(model.functions)
+        imports = {entry.domain: entry.version for entry in model.opset_import if entry.domain != DOMAIN}
+        graph = GraphReader(WeightReader(model.graph, folder, weights)).read(model.graph, imports)
+        texts = {field: getattr(model, field) for field in _TEXTS if model.HasField(field)}
+        version = model.model_version if model.HasField("model_version") else None
+        source = ir.Model(
+            graph, ir_version=model.ir_version, model_version=version, metadata_props=metadata, **texts
+        )
+        check_interface(interface, output_names, given_inputs, given_outputs, graph)
+    return SourceFile(
+        Capture(source, interface, output_names=output_names), decompositions, given_inputs, given_outputs
+    )

@@ -1,0 +1,262 @@
+"""The interface of a captured model as JSON: tree structures of calls and results without torch or pickles.
+
+A tree structure is null for a leaf, and else an object: the name of its container's type, what the container
+keeps beside its children, and those. Constants stand as JSON has them, and what JSON does not have as an
+object of one key: `{"tuple": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"complex": […]}`,
+`{"type": "module.Class"}`, `{"torch": "torch.float16"}`, `{"dtype": "FLOAT16"}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ...source.capture import Interface
+
+_TORCH_KINDS = ("dtype", "device", "layout", "memory_format")
+
+
+@dataclasses.dataclass(frozen=True)
+class TypeName:
+    """A Python class by its module and name; a file never imports one."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TorchConstant:
+    """A dtype, device, layout or memory format of torch by its text; it is equal to torch's own."""
+
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return str(other) == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """A node of a tree structure.
+
+    Attributes:
+        type: the container, such as `builtins.dict`.
+        context: what it keeps beside its children: keys, a length, a class.
+        children: their structures; None is a leaf.
+    """
+
+    type: str
+    context: Any
+    children: tuple[Structure | None, ...]
+
+
+def write_interface(
+    interface: Interface,
+    output_names: list[str],
+    given_inputs: list[str] | None,
+    given_outputs: list[str] | None,
+) -> str:
+    """An interface, and the names that inputs and outputs are to have, as JSON.
+
+    Raises:
+        ModelFileError: a constant among the arguments, or a container, has no form in a file.
+    """
+    content = {
+        "input_structure": _structure_json(interface.input_specification),
+        "output_structure": _structure_json(interface.output_specification),
+        "inputs": interface.inputs,
+        "constants": [_constant_json(item) for item in interface.constants],
+        "outputs": [e if isinstance(e, int) else [_constant_json(e[0])] for e in interface.outputs],
+        "numbers": interface.numbers,
+        "complex_outputs": interface.complex_outputs,
+        "mutated": interface.mutated,
+        "parameter_names": interface.parameter_names,
+        "output_names": output_names,
+        "given_input_names": given_inputs,
+        "given_output_names": given_outputs,
+    }
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
+
+def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
+    """What `write_interface` wrote; tree structures come back as `Structure`."""
+    content = json.loads(text)
+    _check(content)
+    interface = Interface(
+        input_specification=_structure_of(content["input_structure"]),
+        output_specification=_structure_of(content["output_structure"]),
+        inputs=content["inputs"],
+        constants=[_constant_of(item) for item in content["constants"]],
+        outputs=[e if isinstance(e, int) else [_constant_of(e[0])] for e in content["outputs"]],
+        numbers=content["numbers"],
+        complex_outputs=content["complex_outputs"],
+        mutated=content["mutated"],
+        parameter_names=content["parameter_names"],
+    )
+    return interface, content["output_names"], content["given_input_names"], content["given_output_names"]
+
+
+_MEMBERS: dict[str, tuple[type, ...]] = {
+    "inputs": (str, type(None)),
+    "outputs": (int, list),
+    "constants": (object,),
+    "output_names": (str,),
+    "given_input_names": (str,),
+    "given_output_names": (str,),
+    "mutated": (str,),
+    "parameter_names": (str,),
+    "numbers": (int,),
+    "complex_outputs": (int,),
+}
+"""The lists of an interface, and what they are of."""
+
+
+def _check(content: Any) -> None:
+    for field, kinds in _MEMBERS.items():
+        held = content[field]
+        if held is None and field.startswith("given_"):
+            continue
+        if not isinstance(held, list) or not all(_is_one_of(item, kinds) for item in held):
+            raise ModelFileError(f"the interface has '{field}', which is not what it should be")
+
+
+def _is_one_of(item: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether JSON gave one of the kinds; true and false are no numbers, and a list holds one constant."""
+    if isinstance(item, bool) and bool not in kinds:
+        return kinds == (object,)
+    return isinstance(item, kinds) and not (isinstance(item, list) and list in kinds and len(item) != 1)
+
+
+def check_interface(
+    interface: Interface,
+    output_names: list[str],
+    given_inputs: list[str] | None,
+    given_outputs: list[str] | None,
+    graph: ir.Graph,
+) -> None:
+    """Check that an interface speaks of its graph.
+
+    Raises:
+        ModelFileError: it names inputs or outputs that the graph does not have, or not as many.
+    """
+    inputs, outputs = [value.name for value in graph.inputs], len(graph.outputs)
+    named = [name for name in interface.inputs if name is not None]
+    results = [entry for entry in interface.outputs if isinstance(entry, int)]
+    # Without a structure of arguments the model is not one that can be called.
+    called = interface.input_specification is not None
+    given, returned = _leaves(interface.input_specification), _leaves(interface.output_specification)
+    wrong = (
+        ("inputs", called and named != inputs),
+        ("inputs", called and len(interface.inputs) != given),
+        ("constants", called and len(interface.constants) != given),
+        ("outputs", called and len(interface.outputs) != returned),
+        ("mutated", len(interface.mutated) > outputs),
+        ("outputs", not _within(results, outputs - len(interface.mutated))),
+        ("numbers", not _within(interface.numbers, outputs)),
+        ("complex_outputs", not _within(interface.complex_outputs, outputs)),
+        ("output_names", called and len(output_names) != outputs),
+        ("given_input_names", called and len(given_inputs or ()) > len(inputs)),
+        ("given_output_names", called and len(given_outputs or ()) > outputs),
+    )
+    field = next((field for field, is_wrong in wrong if is_wrong), None)
+    if field is not None:
+        raise ModelFileError(
+            f"the interface has '{field}', which does not fit a graph with {len(inputs)} inputs "
+            f"and {outputs} outputs"
+        )
+
+
+def _within(positions: list[int], count: int) -> bool:
+    return all(0 <= position < count for position in positions)
+
+
+def _leaves(structure: Structure | None) -> int:
+    return 1 if structure is None else sum(map(_leaves, structure.children))
+
+
+def _structure_json(specification: Any) -> Any:
+    if specification is None:
+        return None
+    if isinstance(specification, Structure):
+        kind, children = specification.type, list(specification.children)
+    elif specification.is_leaf():
+        return None
+    else:
+        kind, children = _type_name(specification.type), specification.children()
+    return {
+        "type": kind,
+        "context": _constant_json(specification.context),
+        "children": [_structure_json(child) for child in children],
+    }
+
+
+def _structure_of(item: Any) -> Structure | None:
+    if item is None:
+        return None
+    children = tuple(_structure_of(child) for child in item["children"])
+    if not isinstance(item["type"], str):
+        raise ModelFileError("the interface has a container without a type")
+    return Structure(item["type"], _constant_of(item["context"]), children)
+
+
+def _type_name(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _constant_json(item: Any) -> Any:
+    kind = type(item)
+    if item is None or kind in (bool, int, str):
+        return item
+    if kind is float:
+        return item if math.isfinite(item) else {"float": repr(item)}
+    if kind is complex:
+        return {"complex": [_constant_json(item.real), _constant_json(item.imag)]}
+    if kind is list:
+        return [_constant_json(member) for member in item]
+    if kind is tuple:
+        return {"tuple": [_constant_json(member) for member in item]}
+    if kind is dict:
+        return {"dict": [[_constant_json(key), _constant_json(value)] for key, value in item.items()]}
+    if kind is TypeName:
+        return {"type": item.name}
+    if isinstance(item, type):
+        return {"type": _type_name(item)}
+    if kind is ir.DataType:
+        return {"dtype": item.name}
+    if kind is TorchConstant or (kind.__module__ == "torch" and kind.__name__ in _TORCH_KINDS):
+        return {"torch": str(item)}
+    raise ModelFileError(
+        f"a {_type_name(kind)} is part of the arguments or the result, and has no form in a source file"
+    )
+
+
+def _constant_of(item: Any) -> Any:
+    if isinstance(item, list):
+        return [_constant_of(member) for member in item]
+    if not isinstance(item, dict):
+        return item
+    [(key, inner)] = item.items()
+    if key == "float":
+        return float(inner)
+    if key == "complex":
+        return complex(*(_constant_of(part) for part in inner))
+    if key == "tuple":
+        return tuple(_constant_of(member) for member in inner)
+    if key == "dict":
+        return {_constant_of(name): _constant_of(value) for name, value in inner}
+    if key == "type":
+        return TypeName(str(inner))
+    if key == "dtype":
+        return ir.DataType[inner]
+    if key == "torch":
+        return TorchConstant(str(inner))
+    raise ModelFileError(f"the interface has a constant of an unknown kind, '{key}'")

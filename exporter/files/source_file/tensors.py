@@ -1,0 +1,133 @@
+"""Contents of initializers as `TensorProto`, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir import serde
+
+from ....registration import ModelFileError
+from ..reading.external import ExternalFiles
+from ..reading.mapping import tensor_over
+from .layout import check_fields, naming
+
+EXTERNAL_FROM = 1025
+"""Bytes from which on a tensor goes to external data."""
+
+
+def contents(value: ir.Value) -> ir.TensorProtocol:
+    """The tensor of an initializer.
+
+    Raises:
+        ModelFileError: it has none.
+    """
+    if value.const_value is None:
+        raise ModelFileError(f"initializer '{value.name}' has no data")
+    return value.const_value
+
+
+def tensor_header(value: ir.Value, name: str) -> onnx.TensorProto:
+    """Name, element type and sizes of an initializer."""
+    tensor = contents(value)
+    with naming(f"initializer '{value.name}'"):
+        return onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
+
+
+def tensor_message(value: ir.Value, name: str) -> onnx.TensorProto:
+    """An initializer with its contents."""
+    message, tensor = tensor_header(value, name), contents(value)
+    if tensor.dtype == ir.DataType.STRING:
+        message.string_data.extend(strings(tensor))
+    else:
+        message.raw_data = tensor.tobytes()
+    return message
+
+
+def strings(tensor: Any) -> list[bytes]:
+    """The elements of a tensor of texts."""
+    return [item if isinstance(item, bytes) else str(item).encode() for item in tensor.numpy().reshape(-1)]
+
+
+class _Digest:
+    """A file that only hashes what is written to it."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+
+    def write(self, data: Any) -> None:
+        if len(data):
+            self.hash.update(np.frombuffer(data, np.uint8).data)
+
+
+def digest(tensor: ir.TensorProtocol) -> str:
+    """The SHA-256 of a tensor's bytes, in the little-endian order in which a file has them."""
+    sink = _Digest()
+    if tensor.dtype == ir.DataType.STRING:
+        for item in strings(tensor):
+            sink.write(len(item).to_bytes(8, "little") + item)
+    else:
+        tensor.tofile(sink)  # type: ignore[attr-defined]
+    return sink.hash.hexdigest()
+
+
+def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
+    """The tensor of a message that has its contents.
+
+    Raises:
+        ModelFileError: it is of an unknown type, or its contents do not fill its sizes.
+    """
+    with naming(f"tensor '{message.name}'"):
+        shape, dtype = _declared(message)
+        if dtype == ir.DataType.STRING:
+            texts = list(message.string_data)
+            if len(texts) != math.prod(shape):
+                raise ModelFileError(f"tensor '{message.name}' has {len(texts)} texts for the sizes {shape}")
+            return ir.StringTensor(texts, shape=ir.Shape(shape), name=message.name)
+        if message.HasField("raw_data"):
+            data = np.frombuffer(message.raw_data, np.uint8)
+            due = _bytes_due(shape, dtype)
+            if data.size != due:
+                raise ModelFileError(
+                    f"tensor '{message.name}' has {data.size} bytes, where {dtype.name}{shape} has {due}"
+                )
+            return tensor_over(data, message.name, dtype, shape)
+        array = serde.deserialize_tensor(message).numpy()
+        return ir.Tensor(array, dtype=dtype, name=message.name)
+
+
+def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
+    """The tensor of a message whose contents are in a file beside the model's, mapped and not read.
+
+    Raises:
+        ModelFileError: that file is outside the folder, missing, or too short.
+    """
+    shown = f"tensor '{message.name}'"
+    with naming(shown):
+        shape, dtype = _declared(message)
+        due = _bytes_due(shape, dtype)
+        files.check(message, due, shown)
+        if not due:
+            return tensor_over(np.empty(0, np.uint8), message.name, dtype, shape)
+        entries = {entry.key: entry.value for entry in message.external_data}
+        data = files.contents(entries["location"], int(entries.get("offset", 0)), due, shown)
+        return tensor_over(data, message.name, dtype, shape)
+
+
+def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
+    check_fields(message)
+    shape = list(message.dims)
+    if any(size < 0 for size in shape):
+        raise ModelFileError(f"tensor '{message.name}' has the sizes {shape}")
+    dtype = ir.DataType(message.data_type)
+    if dtype == ir.DataType.UNDEFINED:
+        raise ModelFileError(f"tensor '{message.name}' has no element type")
+    return shape, dtype
+
+
+def _bytes_due(shape: list[int], dtype: ir.DataType) -> int:
+    return -(-math.prod(shape) * dtype.bitwidth // 8)

@@ -1,0 +1,111 @@
+"""Values of a source graph as `ValueInfoProto`: type, shape, metadata, and names where they clash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+import onnx
+import onnx_ir as ir
+from onnx_ir import serde
+
+from ....registration import ModelFileError
+from .layout import DIGEST, NAME, naming, read_metadata, write_metadata
+
+
+def blocks(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs among a node's attributes, in order."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Every value that a graph and the graphs in it define, in the order of the file."""
+    yield from graph.inputs
+    formal = set(graph.inputs)
+    yield from (value for value in graph.initializers.values() if value not in formal)
+    for node in graph:
+        for block in blocks(node):
+            yield from values(block)
+        yield from node.outputs
+
+
+def file_names(graph: ir.Graph) -> dict[ir.Value, str]:
+    """A name of its own for each value: the value's, unless it has none or an earlier one has it."""
+    everything = list(values(graph))
+    wanted = {value.name for value in everything}
+    names: dict[ir.Value, str] = {}
+    taken: set[str] = set()
+    for value in everything:
+        name = stem = value.name or "value"
+        if not value.name or name in taken:
+            number = 1
+            while (name := f"{stem}.{number}") in taken or name in wanted:
+                number += 1
+        taken.add(name)
+        names[value] = name
+    return names
+
+
+def write_values(
+    target: Iterable[onnx.ValueInfoProto],
+    source: Iterable[ir.Value],
+    names: dict[ir.Value, str],
+    digests: dict[ir.Value, str],
+) -> None:
+    """Append an entry for each value."""
+    for value in source:
+        name = names.get(value)
+        if name is None:
+            raise ModelFileError(f"value '{value.name}' is used, but nothing in the graph defines it")
+        with naming(f"value '{value.name}'"):
+            _write(target.add(), value, name, digests.get(value))  # type: ignore[attr-defined]
+
+
+def _write(info: onnx.ValueInfoProto, value: ir.Value, name: str, digest: str | None) -> None:
+    info.name = name
+    if value.type is not None:
+        serde.serialize_type_into(info.type, value.type)
+    if value.shape is not None:
+        if value.type is None:
+            # A shape without an element type, as the format has it: the field is there, and empty.
+            info.type.tensor_type.SetInParent()
+        serde.serialize_shape_into(info.type, value.shape)
+    if value.doc_string is not None:
+        info.doc_string = value.doc_string
+    own = {} if value.name == name else {NAME: json.dumps(value.name)}
+    if digest is not None:
+        own[DIGEST] = digest
+    write_metadata(info.metadata_props, value.metadata_props, own)
+
+
+def read_value(info: onnx.ValueInfoProto, value: ir.Value) -> dict[str, str]:
+    """Give a value what its entry says, and return the metadata that is the file's own."""
+    with naming(f"value '{info.name}'"):
+        value.type = serde.deserialize_type_proto_for_type(info.type)
+        shape = serde.deserialize_type_proto_for_shape(info.type)
+        # That of the library is frozen, and one that was captured is not.
+        value.shape = None if shape is None else ir.Shape(shape.dims, shape_denotations(shape))
+        value.doc_string = info.doc_string if info.HasField("doc_string") else None
+        metadata, own = read_metadata(info.metadata_props)
+        value.metadata_props.clear()
+        value.metadata_props.update(metadata)
+    return own
+
+
+def shape_denotations(shape: ir.Shape) -> list[str | None]:
+    """What each dimension of a shape is said to mean."""
+    return [shape.get_denotation(axis) for axis in range(len(shape))]
+
+
+def original_name(own: dict[str, str], name: str) -> str | None:
+    """The name that a value or node has in the graph, from the one that it has in the file."""
+    if NAME not in own:
+        return name
+    found = json.loads(own[NAME])
+    if found is not None and not isinstance(found, str):
+        raise ModelFileError(f"the name kept for '{name}' is no name")
+    return found

@@ -1,0 +1,264 @@
+"""A node's inputs and attributes as arguments by name, as the operator version of its own opset has them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir import AttributeType, Value
+
+from ....registration import GraphContext, Registry, UnsupportedError, schemas
+from ....registration.schemas import OperatorSchema
+
+_OLDER = re.compile(r"before(\d+)::(\w+)")
+# What old files carry and no runtime reads.
+_MEANINGLESS = frozenset({"consumed_inputs"})
+
+
+@functools.lru_cache(maxsize=4096)
+def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
+    """The operator version that a file of this opset means; the last one before its end where it ended."""
+    found = schemas.operator_schema(op_type, opset)
+    if found is not None:
+        return found
+    older = [schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset]
+    return older[-1] if older else None
+
+
+def breaks(registry: Registry) -> dict[str, list[int]]:
+    """The versions at which operators began to mean something else: `before13::Softmax` says 13."""
+    table: dict[str, list[int]] = {}
+    for name in registry.names():
+        matched = _OLDER.fullmatch(name)
+        if matched is not None:
+            table.setdefault(matched[2], []).append(int(matched[1]))
+    return {op_type: sorted(versions) for op_type, versions in table.items()}
+
+
+def meaning(found: Sequence[int], version: int) -> int | None:
+    """The first break above a version, which names what that version means; None for today's meaning."""
+    return next((opset for opset in found if opset > version), None)
+
+
+def inputs_by_name(schema: OperatorSchema, inputs: Sequence[Value | None]) -> dict[str, Any]:
+    """The inputs by the names of the schema; those of a variadic parameter as a list."""
+    named: dict[str, Any] = {}
+    for index, value in enumerate(inputs):
+        parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
+        if parameter.variadic:
+            named.setdefault(parameter.name, []).append(value)
+        elif value is not None:
+            named[parameter.name] = value
+    return named
+
+
+def attributes_by_name(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, Any]:
+    """The attributes as Python values, sub-graphs and tensors."""
+    return {
+        name: attribute.value
+        for name, attribute in given.items()
+        if name not in _MEANINGLESS or name not in schema.attributes
+    }
+
+
+def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+    """The attributes that are not the default of their version, as if the file had left the others out."""
+    formals = schema.attributes
+    return {
+        name: attribute
+        for name, attribute in given.items()
+        if name not in formals or not formals[name].is_default(attribute.value)
+    }
+
+
+def completed(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+    """The attributes with the defaults of those that are left out, for a body that refers to them."""
+    formals = (a for a in schema.attributes.values() if a.default is not None)
+    return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **given}
+
+
+def implied(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
+    """What a version means by arguments that later ones have, where those have another default."""
+    return {
+        name: value
+        for name, value in registry.implied_values(schema.name).items()
+        if schema.place(name) == (None, None)
+        and schemas.first_opset_with(schema.name, name, after=schema.since_version) is not None
+    }
+
+
+def with_defaults(
+    registry: Registry, schema: OperatorSchema, named: Mapping[str, Any], target: OperatorSchema | None
+) -> dict[str, Any]:
+    """The attributes, with those left out said where the target would read something else without them."""
+    result = dict(named)
+    implied = registry.implied_values(schema.name)
+    for attribute in schema.attributes.values():
+        if attribute.name in result or attribute.default is None or target is None:
+            continue
+        other = target.attributes.get(attribute.name)
+        if other is not None:
+            unlike = not other.is_default(attribute.default)
+        else:
+            unlike = attribute.name in implied and target.place(attribute.name) == (None, None)
+        if unlike:
+            result[attribute.name] = attribute.default
+    return result
+
+
+def positions(
+    schema: OperatorSchema, target: OperatorSchema | None, inputs: Sequence[Value | None]
+) -> tuple[list[Value | None], dict[str, Value]]:
+    """Inputs for emission: by position where the target has an input there, by name where it moved."""
+    if target is None:
+        return list(inputs), {}
+    own = {parameter.name for parameter in schema.inputs}
+    positional: list[Value | None] = []
+    named: dict[str, Value] = {}
+    for index, value in enumerate(inputs):
+        parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
+        at = target.inputs[min(index, len(target.inputs) - 1)] if target.inputs else None
+        stays = at is not None and (at.variadic or index < len(target.inputs))
+        renamed = stays and at is not None and at.name not in own
+        if parameter.variadic or (stays and at is not None and (at.name == parameter.name or renamed)):
+            positional.append(value)
+            continue
+        positional.append(None)
+        if value is not None:
+            named[parameter.name] = value
+    while positional and positional[-1] is None and (target.inputs and not target.inputs[-1].variadic):
+        positional.pop()
+    return positional, named
+
+
+def resolved(attributes: Mapping[str, ir.Attr], given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+    """The attributes of a function's node, those that refer to the function's own replaced by what it got."""
+    result: dict[str, ir.Attr] = {}
+    for name, attribute in attributes.items():
+        if not attribute.is_ref():
+            result[name] = attribute
+            continue
+        found = given.get(attribute.ref_attr_name or "")
+        if found is not None:
+            result[name] = ir.Attr(name, found.type, found.value)
+    return result
+
+
+def node_message(
+    op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr], outputs: int
+) -> bytes:
+    """A node for the C++ functions that build a body for it; names of inputs say whether they are there."""
+    message = onnx.NodeProto(op_type=op_type)
+    message.input.extend("" if value is None else f"input_{i}" for i, value in enumerate(inputs))
+    message.output.extend(f"output_{i}" for i in range(outputs))
+    message.attribute.extend(ir.to_proto(attribute) for attribute in attributes.values())
+    return message.SerializeToString()
+
+
+def type_message(value: Value | None) -> bytes:
+    """The type of an input with what is known of its shape; empty where there is no input.
+
+    Raises:
+        UnsupportedError: its element type is unknown.
+    """
+    message = onnx.TypeProto()
+    if value is None:
+        return message.SerializeToString()
+    if value.type is None:
+        raise UnsupportedError(f"the element type of '{value.name}' is unknown")
+    ir.serde.serialize_type_into(message, value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(message, value.shape)
+    return message.SerializeToString()
+
+
+# Axes that count from the end begin at this opset.
+NEGATIVE_AXES = 11
+
+
+def from_front(
+    g: GraphContext, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
+) -> dict[str, ir.Attr]:
+    """The attributes with axes counted from the front, as operators below 11 take them.
+
+    Raises:
+        UnsupportedError: the rank that they count from is unknown.
+    """
+    result = dict(attributes)
+    for name in ("axis", "axes"):
+        attribute = attributes.get(name)
+        if attribute is None or attribute.type not in (AttributeType.INT, AttributeType.INTS):
+            continue
+        axes = [attribute.value] if attribute.type == AttributeType.INT else list(attribute.value)
+        if all(at >= 0 for at in axes):
+            continue
+        counted = _counted(g, op_type, inputs, axes)
+        value = counted[0] if attribute.type == AttributeType.INT else counted
+        result[name] = ir.Attr(name, attribute.type, value)
+    return result
+
+
+def axes_from_front(
+    g: GraphContext, op_type: str, schema: OperatorSchema, inputs: Sequence[Value | None]
+) -> list[Value | None]:
+    """Inputs with constant axes counted from the front."""
+    result = list(inputs)
+    index = schema.input_index.get("axes")
+    axes = inputs[index] if index is not None and index < len(inputs) else None
+    array = g.constant_value(axes) if axes is not None else None
+    if index is None or array is None or np.all(array >= 0):
+        return result
+    result[index] = g.constant(np.array(_counted(g, op_type, inputs, array.reshape(-1).tolist())))
+    return result
+
+
+def _counted(g: GraphContext, op_type: str, inputs: Sequence[Value | None], axes: Sequence[int]) -> list[int]:
+    ranks = [g.rank(value) for value in inputs[:1] if value is not None]
+    rank = ranks[0] if ranks else None
+    if rank is None:
+        raise UnsupportedError(
+            "an axis counts from the end of a tensor of unknown rank", first_opset=NEGATIVE_AXES
+        )
+    rank += len(axes) if op_type == "Unsqueeze" else 1 if op_type in ("OneHot", "ConcatFromSequence") else 0
+    return [at + rank if at < 0 else at for at in axes]
+
+
+def type_text(kind: ir.TypeProtocol | None) -> str:
+    """A type as schemas write it, `optional(seq(tensor(float)))`; empty where it is not known."""
+    if isinstance(kind, ir.OptionalType | ir.SequenceType):
+        inner = type_text(kind.elem_type)
+        outer = "optional" if isinstance(kind, ir.OptionalType) else "seq"
+        return f"{outer}({inner})" if inner else ""
+    return "" if kind is None or kind.dtype is None else f"tensor({kind.dtype.name.lower()})"
+
+
+def refused_kind(
+    op_type: str, opset: int, inputs: Sequence[Value | None], outputs: Sequence[Value]
+) -> str | None:
+    """A sequence or an optional value that an operator of an opset does not take or give, as a type."""
+    schema = onnx.defs.get_schema(op_type, opset, "")
+    for values, formals in ((inputs, schema.inputs), (outputs, schema.outputs)):
+        for index, value in enumerate(values):
+            if value is None or not isinstance(value.type, ir.SequenceType | ir.OptionalType):
+                continue
+            text = type_text(value.type)
+            if formals and text and text not in formals[min(index, len(formals) - 1)].types:
+                return text
+    return None
+
+
+def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
+    """Where an opset has no values of a kind, sequences or optional ones, the first that does."""
+    operator = None
+    if isinstance(kind, ir.SequenceType):
+        operator = "SequenceEmpty"
+    elif isinstance(kind, ir.OptionalType):
+        operator = "Optional"
+    if operator is None or schemas.operator_schema(operator, opset) is not None:
+        return None
+    return schemas.first_version(operator, "", lambda _: True)

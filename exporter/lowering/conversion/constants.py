@@ -1,0 +1,141 @@
+"""What a file holds as data: initializers, Constant nodes, and the inputs that old formats make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from ....registration import GraphContext
+from ....registration.folding import MAXIMUM_ELEMENTS
+
+# The first format version in which an initializer need not be an input.
+_FREE_INITIALIZERS = 4
+_PLAIN = frozenset(
+    {
+        DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BOOL,
+        DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64,
+        DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64,
+    }
+)  # fmt: skip
+
+
+def names_of(graph: ir.Graph) -> Iterator[str]:
+    """Every name of a value or node of one graph."""
+    values = [*graph.inputs, *graph.initializers.values()]
+    for node in graph:
+        values.extend(node.outputs)
+        if node.name:
+            yield node.name
+    yield from (value.name for value in values if value.name)
+
+
+def initializer(value: Value, name: str) -> Value:
+    """A copy of an initializer under a name; the data is shared."""
+    tensor = value.const_value
+    assert tensor is not None
+    if name != value.name:
+        # A tensor has the name of its value: another name must not reach into the source.
+        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+    shape = value.shape if value.shape is not None else ir.Shape(tensor.shape.numpy())
+    kind = value.type if value.type is not None else ir.TensorType(tensor.dtype)
+    return ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
+
+
+def declare(
+    source: ir.Model, graph: ir.Graph, values: MutableMapping[Value, Value]
+) -> dict[Value, ir.TensorProtocol]:
+    """Inputs and initializers of the new graph.
+
+    An input with a default may be given by whoever runs the model, and is no constant. In formats that made
+    every initializer an input, it is one.
+
+    Returns:
+        The defaults of such inputs, which the caller gives back to them at the end.
+    """
+    replaceable = source.ir_version >= _FREE_INITIALIZERS
+    hidden: dict[Value, ir.TensorProtocol] = {}
+    for value in source.graph.inputs:
+        if value.is_initializer() and not replaceable:
+            continue
+        copy = ir.Value(
+            name=value.name, type=value.type, shape=value.shape, metadata_props=dict(value.metadata_props)
+        )
+        copy.doc_string = value.doc_string
+        graph.inputs.append(copy)
+        values[value] = copy
+    for value in source.graph.initializers.values():
+        copy = initializer(value, str(value.name))
+        if value in values:
+            hidden[values[value]] = copy.const_value  # type: ignore[assignment]
+            values[value].const_value = copy.const_value
+            graph.initializers.add(values[value])
+            continue
+        copy.metadata_props.update(value.metadata_props)
+        graph.initializers.add(copy)
+        values[value] = copy
+    for value in hidden:
+        value.const_value = None
+    return hidden
+
+
+def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]) -> Value | None:
+    """The value of a Constant node as a constant of the graph; None for any other node."""
+    if op_type != "Constant" or len(attributes) != 1:
+        return None
+    [(name, attribute)] = attributes.items()
+    content: Any = attribute.value
+    if name == "value":
+        if content.dtype not in _PLAIN:
+            result = g.op("Constant", value=content)
+            result.const_value, result.shape = content, ir.Shape(content.shape)
+            return result
+        if content.size <= MAXIMUM_ELEMENTS:
+            return g.constant(content.numpy())
+        result = g.op("Constant", value=content)
+        result.const_value, result.shape = content, ir.Shape(content.shape)
+        return result
+    if name in ("value_int", "value_ints"):
+        return g.constant(np.array(content, dtype=np.int64))
+    if name in ("value_float", "value_floats"):
+        return g.constant(np.array(content, dtype=np.float32))
+    if name in ("value_string", "value_strings"):
+        strings = [content] if name == "value_string" else content
+        raw = [item.encode() if isinstance(item, str) else item for item in strings]
+        tensor = ir.StringTensor(raw, shape=ir.Shape([] if name == "value_string" else [len(raw)]))
+        result = g.op("Constant", value=tensor)
+        result.const_value, result.shape = tensor, tensor.shape
+        return result
+    return None
+
+
+def restore_inputs(model: ir.Model) -> None:
+    """Make every initializer an input where the format demands that."""
+    if model.ir_version >= _FREE_INITIALIZERS:
+        return
+    for value in model.graph.initializers.values():
+        if not value.is_graph_input():
+            model.graph.inputs.append(value)
+
+
+def localize(node: ir.Node | None, g: GraphContext) -> None:
+    """Give sub-graphs of another domain's node their own constants: its runtime may not look around them."""
+    graphs = (
+        [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH] if node else []
+    )
+    for graph in graphs:
+        copies: dict[Value, Value] = {}
+        for inner in graph:
+            for position, value in enumerate(inner.inputs):
+                if value is None or not g.is_foldable(value):
+                    continue
+                if value not in copies:
+                    tensor = ir.Tensor(value.const_value.numpy())  # type: ignore[union-attr]
+                    copies[value] = ir.Value(
+                        name=f"{value.name}_local", type=value.type, shape=value.shape, const_value=tensor
+                    )
+                    graph.initializers.add(copies[value])
+                inner.replace_input_with(position, copies[value])

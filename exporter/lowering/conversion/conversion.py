@@ -1,0 +1,494 @@
+"""Conversion: from an ONNX graph at one opset to one at another, node by node.
+
+A node whose operator version is in force at the target as well is copied as it is. Any other is emitted by
+the names of its arguments, where its operator still means the same, or by a symbolic function:
+
+    before13::Softmax     Softmax as versions below 13 mean it, said with today's operators
+    canonical::Softmax    Softmax as its newest version means it, where the target's means something else
+    onnx::Gelu            Gelu where the target does not have it, or not for these types
+
+and where there is none of these, by the body that ONNX gives the operator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir import AttributeType, Value
+from onnx_ir.passes import common
+
+from ....registration import (
+    GraphContext,
+    GraphError,
+    Names,
+    OpsettaError,
+    Registry,
+    UnsupportedError,
+    UnsupportedOperator,
+    UnsupportedOperatorsError,
+    composed_results,
+    load_entry_points,
+    registry_or_default,
+)
+from ....registration.opsets import check_opset, ir_version
+from ....registration.schemas import OperatorSchema, first_opset_with_dtype, omissible, operator_schema
+from ...files.reading.carried import carried_by, check_training, keep
+from ...torch_boundary.process_lock import random_state_preserved
+from . import binding, constants, control_flow
+from .bodies import body_of
+from .preparation import copy_of, limits_of, opset_of, source_of
+
+_GRAPHS = (AttributeType.GRAPH, AttributeType.GRAPHS)
+
+
+@random_state_preserved()
+def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir.Model:
+    """The model at another opset; the model itself is left as it is, and weights are shared.
+
+    Args:
+        model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
+        opset: the opset to write, 7 to 26.
+        registry: symbolic functions to convert with; the default registry unless given.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+        UnsupportedOperatorsError: every operator that cannot be said at the opset.
+    """
+    from .... import symbolics  # noqa: F401
+
+    check_opset(opset)
+    load_entry_points()
+    if opset_of(model) in (None, opset):
+        return _carrying(model, _with_contents(copy_of(model)))
+    check_training(model, opset)
+    source = source_of(model)
+    found = _Conversion(source, opset, registry_or_default(registry))
+    return _carrying(model, _with_contents(found.run()))
+
+
+def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
+    """The converted model with what is kept beside the model, untouched."""
+    keep(converted, carried_by(model))
+    return converted
+
+
+def _with_contents(model: ir.Model) -> ir.Model:
+    """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
+
+    External data of the graph itself is for whoever writes the model: it may be large.
+    """
+    for graph in model.graph.subgraphs():
+        for value in graph.initializers.values():
+            value.const_value = _in_memory(value.const_value)
+    for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
+        for attribute in list(node.attributes.values()):
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))
+    return model
+
+
+def _in_memory(tensor: Any) -> Any:
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Scope:
+    """What the nodes of a graph are read with.
+
+    Attributes:
+        values: the new value of each value of the source.
+        opset: the opset whose operators they are.
+        attributes: what the function that they stand in was given.
+        copies: whether names are the file's own, and nodes that mean the same are copied.
+        absent: names of the function's inputs that it was not given.
+    """
+
+    values: MutableMapping[Value, Value]
+    opset: int
+    attributes: Mapping[str, ir.Attr] = dataclasses.field(default_factory=dict)
+    copies: bool = True
+    absent: frozenset[str] = frozenset()
+
+
+class _Conversion:
+    def __init__(self, source: ir.Model, opset: int, registry: Registry):
+        self.source = source
+        self.opset = opset
+        self.registry = registry
+        self.breaks = binding.breaks(registry)
+        self.names = Names()
+        for graph in (source.graph, *source.graph.subgraphs()):
+            for name in constants.names_of(graph):
+                self.names.take(name)
+        imports = dict(source.graph.opset_imports)
+        imports.pop("ai.onnx", None)
+        self.graph = ir.Graph(
+            [],
+            [],
+            nodes=[],
+            opset_imports={**imports, "": opset},
+            name=source.graph.name,
+            doc_string=source.graph.doc_string,
+            metadata_props=dict(source.graph.metadata_props),
+        )
+        self.g = GraphContext(self.graph, opset, registry, self.names)
+        self.g.limits = limits_of(source)
+        self.failures: list[UnsupportedOperator] = []
+        self.bound: set[Value] = set()
+        self.used_names: set[str] = set()
+
+    def run(self) -> ir.Model:
+        scope = _Scope({}, opset_of(self.source) or self.opset)
+        hidden = constants.declare(self.source, self.graph, scope.values)
+        self.bound.update(scope.values.values())
+        self._check_element_types()
+        self._nodes(self.source.graph, scope)
+        if self.failures:
+            raise UnsupportedOperatorsError(self.opset, self.failures)
+        self._outputs(self.source.graph, self.graph, scope)
+        model = ir.Model(
+            self.graph,
+            ir_version=ir_version(self.opset),
+            producer_name=self.source.producer_name,
+            producer_version=self.source.producer_version,
+            domain=self.source.domain,
+            model_version=self.source.model_version,
+            doc_string=self.source.doc_string,
+            metadata_props=dict(self.source.metadata_props),
+        )
+        for value, tensor in hidden.items():
+            value.const_value = tensor
+        common.RemoveUnusedNodesPass()(model)
+        constants.restore_inputs(model)
+        return model
+
+    def _check_element_types(self) -> None:
+        """Refuse element types that the opset lacks, of values that no operator may have looked at."""
+        schema = operator_schema("Identity", self.opset)
+        assert schema is not None
+        for value in (*self.graph.inputs, *self.graph.initializers.values()):
+            missing = binding.first_opset_of_kind(value.type, self.opset)
+            if missing is not None:
+                reason = f"'{value.name}' is {value.type}, which ONNX does not have at this opset"
+                self.failures.append(
+                    UnsupportedOperator("input or initializer", reason, missing, (value.name or "",), True)
+                )
+            plain = isinstance(value.type, ir.TensorType)
+            if plain and value.dtype is not None and value.dtype not in schema.inputs[0].dtypes:
+                first = first_opset_with_dtype("Identity", 0, value.dtype)
+                reason = f"'{value.name}' is {value.dtype.name}, which ONNX does not have at this opset"
+                self.failures.append(
+                    UnsupportedOperator("input or initializer", reason, first, (value.name or "",), True)
+                )
+
+    def _nodes(self, nodes: Iterable[ir.Node], scope: _Scope) -> None:
+        for node in nodes:
+            try:
+                results = self._node(node, scope)
+            except UnsupportedError as error:
+                if not scope.copies:
+                    raise
+                self._fail(node, error)
+                results = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
+            except OpsettaError:
+                raise
+            except Exception as error:
+                raise OpsettaError(
+                    f"converting {node.op_type} at node '{node.name}' failed: {type(error).__name__}: {error}"
+                ) from error
+            for output, result in zip(node.outputs, results, strict=True):
+                if result is not None:
+                    scope.values[output] = result
+
+    def _fail(self, node: ir.Node, error: UnsupportedError) -> None:
+        name = f"{node.domain or 'onnx'}::{node.op_type}"
+        where = (node.name or f"the node of '{node.outputs[0].name}'",)
+        self.failures.append(UnsupportedOperator(name, str(error), error.first_opset, where, True))
+
+    def _node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
+        attributes = binding.resolved(node.attributes, scope.attributes)
+        function = self.source.functions.get(node.op_identifier())
+        if function is not None:
+            inputs = [self._mapped(v, scope) for v in node.inputs]
+            return self._function(function, inputs, attributes)
+        if node.domain not in ("", "ai.onnx"):
+            copied = self._copied(node, attributes, scope)
+            constants.localize(copied[0].producer(), self.g)
+            return list(copied)
+        constant = constants.constant_of(self.g, node.op_type, attributes)
+        if constant is not None:
+            return [constant]
+        schema = binding.schema_of(node.op_type, scope.opset)
+        if schema is None:
+            raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
+        target = operator_schema(node.op_type, self.opset)
+        if scope.copies and target is not None and target.since_version == schema.since_version:
+            return list(self._copied(node, attributes, scope))
+        inputs = [self._mapped(v, scope) for v in node.inputs]
+        before = self.g.graph[-1] if len(self.g.graph) else None
+        used = [i for i, value in enumerate(node.outputs) if value.name]
+        count = used[-1] + 1 if used else 1
+        results: list[Value | None] = list(self._said(schema, scope, inputs, attributes, count))
+        results += [None] * (len(node.outputs) - len(results))
+        if scope.copies:
+            results = [
+                None if result is None else self._named(output, result)
+                for output, result in zip(node.outputs, results, strict=False)
+            ]
+            self._trace(node, before)
+        return results
+
+    def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
+        """Give what stands for a node its metadata, and the last of it its name."""
+        last = True
+        for made in reversed(self.g.graph):
+            if made is before:
+                return
+            if last and node.name and not self._is_named(node.name):
+                made.name = node.name
+                made.doc_string = node.doc_string
+            last = False
+            for key, text in node.metadata_props.items():
+                made.metadata_props.setdefault(key, text)
+
+    def _is_named(self, name: str) -> bool:
+        """Whether a node has the name already: names of nodes may stand twice in a file."""
+        known = name in self.used_names
+        self.used_names.add(name)
+        return known
+
+    def _mapped(self, value: Value | None, scope: _Scope) -> Value | None:
+        if value is None or value.name in scope.absent:
+            return None
+        found = scope.values.get(value)
+        if found is None and not scope.copies:
+            # The IR library does not see what a function's sub-graph reads of the function around it.
+            named = (new for old, new in scope.values.items() if old.name == value.name)
+            found = next(named, None)
+        if found is None and not scope.copies:
+            raise UnsupportedError(f"its body reads '{value.name}' of the graph around it")
+        if found is None:
+            raise GraphError(f"value '{value.name}' is used before it is defined")
+        return found
+
+    def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: _Scope) -> Sequence[Value]:
+        """The node itself, reading the new values; its sub-graphs are converted."""
+        copied = []
+        standard = node.domain in ("", "ai.onnx")
+        for name, attribute in attributes.items():
+            if standard and omissible(node.op_type, "", self.opset, attribute):
+                continue
+            if attribute.type == AttributeType.GRAPH:
+                attribute = ir.Attr(name, attribute.type, self._subgraph(attribute.as_graph(), scope))
+            elif attribute.type == AttributeType.GRAPHS:
+                graphs = [self._subgraph(graph, scope) for graph in attribute.as_graphs()]
+                attribute = ir.Attr(name, attribute.type, graphs)
+            copied.append(attribute)
+        inputs = [self._mapped(v, scope) for v in node.inputs]
+        for value in inputs:
+            if value is not None:
+                self.g.use(value)
+        fresh = ir.Node(
+            "" if node.domain == "ai.onnx" else node.domain,
+            node.op_type,
+            inputs,
+            copied,
+            overload=node.overload,
+            num_outputs=len(node.outputs),
+            name=node.name if scope.copies else self.names.unique(node.op_type),
+            doc_string=node.doc_string,
+            metadata_props=dict(node.metadata_props),
+        )
+        for value, output in zip(node.outputs, fresh.outputs, strict=True):
+            output.name = value.name if scope.copies or not value.name else self.names.unique(value.name)
+            output.type, output.shape = value.type, value.shape
+            output.metadata_props.update(value.metadata_props)
+        self.bound.update(fresh.outputs)
+        self.g.graph.append(fresh)
+        return fresh.outputs
+
+    def _named(self, output: Value, result: Value) -> Value:
+        """A result with the name and shape of the value that it stands for, where it is of its own making."""
+        if output.dtype is not None and result.dtype is not None and output.dtype != result.dtype:
+            raise UnsupportedError(
+                f"it would give {result.dtype.name} as '{output.name}', where {output.dtype.name} is due"
+            )
+        producer = result.producer()
+        if producer is None or producer.graph is not self.g.graph or result in self.bound:
+            return result
+        if output.type is not None:
+            result.type = output.type
+        settled = result.shape is not None and result.shape.is_static()
+        if output.shape is not None and isinstance(output.type, ir.TensorType | None) and not settled:
+            result.shape = output.shape
+        result.name = output.name
+        self.bound.add(result)
+        return result
+
+    def _said(
+        self,
+        schema: OperatorSchema,
+        scope: _Scope,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, ir.Attr],
+        outputs: int,
+    ) -> Sequence[Value]:
+        """An operator as its version means it, at the target: emitted or composed, else by its body."""
+        try:
+            return self._emitted(schema, scope, inputs, attributes, outputs)
+        except UnsupportedError as error:
+            body = body_of(schema.name, scope.opset, self.opset, inputs, attributes, outputs)
+            if body is None:
+                raise
+            try:
+                given = binding.completed(schema, attributes)
+                found = self._expanded(body.graph, body.opset, inputs, given)
+                return [value for value in found if value is not None]
+            except UnsupportedError as inner:
+                raise UnsupportedError(
+                    f"{error}; and of its parts: {inner}", first_opset=error.first_opset
+                ) from inner
+
+    def _emitted(
+        self,
+        schema: OperatorSchema,
+        scope: _Scope,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, ir.Attr],
+        outputs: int,
+    ) -> Sequence[Value]:
+        attributes = binding.without_defaults(schema, attributes)
+        if self.opset < binding.NEGATIVE_AXES:
+            attributes = binding.from_front(self.g, schema.name, inputs, attributes)
+            inputs = binding.axes_from_front(self.g, schema.name, schema, inputs)
+        named = binding.attributes_by_name(schema, attributes)
+        like = control_flow.formals(schema.name, inputs, named)
+        for name, value in named.items():
+            if isinstance(value, ir.Graph):
+                named[name] = self._subgraph(value, scope, like)
+        target = operator_schema(schema.name, self.opset)
+        found = self.breaks.get(schema.name, [])
+        own = binding.meaning(found, schema.since_version)
+        same = target is not None and binding.meaning(found, target.since_version) == own
+        if own is not None and not same:
+            return self._called(f"before{own}::{schema.name}", schema, inputs, named, outputs)
+        canonical = f"canonical::{schema.name}"
+        symbolic = self.registry.lookup(canonical, "", self.opset)
+        named = {**binding.implied(self.registry, schema), **named}
+        if own is None and symbolic is not None and not hasattr(symbolic.function, "by_schema"):
+            return self._called(canonical, schema, inputs, named, outputs)
+        if target is not None and not same:
+            raise UnsupportedError(
+                f"ONNX operator {schema.name} means something else at opset {self.opset}",
+                first_opset=found[-1],
+            )
+        positional, moved = binding.positions(schema, target, inputs)
+        arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
+        made = self.g.op(schema.name, *positional, outputs=outputs, **arguments)
+        results = made if isinstance(made, (list, tuple)) else [made]
+        control_flow.results(schema.name, results, inputs, named)
+        refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
+        if refused is not None:
+            raise UnsupportedError(
+                f"ONNX operator {schema.name} does not have {refused} at opset {self.opset}"
+            )
+        return results
+
+    def _called(
+        self,
+        name: str,
+        schema: OperatorSchema,
+        inputs: Sequence[Value | None],
+        named: Mapping[str, Any],
+        outputs: int,
+    ) -> Sequence[Value]:
+        symbolic = self.registry.lookup(name, "", self.opset)
+        assert symbolic is not None
+        arguments = {**binding.inputs_by_name(schema, inputs), **named}
+        if "outputs" in symbolic.parameters:
+            arguments["outputs"] = outputs
+        results = composed_results(symbolic, symbolic(self.g, arguments), outputs)
+        return [self.g.constant(item) for item in results]
+
+    def _function(
+        self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
+    ) -> list[Value | None]:
+        """The nodes of a function of the model in the place of a call."""
+        defaults = {name: a for name, a in function.attributes.items() if a.value is not None}
+        opset = function.opset_imports.get("", self.opset)
+        return self._expanded(function.graph, opset, inputs, {**defaults, **attributes})
+
+    def _expanded(
+        self,
+        graph: ir.Graph,
+        opset: int,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, ir.Attr],
+    ) -> list[Value | None]:
+        given = dict(zip(graph.inputs, inputs, strict=False))
+        values = {formal: actual for formal, actual in given.items() if actual is not None}
+        absent = frozenset(str(formal.name) for formal in graph.inputs if formal not in values)
+        scope = _Scope(values, opset, attributes, copies=False, absent=absent)
+        self._nodes(graph, scope)
+        return [scope.values.get(value) for value in graph.outputs]
+
+    def _subgraph(self, block: ir.Graph, outer: _Scope, like: Sequence[Value] = ()) -> ir.Graph:
+        """A sub-graph at the target; it may read what the graphs around it make.
+
+        Args:
+            like: values like those that it is given, for inputs whose types it does not say.
+        """
+        graph = ir.Graph([], [], nodes=[], name=block.name, doc_string=block.doc_string)
+        values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
+        for position, value in enumerate(block.inputs):
+            actual = like[position] if position < len(like) else value
+            name = value.name if outer.copies else self.names.unique(value.name or "input")
+            copy = ir.Value(name=name, type=value.type or actual.type, shape=value.shape or actual.shape)
+            graph.inputs.append(copy)
+            values[value] = copy
+        for value in block.initializers.values():
+            name = value.name if outer.copies else self.names.unique(value.name or "initializer")
+            copy = constants.initializer(value, str(name))
+            graph.initializers.add(copy)
+            values[value] = copy
+        self.bound.update(values.maps[0].values())
+        scope = dataclasses.replace(outer, values=values)
+        surrounding, self.g.graph = self.g.graph, graph
+        try:
+            self._nodes(block, scope)
+            if not self.failures:
+                self._outputs(block, graph, scope)
+        finally:
+            self.g.graph = surrounding
+        return graph
+
+    def _outputs(self, block: ir.Graph, graph: ir.Graph, scope: _Scope) -> None:
+        """Graph outputs under their own names, each made by a node of its graph or given to it."""
+        seen: set[Value] = set()
+        for output in block.outputs:
+            found = self._mapped(output, scope)
+            assert found is not None
+            value = self.g.use(found)
+            maker = value.producer()
+            own = (maker is not None and maker.graph is graph) or value in graph.inputs
+            if not own or value in seen or (value.name != output.name and scope.copies):
+                value = self._identity(value, output.name if scope.copies else None)
+            if value.type is None:
+                value.type = output.type
+            if value.shape is None:
+                value.shape = output.shape
+            seen.add(value)
+            graph.outputs.append(value)
+
+    def _identity(self, value: Value, name: str | None) -> Value:
+        [copy] = self.g.append(ir.Node("", "Identity", [value], num_outputs=1))
+        copy.type, copy.shape = value.type, value.shape
+        if name:
+            copy.name = name
+        return copy

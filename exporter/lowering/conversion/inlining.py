@@ -1,0 +1,110 @@
+"""Calls of a model's functions, replaced by what the functions are made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import onnx_ir as ir
+from onnx_ir import AttributeType, Value
+
+from ....registration import GraphError
+from .binding import resolved
+from .constants import names_of
+
+MAXIMUM_NODES = 1_000_000
+"""Nodes that calls are replaced by; a model that calls itself without end reaches it."""
+
+
+class _Names:
+    """Unique names: a name, or the name with the lowest number from 2 on that is free."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self._next: dict[str, Iterator[int]] = {}
+
+    def unique(self, stem: str) -> str:
+        name = stem
+        numbers = self._next.setdefault(stem, itertools.count(2)) if name in self.taken else iter(())
+        while name in self.taken:
+            name = f"{stem}_{next(numbers)}"
+        self.taken.add(name)
+        return name
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace every call of a function, in sub-graphs too; the model has no functions afterwards.
+
+    onnx-ir's own pass tries all numbers for a name from the first on, which takes the square of the calls.
+
+    Raises:
+        GraphError: they are too many nodes, as of functions that call each other.
+    """
+    _Inlining(model).graph(model.graph)
+    model.functions.clear()
+
+
+class _Inlining:
+    def __init__(self, model: ir.Model):
+        self._functions = dict(model.functions)
+        self._imports = model.graph.opset_imports
+        self._nodes, self._values = _Names(), _Names()
+        self._made = 0
+
+    def graph(self, graph: ir.Graph) -> None:
+        """Replace the calls in a graph, and in what they are replaced by."""
+        self._values.taken.update(names_of(graph))
+        self._nodes.taken.update(node.name for node in graph if node.name)
+        for node in graph:
+            function = self._functions.get(node.op_identifier())
+            if function is not None:
+                nodes, results = self._body(function, node)
+                ir.convenience.replace_nodes_and_values(
+                    graph, node, [node], nodes, list(node.outputs), results[: len(node.outputs)]
+                )
+                continue
+            for attribute in node.attributes.values():
+                if attribute.is_ref():
+                    continue
+                if attribute.type == AttributeType.GRAPH:
+                    self.graph(attribute.as_graph())
+                elif attribute.type == AttributeType.GRAPHS:
+                    for inner in attribute.as_graphs():
+                        self.graph(inner)
+
+    def _body(self, function: ir.Function, call: ir.Node) -> tuple[list[ir.Node], list[Value]]:
+        """A copy of a function's nodes over the inputs of a call, and what they return."""
+        self._made += len(function)
+        if self._made > MAXIMUM_NODES:
+            raise GraphError(f"the model is more than {MAXIMUM_NODES} nodes with its functions written out")
+        for domain, version in function.opset_imports.items():
+            self._imports.setdefault(domain, version)
+        defaults = {name: a for name, a in function.attributes.items() if a.value is not None}
+        attributes = {**defaults, **call.attributes}
+        actuals = [*call.inputs, *[None] * (len(function.inputs) - len(call.inputs))]
+        values: dict[Value, Value | None] = dict(zip(function.inputs, actuals, strict=True))
+        nodes = []
+        for node in function:
+            copy = ir.Node(
+                node.domain,
+                node.op_type,
+                [None if value is None else values[value] for value in node.inputs],
+                resolved(node.attributes, attributes).values(),
+                overload=node.overload,
+                num_outputs=len(node.outputs),
+                version=node.version,
+                name=self._nodes.unique(node.name or "node"),
+                doc_string=node.doc_string,
+                metadata_props={**call.metadata_props, **node.metadata_props},
+            )
+            for value, output in zip(node.outputs, copy.outputs, strict=True):
+                output.name = self._values.unique(value.name or "val")
+                output.type, output.doc_string = value.type, value.doc_string
+                output.shape = value.shape.copy() if value.shape is not None else None
+                output.metadata_props.update(value.metadata_props)
+                values[value] = output
+            nodes.append(copy)
+        results = [values[value] for value in function.outputs]
+        if any(value is None for value in results):
+            raise GraphError(f"a call of '{function.name}' leaves out an input that the function returns")
+        return nodes, [value for value in results if value is not None]

@@ -1,0 +1,189 @@
+"""An ONNX model made ready for conversion: functions inlined, types and shapes inferred."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ....registration import GraphError, Limits
+from ....registration.opsets import MAXIMUM_OPSET
+from ...files.reading.carried import clear_foreign_types
+from ...files.reading.subgraphs import with_subgraphs
+from ..inference import InferenceError, infer_shapes
+from .inlining import inline_functions
+
+MAXIMUM_NODES = 30_000
+"""Nodes of a model that is converted, beside one for each `BYTES_OF_NODE` bytes of its weights."""
+BYTES_OF_NODE = 1_000
+MADE_ELEMENTS = 2**22
+"""Elements of the constants that one conversion makes."""
+MADE_NODES = 60_000
+"""Nodes that one conversion makes, beside two for each of the model's."""
+MAXIMUM_DIMENSIONS = 300_000
+"""Inferred dimensions of all values together; where they are more, the values have what the file states."""
+# Bytes of a tensor that shape inference has no use for.
+_LARGE = 4096
+_NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
+
+
+def source_of(model: ir.Model) -> ir.Model:
+    """A copy of a model as conversion reads it. The weights are shared with the model.
+
+    Functions of the model stand inlined where their opsets are the model's own; the type and shape of
+    every value are what onnx's inference tells, where the file does not say them.
+
+    Raises:
+        GraphError: the model imports no opset that is known, or has more nodes than are converted.
+    """
+    _check_nodes(model)
+    source = copy_of(model)
+    version = opset_of(source)
+    if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
+        raise GraphError(
+            f"the model is at opset {version}, and operators are known up to opset "
+            f"{onnx.defs.onnx_opset_version()}; opsetta writes up to {MAXIMUM_OPSET}"
+        )
+    if source.functions and _may_inline(source):
+        inline_functions(source)
+        _check_nodes(source)
+    _infer(source)
+    return source
+
+
+def _check_nodes(model: ir.Model) -> None:
+    """Refuse a model of more nodes than are converted.
+
+    Raises:
+        GraphError: with both numbers.
+    """
+    nodes = sum(1 for _ in model.graph.all_nodes())
+    weights = sum(
+        value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
+    )
+    allowed = MAXIMUM_NODES + weights // BYTES_OF_NODE
+    if nodes > allowed:
+        raise GraphError(
+            f"the model has {nodes} nodes: one with {weights} bytes of weights is converted up to {allowed}"
+        )
+
+
+def limits_of(source: ir.Model) -> Limits:
+    """What one conversion of a model may make."""
+    return Limits(MADE_ELEMENTS, MADE_NODES + 2 * sum(1 for _ in source.graph.all_nodes()))
+
+
+def copy_of(model: ir.Model) -> ir.Model:
+    """A copy of a model, with the same weights."""
+    try:
+        return model.clone()
+    except RuntimeError:
+        # The IR library does not clone sub-graphs that have initializers.
+        return ir.from_proto(ir.to_proto(model))
+
+
+def opset_of(model: ir.Model) -> int | None:
+    """The opset of ONNX's own operators that a model imports; None where it imports none."""
+    imports = model.graph.opset_imports
+    return imports.get("", imports.get("ai.onnx"))
+
+
+def _may_inline(model: ir.Model) -> bool:
+    imports = model.graph.opset_imports
+    nested = any(
+        attribute.type == ir.AttributeType.GRAPH
+        for function in model.functions.values()
+        for node in function
+        for attribute in node.attributes.values()
+    )
+    # The IR library loses what a sub-graph reads of the function around it.
+    return not nested and all(
+        imports.get(domain, version) == version
+        for function in model.functions.values()
+        for domain, version in function.opset_imports.items()
+    )
+
+
+def _infer(model: ir.Model) -> None:
+    """Give values the types and shapes that onnx infers; a model that it cannot read stays as it is."""
+    try:
+        inferred = infer_shapes(_without_weights(model), data_prop=True)
+    except (InferenceError, RuntimeError, ValueError):
+        return
+    clear_foreign_types(inferred.graph)
+    dims = sum(
+        len(info.type.tensor_type.shape.dim)
+        for graph in with_subgraphs(inferred.graph)
+        for info in graph.value_info
+    )
+    if dims <= MAXIMUM_DIMENSIONS:
+        _merge(model.graph, inferred.graph)
+
+
+def _emptied(tensor: Any) -> ir.LazyTensor:
+    """A tensor of the same element type and shape that is written without contents."""
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.LazyTensor(lambda: _NO_CONTENTS, dtype=tensor.dtype, shape=shape, name=tensor.name)
+
+
+def _is_large(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGE)
+
+
+def _without_weights(model: ir.Model) -> onnx.ModelProto:
+    """The model's message without the contents of its large tensors, in nodes and in graphs."""
+    weights = [
+        (value, value.const_value)
+        for graph in (model.graph, *model.graph.subgraphs())
+        for value in graph.initializers.values()
+        if _is_large(value.const_value)
+    ]
+    bodies = (model.graph, *(function.graph for function in model.functions.values()))
+    constants = [
+        (node, attribute)
+        for body in bodies
+        for node in body.all_nodes()
+        for attribute in node.attributes.values()
+        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref() and _is_large(attribute.value)
+    ]
+    try:
+        for value, tensor in weights:
+            value.const_value = _emptied(tensor)
+        for node, attribute in constants:
+            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _emptied(attribute.value))
+        return ir.to_proto(model)
+    finally:
+        for value, tensor in weights:
+            value.const_value = tensor
+        for node, attribute in constants:
+            node.attributes[attribute.name] = attribute
+
+
+def _merge(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
+    found = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
+    for node, other in zip(graph, inferred.node, strict=True):
+        for value in node.outputs:
+            known = found.get(value.name)
+            if known is None or not value.name:
+                continue
+            if value.type is None:
+                value.type = ir.serde.deserialize_type_proto_for_type(known)
+            shape = _shape(known)
+            if shape is not None:
+                value.shape = shape
+        if not any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
+            continue
+        blocks = {attribute.name: attribute.g for attribute in other.attribute}
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                block = blocks[name]
+                for value, info in zip(attribute.as_graph().inputs, block.input, strict=True):
+                    value.type = value.type or ir.serde.deserialize_type_proto_for_type(info.type)
+                    value.shape = value.shape or _shape(info.type)
+                _merge(attribute.as_graph(), block)
+
+
+def _shape(kind: onnx.TypeProto) -> ir.Shape | None:
+    return ir.serde.deserialize_type_proto_for_shape(kind)

@@ -1,0 +1,194 @@
+"""`OnnxModel`: an ONNX model from any file, which can be written at other opsets and run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ..registration import DEFAULT_OPSET, OpsettaError, Registry
+from .files import writing
+from .files.reading.carried import carried_by, to_proto
+from .lowering.conversion.conversion import convert
+from .lowering.conversion.preparation import opset_of
+from .running import verification
+from .running.session import Session, as_python
+
+
+class OnnxModel:
+    """A model in the ONNX dialect: its operators are ONNX's own, at one opset.
+
+    Attributes:
+        model: the ONNX model, an `onnx_ir.Model`.
+        source: the model that it was first read as; what `lower` converts, whatever the opset of `model`.
+        registry: the symbolic functions that it is converted with unless others are given.
+    """
+
+    def __init__(self, model: ir.Model, *, source: ir.Model | None = None, registry: Registry | None = None):
+        self.model = model
+        self.source = source if source is not None else model
+        self.registry = registry
+        self._session: Session | None = None
+
+    @property
+    def opset(self) -> int | None:
+        """The opset of its ONNX operators; None where it has none."""
+        return opset_of(self.model)
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """The model as a protobuf message, made anew at each access."""
+        return to_proto(self.model)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the inputs that a caller feeds, in order."""
+        stored = {*self.model.graph.initializers, *carried_by(self.model).inputs}
+        return [value.name or "" for value in self.model.graph.inputs if value.name not in stored]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs, in order."""
+        return [value.name or "" for value in self.model.graph.outputs]
+
+    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> OnnxModel:
+        """The model at another opset, higher or lower.
+
+        Raises:
+            OpsetError: an opset outside 7 to 26.
+            UnsupportedOperatorsError: every operator that the opset cannot express, and where it stands.
+        """
+        used = registry if registry is not None else self.registry
+        return OnnxModel(convert(self.source, opset, used), source=self.source, registry=used)
+
+    def save(
+        self,
+        target: str | bytes | os.PathLike | IO[bytes],
+        *,
+        external_data: bool | str | os.PathLike | None = None,
+    ) -> None:
+        """Write the model to a path or a binary file object; see `Program.save`.
+
+        Raises:
+            ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
+        """
+        writing.save(self.model, target, external_data=external_data)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Run the model with onnxruntime on arrays by input name.
+
+        Returns:
+            numpy arrays in the order of the outputs; lists and dicts for sequences and maps.
+
+        Raises:
+            InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
+        """
+        return [as_python(value) for value in self._run(inputs)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model with onnxruntime: arrays in the order of the inputs, or by the inputs' names.
+
+        Takes numpy arrays, torch tensors and numbers; torch is needed for its own tensors only.
+
+        Returns:
+            The output, or a tuple of several: torch tensors where an argument is one, else numpy arrays.
+
+        Raises:
+            OpsettaError: the arguments are not those of the inputs.
+            InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
+        """
+        results = self._run(self._feed(args, kwargs))
+        if any(map(_is_torch, (*args, *kwargs.values()))):
+            from .running.tensors import to_torch
+
+            found = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
+        else:
+            found = [as_python(value) for value in results]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def verify(
+        self,
+        args: tuple | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        model: Callable[..., Any] | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> verification.VerificationReport:
+        """Compare with the file that the model was converted from, or with a PyTorch model.
+
+        Args:
+            args, kwargs: what to run with: arrays in the order of the inputs, or by their names.
+            model: a PyTorch model that takes the same arguments and returns the outputs in order. Without
+                it, the model as it was read runs in onnxruntime, at its own opset.
+            rtol, atol: tolerances; by default those of the output's element type (`verification.TOLERANCES`).
+
+        Returns:
+            A `VerificationReport`, the errors per output.
+
+        Raises:
+            VerificationError: an output is outside tolerance; it names the worst output, error and index.
+            OpsettaError: there is nothing to run with, or nothing to compare with.
+            InferenceError: onnxruntime is not installed, or refuses one of the models or the inputs.
+        """
+        positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
+        feed = self._feed(positional, kwargs or {})
+        actual = self.run(feed)
+        if model is not None:
+            from .running.file_verification import eager_results
+
+            expected = eager_results(model, positional, kwargs or {})
+            return verification.check(self.output_names, actual, expected, rtol, atol)
+        if self.source is self.model:
+            raise OpsettaError(
+                "the model is as it was read, and there is nothing to compare it with: convert it with "
+                "lower(opset), or pass a PyTorch model as model="
+            )
+        expected = OnnxModel(self.source).run(feed)
+        return verification.check(self.output_names, actual, expected, rtol, atol, expected_by="the original")
+
+    def _run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        if self._session is None:
+            self._session = Session(self.model)
+        return self._session.run(inputs)
+
+    def _feed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by input name, as numpy arrays or onnxruntime values."""
+        names = self.input_names
+        given = dict(zip(names, args, strict=False)) | dict(kwargs)
+        known = {value.name for value in self.model.graph.inputs}
+        wrong = [f"'{name}' is missing" for name in names if name not in given]
+        wrong += [f"there is no input '{name}'" for name in kwargs if name not in known]
+        wrong += [f"'{name}' is given twice" for name in names[: len(args)] if name in kwargs]
+        if len(args) > len(names):
+            wrong.append(f"{len(args)} arguments are given")
+        if wrong:
+            listed = ", ".join(map(repr, names)) or "none"
+            raise OpsettaError(f"the arguments do not fit the inputs ({listed}): {'; '.join(wrong)}")
+        return {name: self._fed(name, value) for name, value in given.items()}
+
+    def _fed(self, name: str, value: Any) -> Any:
+        if _is_torch(value):
+            from .running.tensors import to_ortvalue
+
+            return to_ortvalue(value)
+        if isinstance(value, (bool, int, float, complex)):
+            dtype = next((v.dtype for v in self.model.graph.inputs if v.name == name), None)
+            return np.asarray(value, None if dtype is None else dtype.numpy())
+        return np.asarray(value)
+
+    def __repr__(self) -> str:
+        nodes = self.model.graph.num_nodes()
+        names = f"inputs={self.input_names}, outputs={self.output_names}"
+        return f"OnnxModel(opset={self.opset}, {names}, nodes={nodes})"
+
+
+def _is_torch(value: Any) -> bool:
+    """Whether a value is a torch tensor; asked without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

@@ -1,0 +1,1 @@
+"""Running models: onnxruntime sessions, eager calls beside them, and comparing the two."""

@@ -1,0 +1,186 @@
+"""Calls of the user's model: into flat graph inputs, out of flat graph outputs, and eagerly beside them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+
+from ...registration import OpsettaError
+from ..capture.tensor_kinds import kind_refused, without_data
+from ..source.capture import Interface
+from ..torch_boundary import preserved as preserved_model
+from ..torch_boundary.replacements.transformer_modules import without_fused_attention
+from ..torch_boundary.scripted_state import preserved, tensors_of
+from .tensors import to_ortvalue
+
+_NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
+
+
+def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    """The leaves of a call, in the order of the capture.
+
+    Raises:
+        OpsettaError: the arguments do not have the structure of the captured ones.
+    """
+    leaves = _leaves(interface, args, dict(kwargs))
+    if leaves is None and interface.parameter_names:
+        # The same call may have been written with other keywords.
+        moved_args, moved_kwargs = _rebound(interface, args, kwargs)
+        leaves = _leaves(interface, moved_args, moved_kwargs)
+    if leaves is None:
+        given = pytree.tree_flatten((args, dict(kwargs)))[1]
+        raise OpsettaError(
+            f"the arguments have the structure {given}, but the model was captured with "
+            f"{interface.input_specification}"
+        )
+    for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
+        if name is not None and not isinstance(leaf, _NUMERIC):
+            raise OpsettaError(f"input '{name}' is a tensor or a number, not {type(leaf).__name__}")
+        if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
+            raise OpsettaError(
+                f"the model was captured with the constant {constant!r} where the call gives {leaf!r}"
+            )
+    return leaves
+
+
+def feed(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
+    """The leaves of a call that are graph inputs, as onnxruntime values by the graph's own input names.
+
+    Raises:
+        OpsettaError: one is sparse, nested, quantized, or has no data.
+    """
+    given = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
+    for name, leaf in zip(names, given, strict=True):
+        _check_value(name, leaf)
+    return {name: to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
+
+
+def _check_value(name: str, leaf: Any) -> None:
+    """Refuse a tensor that cannot be fed to a graph, whatever the example was."""
+    if not isinstance(leaf, torch.Tensor):
+        return
+    refused, reason = kind_refused(leaf), without_data(leaf)
+    if refused is not None:
+        raise OpsettaError(f"the argument for input '{name}' is {refused[0]}: pass its {refused[1]} instead")
+    if reason is not None:
+        raise OpsettaError(f"the argument for input '{name}' has no data ({reason}): pass a real tensor")
+
+
+def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
+    specification = interface.input_specification
+    order = specification.children()[1].context
+    if isinstance(order, list) and set(order) == set(kwargs):
+        kwargs = {name: kwargs[name] for name in order}
+    leaves, given = pytree.tree_flatten((args, kwargs))
+    return leaves if given == specification else None
+
+
+def _rebound(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The call's arguments divided into positional and keyword ones as the capture had them."""
+    by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
+    positional = interface.input_specification.children()[0].num_children
+    first = interface.parameter_names[:positional]
+    if any(name not in by_name for name in first):
+        return args, dict(kwargs)
+    rest = {name: value for name, value in by_name.items() if name not in first}
+    return tuple(by_name[name] for name in first), rest
+
+
+def restore(interface: Interface, results: Sequence[Any]) -> Any:
+    """The graph's outputs in the structure of the model's result."""
+    found = [result.item() if i in interface.numbers else result for i, result in enumerate(results)]
+    leaves = [found[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
+    return pytree.tree_unflatten(leaves, interface.output_specification)
+
+
+def run_eager(
+    module: Callable[..., Any], interface: Interface, args: tuple, kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """Run the model in PyTorch on copies of its arguments, and of the buffers that it writes to.
+
+    Returns:
+        Its results in the order of the graph's outputs, then the new values of what it mutated.
+
+    Raises:
+        OpsettaError: the model itself fails on these arguments, or returns another number of values.
+    """
+    args, keywords = pytree.tree_map(_copied, (args, dict(kwargs)))
+    leaves = pytree.tree_flatten((args, keywords))[0]
+    with explained():
+        result, state = called(module, interface.mutated, args, keywords)
+    found = pytree.tree_flatten(result)[0]
+    entries = interface.outputs
+    if len(found) != len(entries):
+        raise OpsettaError(
+            f"the model returned {len(found)} values now, and {len(entries)} when it was captured"
+        )
+    # Two outputs may be one value; the graph lists each once per place.
+    outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
+    for item in outputs:
+        reason = without_data(item) if isinstance(item, torch.Tensor) else None
+        if reason is not None:
+            raise OpsettaError(f"a result of the model has no data to compare with ({reason})")
+    by_name = {name: leaf for name, leaf in zip(interface.inputs, leaves, strict=True) if name is not None}
+    return outputs + [by_name[name] if name in by_name else state[name] for name in interface.mutated]
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Say of whatever the user's model raises that the model raised it.
+
+    Raises:
+        OpsettaError: the model failed.
+    """
+    try:
+        yield
+    except OpsettaError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise OpsettaError(
+            f"the model itself fails on these arguments: {type(error).__name__}: {text}"
+        ) from error
+
+
+def called(
+    module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """What the model gives, and the buffers and parameters it wrote to; its own are left as they were."""
+    with torch.no_grad():
+        if isinstance(module, torch.jit.ScriptModule):
+            return _called_script(module, mutated, args, kwargs)
+        if not isinstance(module, torch.nn.Module):
+            with without_fused_attention(), preserved_model(module):
+                return module(*args, **kwargs), {}
+        # The graph's initializers are the model's own memory: a buffer written to here would change them too.
+        state = _copied_state(module, mutated)
+        with without_fused_attention(), preserved_model(module):
+            return torch.func.functional_call(module, state, args, kwargs), state
+
+
+def _called_script(
+    module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Call a TorchScript module, which cannot be called with other state, and put its state back."""
+    with preserved(module, frozenset(mutated)):
+        result = pytree.tree_map(_copied, module(*args, **kwargs))
+        now = tensors_of(module)
+        return result, {name: _copied(now[name]) for name in mutated if name in now}
+
+
+def _copied_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Copies of the buffers, and of the parameters that the model writes to."""
+    state = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    for name, parameter in module.named_parameters():
+        if name in mutated:
+            state[name] = parameter.detach().clone()
+    return state
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf

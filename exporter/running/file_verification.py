@@ -1,0 +1,110 @@
+"""Verifying a model file against eager PyTorch, whoever wrote the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ...registration import InferenceError, OpsettaError
+from ..files.reading import read_model
+from ..source import dimensions
+from ..torch_boundary import boundary
+from ..torch_boundary.structures import register_structures
+from . import calls, tensors, verification
+
+
+def verify_file(
+    path: str | os.PathLike,
+    model: Any,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> verification.VerificationReport:
+    """Run a file with onnxruntime and its model with PyTorch, and compare.
+
+    The tensors of the arguments go to the file's inputs by name where all keyword arguments carry the names
+    of inputs, else in order; the file's outputs are the flattened result, in order. Outputs beyond the
+    result (the new values of buffers) are not compared.
+
+    Raises:
+        ModelFileError: the file cannot be read.
+        InferenceError: onnxruntime refuses the file or the inputs.
+        DimensionError: a size is one for which the model does not hold, as the file's metadata says.
+        VerificationError: an output is outside tolerance.
+        OpsettaError: inputs or outputs do not correspond.
+    """
+    metadata = {entry.key: entry.value for entry in read_model(path).metadata_props}
+    register_structures(args, dict(kwargs))
+    session = _session(path)
+    feed = _feed([entry.name for entry in session.get_inputs()], args, kwargs)
+    declared = [(entry.name, entry.shape) for entry in session.get_inputs()]
+    dimensions.check(declared, metadata, [feed[name].shape() for name, _ in declared])
+    expected = eager_results(model, args, kwargs)
+    names = [entry.name for entry in session.get_outputs()]
+    if len(names) < len(expected):
+        raise OpsettaError(f"'{path}' has {len(names)} outputs, and the model returns {len(expected)} values")
+    names = names[: len(expected)]
+    try:
+        actual = [tensors.to_torch(value) for value in session.run_with_ort_values(names, feed)]
+    except Exception as error:
+        raise InferenceError(f"onnxruntime could not run '{path}': {_line(error)}") from error
+    return verification.check(names, actual, expected, rtol, atol)
+
+
+def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    """The flattened result of a PyTorch model on copies of its arguments.
+
+    Raises:
+        OpsettaError: the model itself fails on these arguments.
+    """
+    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    copied_args, copied_kwargs = pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
+    )
+    with boundary(), calls.explained():
+        result, _ = calls.called(module, (), copied_args, copied_kwargs)
+    return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+
+
+def _session(path: str | os.PathLike) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InferenceError(f"onnxruntime could not load '{path}': {_line(error)}") from error
+
+
+def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of the call as onnxruntime values, by the file's input names."""
+    by_name = {name: value for name, value in kwargs.items() if name in names}
+    if len(by_name) == len(kwargs) and all(isinstance(value, torch.Tensor) for value in by_name.values()):
+        rest = [name for name in names if name not in by_name]
+        leaves = pytree.tree_leaves(args)
+    else:
+        by_name, rest, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
+    given: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(given) != len(rest):
+        # Python numbers are inputs where they were captured as dynamic.
+        given = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
+    if len(given) != len(rest):
+        raise OpsettaError(
+            f"the file has {len(names)} inputs ({', '.join(names)}), and the example arguments hold "
+            f"{len(given) + len(by_name)} tensors and numbers"
+        )
+    feed = by_name | dict(zip(rest, given, strict=True))
+    return {name: tensors.to_ortvalue(leaf) for name, leaf in feed.items()}
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,388 @@
+"""Proves that the in-place annotations of a file are safe, whoever wrote it, or says which are not and why.
+
+The model is run in the abstract: every value lies in a block of memory, every operator gives its outputs new
+blocks, the blocks of its inputs (views, and what is passed on by reference), or the block that its annotation
+names. Writing to a block overwrites every other value in it, and an overwritten value must never be read.
+Running with every annotation taken is the worst case: a runtime that leaves some out shares less memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Container, Iterable, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from ...passes.target import inplace_operators as operators
+from ...registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
+from ..files.reading import check_calls, check_text, read_model
+from ..files.summary import graphs
+from ..lowering.inference import InferenceError, infer_shapes
+
+_PAIR = re.compile(r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
+_LARGE = 1024
+"""Bytes of an initializer from which on its contents say nothing about shapes."""
+
+_Graph = onnx.GraphProto | onnx.FunctionProto
+
+
+def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model) -> int:
+    """Prove that every in-place annotation of a model is safe, whoever wrote the model.
+
+    What an annotation allows, and what counts as safe, is in docs/metadata.md. Sizes and element types are
+    those that the file states, completed by onnx's shape inference; external data is not read.
+
+    Args:
+        model: a path, or a model in memory, which stays as it is.
+
+    Returns:
+        The number of annotations.
+
+    Raises:
+        AnnotationError: annotations that are unsafe, cannot be proven, or are malformed; all of them.
+        ModelFileError: the file cannot be read, or its graph is not well-formed: a value that nothing has
+            made, or that is made twice, or sizes and types that contradict each other.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        proto = read_model(model)
+    elif isinstance(model, ir.Model):
+        proto = ir.to_proto(model)
+    else:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model)
+    nodes = _nodes(proto)
+    if not any(_annotations(node) for node in nodes):
+        return 0
+    check_text(proto)
+    check_calls(proto)
+    simulation = _Simulation(_with_types(proto))
+    unsafe = [a.finding() for a in simulation.run() if a.reason]
+    if unsafe:
+        raise AnnotationError(unsafe)
+    return simulation.count
+
+
+def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    bodies = [model.graph, *model.functions]
+    return [node for body in bodies for inner in graphs(body) for node in inner.node]
+
+
+def _annotations(node: onnx.NodeProto) -> list[tuple[str, str]]:
+    return [(e.key, e.value) for e in node.metadata_props if e.key in (INPLACE, MAY_OVERWRITE)]
+
+
+def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with inferred types, and without the contents of its weights."""
+    for body in (model.graph, *model.functions):
+        for graph in graphs(body):
+            for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
+                if tensor.ByteSize() > _LARGE:
+                    dims, name, kind = list(tensor.dims), tensor.name, tensor.data_type
+                    tensor.Clear()
+                    tensor.name, tensor.data_type = name, kind
+                    tensor.dims.extend(dims)
+    try:
+        return infer_shapes(model, strict=True)
+    except (InferenceError, ValueError) as error:
+        # What is wrong with the graph itself says more.
+        _Simulation(model).run()
+        raise ModelFileError(f"the model is not valid: {' '.join(str(error).split())}") from None
+
+
+@dataclasses.dataclass(eq=False)
+class _Annotation:
+    """One annotated node, and why its annotation is not safe, as far as is known."""
+
+    node: str
+    text: str
+    reason: str = ""
+
+    def fail(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    def finding(self) -> UnsafeAnnotation:
+        return UnsafeAnnotation(self.node, self.text, self.reason)
+
+
+@dataclasses.dataclass(eq=False)
+class _Block:
+    """A piece of memory.
+
+    Attributes:
+        depth: that of the outermost graph it belongs to.
+        kept: why it must not be written to, if so.
+        held: the values in it that have not been overwritten.
+        merged: the block that this one may be the same as, and which stands for both.
+    """
+
+    depth: int
+    kept: str = ""
+    held: list[_Value] = dataclasses.field(default_factory=list)
+    merged: _Block | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class _Value:
+    """A value by name, its stated type, and the annotation that allowed to overwrite it, if one did."""
+
+    name: str
+    type: onnx.TypeProto | None
+    place: _Block
+    overwritten: _Annotation | None = None
+
+    @property
+    def block(self) -> _Block:
+        block = self.place
+        while block.merged is not None:
+            if block.merged.merged is not None:
+                block.merged = block.merged.merged
+            block = block.merged
+        self.place = block
+        return block
+
+    def is_tensor(self) -> bool:
+        return self.type is None or self.type.WhichOneof("value") in (None, "tensor_type")
+
+    def dtype(self) -> int | None:
+        return None if self.type is None else self.type.tensor_type.elem_type or None
+
+    def dims(self) -> operators.Dims | None:
+        if self.type is None or not self.type.tensor_type.HasField("shape"):
+            return None
+        return [_size(dim) for dim in self.type.tensor_type.shape.dim]
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None
+
+
+def _names(values: Iterable[onnx.ValueInfoProto | str]) -> list[str]:
+    return [value.name if isinstance(value, onnx.ValueInfoProto) else value for value in values]
+
+
+def _constants(graph: _Graph) -> dict[str, onnx.TypeProto]:
+    """The initializers of a graph, with their types."""
+    if isinstance(graph, onnx.FunctionProto):
+        return {}
+    dense = {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer}
+    sparse = {t.values.name: onnx.TypeProto() for t in graph.sparse_initializer}
+    return dense | sparse
+
+
+def _types(graph: _Graph) -> dict[str, onnx.TypeProto]:
+    """The types of a graph's own values, as far as they are stated."""
+    stated = [*graph.value_info]
+    if isinstance(graph, onnx.GraphProto):
+        stated += [*graph.input, *graph.output]
+    return {value.name: value.type for value in stated} | _constants(graph)
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return f"node '{node.name}'" if node.name else f"the {node.op_type} of '{', '.join(node.output)}'"
+
+
+def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
+    """The pairs of output and input that an annotation names, or what is wrong with it."""
+    if len(texts) > 1:
+        return [], "it stands twice"
+    found = [_PAIR.fullmatch(part) for part in texts[0].split(",")]
+    pairs = [(int(pair[1]), int(pair[2])) for pair in found if pair is not None]
+    if len(pairs) < len(found):
+        return [], "it is not of the form OUTPUT:INPUT[,OUTPUT:INPUT...]"
+    for side in zip(*pairs, strict=True):
+        if len(set(side)) < len(pairs):
+            return [], "an output or an input stands twice in it"
+    return pairs, ""
+
+
+def _overwrite(value: _Value, result: _Value, annotation: _Annotation) -> None:
+    """Put a node's result into the memory of a value; what else is there is lost."""
+    block = value.block
+    for other in block.held:
+        if other is not result:
+            other.overwritten = annotation
+    block.held = [result]
+    result.place = block
+
+
+def _merge(values: Sequence[_Value | None], depth: int) -> None:
+    """Let values lie in one block, which lies no deeper than `depth`."""
+    blocks = list({id(v.block): v.block for v in values if v is not None}.values())
+    if not blocks:
+        return
+    blocks.sort(key=lambda block: -len(block.held))
+    first = blocks[0]
+    for block in blocks[1:]:
+        first.held += block.held
+        first.kept = first.kept or block.kept
+        block.held, block.merged = [], first
+    first.depth = min(depth, *(block.depth for block in blocks))
+
+
+class _Simulation:
+    """An abstract run of a model in its memory."""
+
+    def __init__(self, model: onnx.ModelProto):
+        self._model = model
+        self._functions = {(f.domain, f.name) for f in model.functions}
+        self._scopes: list[dict[str, _Value]] = []
+        self._opset = 0
+        self._annotations: list[_Annotation] = []
+
+    @property
+    def count(self) -> int:
+        """How many annotations there are."""
+        return len(self._annotations)
+
+    def run(self) -> list[_Annotation]:
+        """Every annotation, in the order of the file."""
+        for body in (self._model.graph, *self._model.functions):
+            imports = self._model.opset_import if isinstance(body, onnx.GraphProto) else body.opset_import
+            self._opset = next((e.version for e in imports if e.domain in ("", "ai.onnx")), 0)
+            self._run_graph(body, [])
+        return self._annotations
+
+    def _run_graph(
+        self, graph: _Graph, actuals: Sequence[_Value | None]
+    ) -> tuple[list[_Value], list[_Value]]:
+        """Run a graph or a function; its inputs and its outputs.
+
+        Args:
+            actuals: values that its inputs are bound to, by position; other inputs belong to the caller.
+        """
+        types = _types(graph)
+        scope: dict[str, _Value] = {}
+        title = "the graph" if isinstance(graph, onnx.GraphProto) else f"function '{graph.name}'"
+        self._scopes.append(scope)
+        depth = len(self._scopes)
+        formals = []
+        for name, actual in itertools.zip_longest(_names(graph.input), actuals[: len(graph.input)]):
+            block = _Block(depth, "an input") if actual is None else actual.block
+            formals.append(_Value(name, types.get(name), block))
+            block.held.append(formals[-1])
+            scope[name] = formals[-1]
+        for name in _constants(graph):
+            scope.setdefault(name, _Value(name, types[name], _Block(depth))).block.kept = "an initializer"
+        for node in graph.node:
+            self._run_node(node, types)
+        results = [self._read(name, f"{title} returns") for name in _names(graph.output)]
+        self._scopes.pop()
+        return formals, results
+
+    def _read(self, name: str, reader: str) -> _Value:
+        found = next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+        if found is None:
+            raise ModelFileError(f"{reader} '{name}', which nothing before it makes")
+        if found.overwritten is not None:
+            found.overwritten.fail(f"it overwrites '{name}', which {reader}")
+        return found
+
+    def _run_node(self, node: onnx.NodeProto, types: dict[str, onnx.TypeProto]) -> None:
+        reader = f"{_label(node)} reads"
+        inputs = [self._read(name, reader) if name else None for name in node.input]
+        scope, depth = self._scopes[-1], len(self._scopes)
+        outputs = [_Value(name, types.get(name), _Block(depth)) for name in node.output]
+        for output in outputs:
+            output.block.held.append(output)
+        self._place(node, inputs, outputs)
+        self._annotated(node, inputs, outputs)
+        for output in outputs:
+            if output.name in scope:
+                raise ModelFileError(f"'{output.name}' is made twice, the second time by {_label(node)}")
+            if output.name:
+                scope[output.name] = output
+
+    def _is_standard(
+        self, node: onnx.NodeProto, domains: Container[str] = operators.STANDARD_DOMAINS
+    ) -> bool:
+        return node.domain in domains and (node.domain, node.op_type) not in self._functions
+
+    def _place(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
+        """Run the node's sub-graphs, and put its outputs where its inputs are, if they may be there."""
+        depth, name = len(self._scopes), node.op_type
+        blocks = [g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+        if self._is_standard(node) and name in operators.CONTROL_FLOW:
+            for block in blocks:
+                actuals = operators.bound_inputs(name, inputs, len(block.input))
+                formals, results = self._run_graph(block, actuals)
+                for group in operators.bindings(name, inputs, formals, results, outputs):
+                    _merge(group, depth)
+        elif self._is_standard(node) and name in operators.VIEWS:
+            source = inputs[0] if inputs and outputs else None
+            if source is not None and operators.is_view(name, source.dtype(), outputs[0].dtype()):
+                _merge([source, outputs[0]], depth)
+        elif self._is_standard(node) and name == "Constant":
+            for output in outputs:
+                output.block.kept = "a constant"
+        elif self._is_standard(node) and not blocks:
+            if name in operators.CONTAINERS:
+                _merge([*inputs, *outputs], depth)
+        else:
+            inner = [value for block in blocks for found in self._run_graph(block, []) for value in found]
+            for value in (*inputs, *outputs, *inner):
+                if value is not None:
+                    value.block.kept = f"what {node.op_type} takes or gives, which may keep it"
+
+    def _annotated(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
+        """Prove a node's annotation as far as this node decides, and do what it allows."""
+        entries = _annotations(node)
+        texts = [text for key, text in entries if key == MAY_OVERWRITE]
+        if any(text != "true" for key, text in entries if key == INPLACE):
+            text = f"{INPLACE} = {dict(entries)[INPLACE]}"
+            self._annotations.append(_Annotation(_label(node), text, "its one value is 'true'"))
+        if not texts:
+            return
+        annotation = _Annotation(_label(node), f"{MAY_OVERWRITE} = {' and '.join(texts)}")
+        self._annotations.append(annotation)
+        pairs, wrong = _parsed(texts)
+        annotation.fail(wrong)
+        for output, place in pairs:
+            value = inputs[place] if place < len(inputs) else None
+            if output >= len(outputs) or not outputs[output].name:
+                annotation.fail(f"the node has no output {output}")
+            elif value is None:
+                annotation.fail(f"the node has no input {place}")
+            else:
+                annotation.fail(self._objection(node, output, place, inputs, outputs))
+                if not annotation.reason:
+                    _overwrite(value, outputs[output], annotation)
+
+    def _objection(
+        self,
+        node: onnx.NodeProto,
+        output: int,
+        place: int,
+        inputs: list[_Value | None],
+        outputs: list[_Value],
+    ) -> str:
+        """Why an output of a node must not be written over an input even if nothing reads that any more."""
+        value = inputs[place]
+        assert value is not None
+        if self._opset < operators.FIRST_OPSET:
+            return f"opset {self._opset} is below {operators.FIRST_OPSET}, from which on operators are known"
+        positions = operators.overwritable(node.op_type, self._opset, len(inputs))
+        if not self._is_standard(node, ("", "ai.onnx")) or output != 0 or place not in positions:
+            return f"{node.op_type} is not known to write output {output} over input {place}"
+        others = {i: v for i, v in enumerate(inputs) if v is not None and v is not value}
+        twice = sum(v is value for v in inputs) > 1 and not operators.allows_twice(node.op_type)
+        if twice or any(v.block is value.block for v in others.values()):
+            return f"another input may lie in the memory of '{value.name}'"
+        result = outputs[0]
+        if not (value.is_tensor() and result.is_tensor()) or not operators.same_element_type(
+            node.op_type, self._opset, place, value.dtype(), result.dtype()
+        ):
+            return f"it is not known that '{value.name}' has the element type of '{result.name}'"
+        shapes = {i: v.dims() for i, v in ((place, value), *others.items())}
+        if not operators.same_size(node.op_type, place, shapes, result.dims()):
+            return f"it is not known that '{value.name}' has the size of '{result.name}'"
+        if value.block.kept:
+            return f"'{value.name}' is, or may share memory with, {value.block.kept}"
+        if value.block.depth < len(self._scopes):
+            return f"'{value.name}' is, or may share memory with, a value of an outer graph"
+        return ""

@@ -1,0 +1,136 @@
+"""Where an export leaves tolerance first: both sides run once with their intermediate results kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.fx
+
+from ...registration import MODULE, NUMBER
+from ...registration.arguments import overloaded_name
+from ..source.capture import Capture
+from . import calls, source_execution, tensors
+from .session import Session
+from .verification import OutputReport, compare
+
+
+@dataclasses.dataclass(frozen=True)
+class Mismatch:
+    """The first source node whose result leaves tolerance.
+
+    Attributes:
+        node: name of the source node.
+        operator: qualified name with overload, `aten::conv2d.default`.
+        module: path of the user's module.
+        report: how far its result is off.
+    """
+
+    node: str
+    operator: str
+    module: str
+    report: OutputReport
+
+    def __str__(self) -> str:
+        return (
+            f"node '{self.node}' ({self.operator}) in module '{self.module or '<root>'}': "
+            f"largest absolute error {self.report.max_absolute_error:.3g} at {list(self.report.index)}"
+        )
+
+
+def comparable(source: ir.Model) -> list[ir.Value]:
+    """The tensors of a source graph that can be outputs beside its own."""
+    return [
+        value
+        for node in source.graph
+        for value in node.outputs
+        if NUMBER not in value.metadata_props and isinstance(value.type, ir.TensorType)
+    ]
+
+
+def locate(
+    capture: Capture,
+    model: ir.Model,
+    kept: list[ir.Value],
+    leaves: list[Any],
+    rtol: float | None,
+    atol: float | None,
+) -> Mismatch | None:
+    """The first mismatch of a lowered capture in the order of its source nodes, or None.
+
+    Args:
+        model: the capture at an opset, with the values `kept` as its last outputs.
+        leaves: the flat arguments of the call.
+    """
+    names = [value.name or "" for value in list(model.graph.inputs)[: len(capture.source.graph.inputs)]]
+    results = Session(model).run(calls.feed(capture.interface, names, leaves))
+    actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
+    for node, pairs in _eager_results(capture, leaves):
+        for value, result in pairs:
+            if value not in actual or not isinstance(result, torch.Tensor):
+                continue
+            # Intermediate complex numbers are compared as the real pairs that they are here.
+            result = tensors.as_real(result)
+            report = compare(value.name or "", tensors.to_torch(actual[value]), result, rtol, atol)
+            if not report.within_tolerance:
+                module = node.metadata_props.get(MODULE, "")
+                return Mismatch(node.name or "", overloaded_name(node), module, report)
+    return None
+
+
+def _eager_results(
+    capture: Capture, leaves: list[Any]
+) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, Any]]]]:
+    """The results in PyTorch of the nodes of a captured graph, in their order."""
+    if capture.exported is None:
+        # What is not an ExportedProgram is run from the source graph itself.
+        given = [
+            leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
+        ]
+        inputs = dict(zip(capture.source.graph.inputs, map(tensors.as_real, given), strict=False))
+        for node, results in source_execution.run(capture.source.graph, inputs):
+            yield node, zip(node.outputs, results, strict=True)
+        return
+    eager = dict(_recorded_results(capture, leaves))
+    for node in capture.source.graph:
+        yield node, [(value, eager[value]) for value in node.outputs if value in eager]
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a captured graph and keeps a copy of every result as it is when it is made."""
+
+    def __init__(self, module: torch.fx.GraphModule):
+        super().__init__(module, garbage_collect_values=False)
+        self.results: dict[str, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.op == "call_function":
+            self.results[n.name] = torch.utils._pytree.tree_map_only(
+                torch.Tensor, lambda tensor: tensor.detach().clone(), result
+            )
+        return result
+
+
+def _recorded_results(capture: Capture, leaves: list[Any]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
+    exported = capture.exported
+    state = {**exported.state_dict, **exported.constants}
+    users = iter(leaves)
+    inputs = []
+    for specification in exported.graph_signature.input_specs:
+        item = next(users) if specification.target is None else state[specification.target]
+        inputs.append(item.detach().clone() if isinstance(item, torch.Tensor) else item)
+    recorder = _Recorder(exported.graph_module)
+    with torch.no_grad():
+        recorder.run(*inputs)
+    for name, values in capture.origins.items():
+        results = recorder.results.get(name)
+        pairs = (
+            zip(values, results, strict=True) if isinstance(values, list) and results else [(values, results)]
+        )
+        for value, result in pairs:
+            if isinstance(value, ir.Value) and isinstance(result, torch.Tensor):
+                yield value, result

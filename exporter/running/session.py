@@ -1,0 +1,78 @@
+"""Running an ONNX model with onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import InferenceError
+from ..files import writing
+
+
+class Session:
+    """An onnxruntime session of a model, made when first used.
+
+    Raises:
+        InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
+    """
+
+    def __init__(self, model: ir.Model, providers: Sequence[str] = ("CPUExecutionProvider",)):
+        self._model = model
+        self._providers = list(providers)
+        self._session: Any = None
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Run the model and return its outputs in the graph's order.
+
+        Tensors are OrtValues; sequences and maps are lists and dicts, which onnxruntime gives no other way.
+        Inputs are numpy arrays, or OrtValues for element types that numpy lacks.
+        """
+        session = self._loaded()
+        import onnxruntime
+
+        feed = {
+            name: item
+            if isinstance(item, onnxruntime.OrtValue)
+            else onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(item, order="C"))
+            for name, item in inputs.items()
+        }
+        names = [output.name for output in session.get_outputs()]
+        try:
+            if all(output.type.startswith("tensor(") for output in session.get_outputs()):
+                return session.run_with_ort_values(names, feed)
+            return session.run(names, {name: value.numpy() for name, value in feed.items()})
+        except Exception as error:
+            raise InferenceError(f"onnxruntime could not run the model: {error}") from error
+
+    def _loaded(self) -> Any:
+        if self._session is not None:
+            return self._session
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InferenceError("running a model needs onnxruntime: pip install onnxruntime") from error
+        options = onnxruntime.SessionOptions()
+        # What goes wrong comes back as an exception.
+        options.log_severity_level = 4
+        try:
+            payload = writing.to_bytes(self._model)
+            if payload is not None:
+                self._session = onnxruntime.InferenceSession(payload, options, providers=self._providers)
+            else:
+                with tempfile.TemporaryDirectory() as folder:
+                    path = os.path.join(folder, "model.onnx")
+                    writing.save(self._model, path)
+                    self._session = onnxruntime.InferenceSession(path, options, providers=self._providers)
+        except Exception as error:
+            raise InferenceError(f"onnxruntime could not load the model: {error}") from error
+        return self._session
+
+
+def as_python(value: Any) -> Any:
+    """A result of `Session.run` as a numpy array; lists and dicts as they are."""
+    return value.numpy() if hasattr(value, "numpy") else value

@@ -1,0 +1,134 @@
+"""Runs a source graph with torch's own operators, node by node."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from ...registration import OpsettaError
+from ...registration.arguments import arguments, overloaded_name
+from ..torch_boundary.operators import by_name, operator_of
+
+Environment = dict[ir.Value, Any]
+
+_SYMBOLIC: dict[str, Callable[..., Any]] = {
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "xor": operator.xor,
+    "not": operator.not_,
+    "ite": lambda cond, a, b: a if cond else b,
+    "sqrt": math.sqrt,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+}
+"""What is named otherwise, or not at all, in the modules `operator` and `builtins`."""
+
+
+def run(graph: ir.Graph, inputs: Mapping[ir.Value, Any]) -> Iterator[tuple[ir.Node, list[Any]]]:
+    """Run a graph's nodes in order, and give each with its results as they are then.
+
+    Args:
+        inputs: of the graph's inputs. Nothing is written to them.
+
+    Raises:
+        OpsettaError: a node that PyTorch alone cannot run, or that it refuses.
+    """
+    environment: Environment = dict(inputs)
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            environment[value] = _tensor(value.const_value)
+    for node in graph:
+        results = _results(node, environment)
+        environment.update(zip(node.outputs, results, strict=True))
+        yield node, results
+
+
+def _tensor(constant: Any) -> torch.Tensor:
+    raw = getattr(constant, "raw", None)
+    if isinstance(raw, torch.Tensor):
+        return raw.detach()
+    return torch.from_numpy(constant.numpy().copy())
+
+
+def _results(node: ir.Node, environment: Environment) -> list[Any]:
+    given = {key: _held(item, environment) for key, item in arguments(node).items()}
+    if node.domain == "prim" and node.op_type == "If":
+        branch = "then_branch" if given["condition"] else "else_branch"
+        return _run_block(node.attributes[branch].as_graph(), environment)
+    if node.domain == "prim" and node.op_type == "Loop":
+        return _run_loop(node.attributes["body"].as_graph(), given, environment)
+    function = _function(node)
+    if function is None:
+        raise OpsettaError(
+            f"node '{node.name}' ({overloaded_name(node)}) cannot be run in PyTorch on its own, and no "
+            "result up to it leaves tolerance: return the results behind it from the model, and verify"
+        )
+    try:
+        with torch.no_grad():
+            result = function(**given)
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        raise OpsettaError(
+            f"PyTorch could not run node '{node.name}' ({overloaded_name(node)}): {error}"
+        ) from error
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def _held(item: Any, environment: Environment) -> Any:
+    if isinstance(item, list):
+        return [_held(member, environment) for member in item]
+    return environment[item] if isinstance(item, ir.Value) else item
+
+
+def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
+    for node in graph:
+        environment.update(zip(node.outputs, _results(node, environment), strict=True))
+    return [environment[value] for value in graph.outputs]
+
+
+def _run_loop(body: ir.Graph, given: Mapping[str, Any], environment: Environment) -> list[Any]:
+    carried, going, iteration = given["carried"], bool(given["condition"]), 0
+    while going and iteration < given["max_trip_count"]:
+        environment.update(zip(body.inputs, [iteration, *carried], strict=True))
+        going, *carried = _run_block(body, environment)
+        iteration += 1
+    return carried
+
+
+def _function(node: ir.Node) -> Callable[..., Any] | None:
+    """What computes a node from arguments by name."""
+    if node.domain == "sym":
+        name = node.op_type
+        function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
+        return None if function is None else lambda **given: function(*given.values())
+    if node.domain == "prim" and node.op_type == "Constant":
+        return lambda value: value
+    if node.domain == "aten" and node.op_type == "alias":
+        return lambda self: self
+    overload = operator_of(f"{node.domain}::{node.op_type}", node.overload)
+    if overload is None:
+        return None
+    if node.domain == "aten" and node.op_type == "view" and "size" in arguments(node):
+        # A pass may have made the tensor anew, in another memory order.
+        return lambda self, size: self.reshape(size)
+    return _of_numbers_too(overload)
+
+
+def _of_numbers_too(overload: torch._ops.OpOverload) -> Callable[..., Any]:
+    """An operator over arguments by name, of which numbers may stand for tensors."""
+    tensors = {a.name for a in overload._schema.arguments if str(a.type) == "Tensor"}
+    run = by_name(overload)
+
+    def call(**given: Any) -> Any:
+        for name in tensors & given.keys():
+            if isinstance(given[name], (bool, int, float)):
+                given[name] = torch.tensor(given[name])
+        return run(**given)
+
+    return call

@@ -1,0 +1,146 @@
+"""Tree structures of a file as torch's own, for calls.
+
+A file names classes. None is imported or registered for it: a container is built only where this process
+registered its class with torch's pytree itself, and a plain dict or tuple stands for any other.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import sys
+import warnings
+from typing import Any
+
+import torch.utils._pytree as pytree
+
+from ...registration import ModelFileError
+from ..files.source_file.structures import Structure, TypeName
+from ..source.capture import Interface
+from ..torch_boundary.structures import register_structures
+
+_FACTORIES = ("list", "dict", "tuple", "int", "float", "str", "bool", "set")
+"""The builtins that a defaultdict may build its values with."""
+_INTERNAL = "torch._"
+"""Before the names of torch's own helpers, which hold functions and are no part of a result."""
+
+
+def callable_interface(interface: Interface) -> Interface:
+    """The interface with torch's tree structures in the place of those of a file.
+
+    Warns:
+        UserWarning: a class is not registered in this process, and a dict or tuple stands for it.
+
+    Raises:
+        ModelFileError: a structure of the file is not one that a call can have.
+    """
+    structures = interface.input_specification, interface.output_specification
+    if not any(item is None or isinstance(item, Structure) for item in structures):
+        return interface
+    register_structures()
+    unknown: list[str] = []
+    try:
+        given, result = (_specification(item, unknown) for item in structures)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise ModelFileError(
+            f"the file describes arguments or results that cannot be: {type(error).__name__}: {error}"
+        ) from error
+    if unknown:
+        warnings.warn(
+            f"the program takes or returns {', '.join(dict.fromkeys(unknown))}, which this process has not "
+            "registered with torch.utils._pytree: plain dicts and tuples stand for it. Register the class "
+            "before the first call, a dataclass with torch.export.register_dataclass",
+            stacklevel=4,
+        )
+    return dataclasses.replace(interface, input_specification=given, output_specification=result)
+
+
+def _specification(item: Any, unknown: list[str]) -> Any:
+    if item is None:
+        return pytree.tree_flatten(0)[1]
+    if not isinstance(item, Structure):
+        return item
+    children = [_specification(child, unknown) for child in item.children]
+    found = _container(item)
+    if found is None:
+        named = item.context.name if isinstance(item.context, TypeName) else item.type
+        unknown.append(named)
+        found = _plain(item)
+    kind, context = found
+    return pytree.TreeSpec(kind, context, children)
+
+
+def _container(item: Structure) -> tuple[Any, Any] | None:
+    """The registered class of a container and its context; None where one is not known here."""
+    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in pytree.SUPPORTED_NODES}
+    kind = known.get(item.type)
+    if kind is None or item.type.startswith(_INTERNAL):
+        return None
+    try:
+        return kind, _context(item.context, item)
+    except LookupError:
+        return None
+
+
+def _plain(item: Structure) -> tuple[type, Any]:
+    """A dict by the names that the container keeps of its children, else a tuple."""
+    context = item.context
+    for names in (context, context[0] if isinstance(context, (list, tuple)) and context else None):
+        if not isinstance(names, (list, tuple)) or not len(names) == len(item.children) > 0:
+            continue
+        if all(isinstance(name, str) for name in names):
+            return dict, list(names)
+    return tuple, None
+
+
+def _context(kept: Any, container: Structure) -> Any:
+    if isinstance(kept, TypeName):
+        return _type(kept.name, container)
+    if isinstance(kept, (list, tuple)):
+        return type(kept)(_context(member, container) for member in kept)
+    if isinstance(kept, dict):
+        return {key: _context(member, container) for key, member in kept.items()}
+    return kept
+
+
+def _type(name: str, container: Structure) -> type:
+    """A class that a container keeps: a namedtuple that this process has, or what fills a defaultdict.
+
+    Raises:
+        LookupError: the name is that of anything else.
+    """
+    module, _, qualified = name.rpartition(".")
+    if container.type == "collections.defaultdict":
+        if module == builtins.__name__ and qualified in _FACTORIES:
+            return getattr(builtins, qualified)
+        raise LookupError(name)
+    found = _imported_class(name)
+    if found is None or not _is_namedtuple(found, len(container.children)):
+        raise LookupError(name)
+    return found
+
+
+def _imported_class(name: str) -> type | None:
+    """The class of a module that this process has imported, or None."""
+    parts = name.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        module = sys.modules.get(".".join(parts[:count]))
+        if module is None:
+            continue
+        found: Any = module
+        for part in parts[count:]:
+            found = vars(found).get(part) if hasattr(found, "__dict__") else None
+        return found if isinstance(found, type) else None
+    return None
+
+
+def _is_namedtuple(kind: type, children: int) -> bool:
+    """Whether a class is a namedtuple of so many fields whose making does nothing else."""
+    fields = getattr(kind, "_fields", None)
+    return (
+        issubclass(kind, tuple)
+        and isinstance(fields, tuple)
+        and len(fields) == children
+        and str(getattr(kind.__new__, "__module__", "")).startswith("namedtuple_")
+        and kind.__init__ is object.__init__
+    )

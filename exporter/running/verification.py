@@ -1,0 +1,156 @@
+"""Parity: a model in onnxruntime against what computed the expected results, output by output."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...registration import VerificationError
+
+TOLERANCES: dict[str, tuple[float, float]] = {
+    "float16": (1e-2, 1e-2),
+    "bfloat16": (5e-2, 5e-2),
+    "float32": (1e-3, 1e-4),
+    "float64": (1e-5, 1e-7),
+    "complex64": (1e-3, 1e-4),
+    "complex128": (1e-5, 1e-7),
+}
+"""Relative and absolute tolerance by element type; everything else must be equal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputReport:
+    """How far one output is from eager PyTorch.
+
+    Attributes:
+        name: the output's name.
+        max_absolute_error: largest |onnxruntime - expected|, infinite where only one side is finite.
+        max_relative_error: largest |onnxruntime - expected| / |expected| over elements that are not zero.
+        index: position of the worst element.
+        within_tolerance: whether every element satisfies |a - b| <= atol + rtol * |b|.
+    """
+
+    name: str
+    max_absolute_error: float
+    max_relative_error: float
+    index: tuple[int, ...]
+    within_tolerance: bool
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class VerificationReport:
+    """What `Program.verify` measured, one entry per output."""
+
+    outputs: tuple[OutputReport, ...]
+
+    @property
+    def max_absolute_error(self) -> float:
+        """The largest absolute error of all outputs; 0 where there are none."""
+        return max((report.max_absolute_error for report in self.outputs), default=0.0)
+
+
+def compare(
+    name: str,
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    *,
+    expected_by: str = "eager",
+) -> OutputReport:
+    """Compare one output with what it should be: element type, shape, then every element.
+
+    Args:
+        actual, expected: numpy arrays or torch tensors.
+        expected_by: what computed `expected`, for the message.
+    """
+    actual, expected = as_array(actual), as_array(expected)
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        problem = (
+            f"onnxruntime gave {actual.dtype} {list(actual.shape)}, "
+            f"{expected_by} {expected.dtype} {list(expected.shape)}"
+        )
+        return OutputReport(name, float("inf"), float("inf"), (), False, problem)
+    if actual.size == 0:
+        return OutputReport(name, 0.0, 0.0, (), True)
+    if actual.dtype.kind in "OSU":
+        different = np.argwhere(actual != expected)
+        error = float("inf") if len(different) else 0.0
+        index = tuple(map(int, different[0])) if len(different) else ()
+        return OutputReport(name, error, error, index, not len(different))
+    default_rtol, default_atol = TOLERANCES.get(expected.dtype.name, (0.0, 0.0))
+    rtol = default_rtol if rtol is None else rtol
+    atol = default_atol if atol is None else atol
+    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
+    a, b = actual.astype(wide), expected.astype(wide)
+    same = (actual == expected) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(all="ignore"):
+        errors = np.where(same, 0.0, np.abs(a - b))
+        errors = np.where(np.isnan(errors), np.inf, errors)
+        if actual.dtype.kind in "iu":
+            # Whole numbers of 64 bits that differ may be one number in float64.
+            errors = np.where(same, 0.0, np.maximum(errors, 1.0))
+        excess = np.where(same, -1.0, errors - np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0))
+        nonzero = (b != 0) & np.isfinite(b)
+        relative = float((errors[nonzero] / np.abs(b[nonzero])).max()) if nonzero.any() else 0.0
+    outside = bool((excess > 0).any())
+    worst = np.unravel_index(int(excess.argmax() if outside else errors.argmax()), a.shape)
+    return OutputReport(name, float(errors.max()), relative, tuple(map(int, worst)), not outside)
+
+
+def as_array(value: Any) -> np.ndarray:
+    """A numpy array of an array, a torch tensor or a number; bfloat16 is that of ml_dtypes."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        return np.asarray(value)
+    from .tensors import to_numpy
+
+    return to_numpy(value)
+
+
+def check(
+    names: Sequence[str],
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    rtol: float | None,
+    atol: float | None,
+    *,
+    expected_by: str = "eager",
+) -> VerificationReport:
+    """Compare all outputs, numpy arrays or torch tensors; a number takes the element type of its output.
+
+    Args:
+        expected_by: what computed `expected`, for the message.
+
+    Raises:
+        VerificationError: an output is outside tolerance; the message names the worst one.
+    """
+    found = [as_array(value) for value in actual]
+    due = [
+        np.asarray(b, a.dtype) if isinstance(b, (bool, int, float, complex)) else as_array(b)
+        for a, b in zip(found, expected, strict=True)
+    ]
+    reports = [
+        compare(name, a, b, rtol, atol, expected_by=expected_by)
+        for name, a, b in zip(names, found, due, strict=True)
+    ]
+    failed = [report for report in reports if not report.within_tolerance]
+    if not failed:
+        return VerificationReport(tuple(reports))
+    worst = max(failed, key=lambda report: report.max_absolute_error)
+    position = reports.index(worst)
+    detail = worst.problem or (
+        f"largest absolute error {worst.max_absolute_error:.3g}, relative {worst.max_relative_error:.3g}; "
+        f"at index {list(worst.index)} onnxruntime gave {found[position][worst.index].item()!r}, "
+        f"{expected_by} {due[position][worst.index].item()!r}"
+    )
+    whole = "eager PyTorch" if expected_by == "eager" else expected_by
+    raise VerificationError(
+        f"output '{worst.name}' differs from {whole} ({len(failed)} of {len(reports)} outputs do): {detail}",
+        output=worst.name,
+        index=worst.index,
+        error=worst.max_absolute_error,
+    )

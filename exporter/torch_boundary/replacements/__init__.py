@@ -1,0 +1,1 @@
+"""Replacements of torch's functions and kernels while a model is captured."""

@@ -1,0 +1,1 @@
+"""Complex values of a source graph become pairs of real numbers."""

@@ -1,0 +1,1 @@
+"""In-place operators of a source graph become functional operators."""

@@ -1,0 +1,339 @@
+"""Which values of a source graph share memory, and what of it is written: known before anything is rewritten.
+
+A value flows into another where that may be the same tensor or a view of it: through views, in-place
+operators, the outputs of branches, the carried values of loops, lists. The roots of a value are the
+inputs, initializers and results that the memory it lives in may have been made as.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+
+import onnx_ir as ir
+from onnx_ir import Value
+
+from ...registration import INPLACE, KIND, NUMBER, GraphError
+from ...registration.arguments import arguments
+from ..source_builder import where
+from . import mutating_operators as table
+from .views import aliased, may_be_view, view_rule
+
+_Flow = tuple[Value, bool]
+"""A value that flows into another, and whether the two are then one and the same tensor."""
+
+
+def is_list(value: Value) -> bool:
+    """Whether a value is a list of tensors."""
+    return isinstance(value.type, ir.SequenceType)
+
+
+def shares_with_list(node: ir.Node) -> bool:
+    """Whether a node puts tensors into a list or takes them out."""
+    return (
+        node.domain == "list" or any(is_list(output) for output in node.outputs)
+    ) and node.domain != "prim"
+
+
+def blocks(node: ir.Node) -> list[ir.Graph]:
+    """The sub-blocks of a node."""
+    found: list[ir.Graph] = []
+    if len(node.attributes) > 1:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                found.append(attribute.as_graph())
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                found += attribute.as_graphs()
+    return found
+
+
+def is_branch(node: ir.Node) -> bool:
+    """Whether a node is a branch of TorchScript's kind, which writes to what is around it."""
+    return node.op_type == "If" and node.domain == "prim"
+
+
+def is_loop(node: ir.Node) -> bool:
+    """Whether a node is a loop of TorchScript's kind, which writes to what is around it."""
+    return node.op_type == "Loop" and node.domain == "prim"
+
+
+def changed(node: ir.Node) -> list[Value]:
+    """The values that a node writes to, or changes the metadata of."""
+    name = node.op_type
+    if table.is_inplace_name(name):
+        destination = next(iter(arguments(node).values()), None)
+        if not isinstance(destination, Value):
+            table.twin(node, {})
+            raise GraphError(f"{where(node)}: what this in-place operator writes to is not one tensor")
+        return [destination]
+    if table.is_out_overload(node):
+        given = arguments(node)
+        return [given[key] for key in table.out_twin(node, given)[1]]
+    if name in table.BATCH_NORMS and node.domain == "aten" and INPLACE not in node.metadata_props:
+        given = arguments(node)
+        flag = table.BATCH_NORMS[name]
+        if flag is None or given.get(flag):
+            return [given[key] for key in ("running_mean", "running_var") if given.get(key) is not None]
+    return []
+
+
+def writes_anything(graph: ir.Graph) -> bool:
+    """Whether any node writes; this is all that a graph without in-place operators costs."""
+    norms, irregular = table.BATCH_NORMS, table.OUT_OVERLOADS
+    for node in graph:
+        name, overload = node.op_type, node.overload
+        suspect = name[-1] == "_" or overload[-3:] == "out" or name in norms or (name, overload) in irregular
+        if suspect and changed(node):
+            return True
+        if len(node.attributes) > 1 and any(writes_anything(block) for block in blocks(node)):
+            return True
+    return False
+
+
+class Aliases:
+    """What shares memory in a graph and its sub-blocks.
+
+    Attributes:
+        outliving: inputs and initializers that may change, with the node that first changes each.
+    """
+
+    def __init__(self, graph: ir.Graph, keep_statistics: bool):
+        self.outliving: dict[Value, ir.Node] = {}
+        self._graph = graph
+        self._keep_statistics = keep_statistics
+        self._first: dict[ir.Node, int] = {}
+        self._last: dict[ir.Node, int] = {}
+        self._loops: dict[ir.Node, tuple[ir.Node, ...]] = {}
+        self._defined: dict[Value, int] = {}
+        self._sources: dict[Value, list[_Flow]] = {}
+        self._objects: dict[Value, Value] = {}
+        self._returned: dict[Value, list[ir.Node]] = {}
+        self._writes: list[tuple[ir.Node, Value]] = []
+        self._looping = False
+        self._walk(graph, ())
+        self._roots = self._find_roots()
+        self._written: dict[Value, list[int]] = {}
+        """The places of the writes to each root, in order."""
+        self._targets = {value for _, value in self._writes}
+        self._find_written()
+        self._names: dict[Value, list[Value]] = {}
+        self._uses: dict[Value, list[tuple[ir.Node, int]]] = {}
+        self._flows_to: dict[Value, list[Value]] = {}
+        self._kept = set(graph.outputs)
+        self._find_names()
+
+    def roots(self, value: Value) -> frozenset[Value]:
+        """What the memory that a value lives in may have been made as."""
+        return self._roots.get(value) or frozenset((value,))
+
+    def is_tracked(self, value: Value) -> bool:
+        """Whether the value may change after it was made."""
+        roots = self._roots.get(value)
+        return value in self._written if roots is None else any(root in self._written for root in roots)
+
+    def written_in(self, roots: Iterable[Value], loop: ir.Node) -> bool:
+        """Whether a loop's body may write to memory of these roots."""
+        first, last = self._first[loop], self._last[loop]
+        for root in roots:
+            places = self._written.get(root, ())
+            at = bisect.bisect_right(places, first)
+            if at < len(places) and places[at] <= last:
+                return True
+        return False
+
+    def written_later(self, roots: Iterable[Value], node: ir.Node) -> bool:
+        """Whether anything in the node's blocks or after it may write to memory of these roots."""
+        since = self._first[self._loops[node][0] if self._loops[node] else node]
+        return any(self._written[root][-1] > since for root in roots if root in self._written)
+
+    def sources(self, value: Value, loop: ir.Node) -> list[_Flow]:
+        """What flows into a value of a loop's body: outer values, the body's inputs, tensors that it makes.
+
+        What nobody writes is as good as made where it is met.
+
+        Returns:
+            Each with whether it does so as it is, not as a view.
+        """
+        formal = set(blocks(loop)[0].inputs)
+        seen: set[_Flow] = set()
+        found: list[_Flow] = []
+        stack: list[_Flow] = [(value, True)]
+        while stack:
+            flow = stack.pop()
+            if flow in seen:
+                continue
+            seen.add(flow)
+            at, exact = flow
+            if at in formal or not self.is_inside(at, loop) or not self.is_tracked(at):
+                found.append(flow)
+            elif self._sources.get(at):
+                stack += [(source, exact and same) for source, same in self._sources[at]]
+            else:
+                found.append(flow)
+        return found
+
+    def is_inside(self, value: Value, loop: ir.Node) -> bool:
+        """Whether a value is defined in a loop's body."""
+        return self._first[loop] <= self._defined.get(value, -1) <= self._last[loop]
+
+    def descendants(self, *values: Value, until: ir.Node | None = None) -> set[Value]:
+        """The values themselves and all that they flow into.
+
+        Args:
+            until: a node; what flows round a loop around it is not followed.
+        """
+        found: set[Value] = set()
+        ends = (
+            {formal for loop in self._loops[until] for formal in blocks(loop)[0].inputs} if until else set()
+        )
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            if value not in found and value not in ends:
+                found.add(value)
+                stack += self._flows_to.get(value, ())
+        return found
+
+    def any_written(self, values: Iterable[Value]) -> bool:
+        """Whether some node writes to one of the values."""
+        return any(value in self._targets for value in values)
+
+    def used_later(self, roots: Iterable[Value], node: ir.Node, besides: set[Value]) -> bool:
+        """Whether memory of these roots is used after a branch, or in a loop and after it, by other names.
+
+        Args:
+            besides: the names that do not count.
+        """
+        since = self._first[node] if is_loop(node) else self._last[node]
+        for root in roots:
+            if root in self.outliving:
+                return True
+            for name in self._names.get(root, ()):
+                if name not in besides and self._is_used_since(name, since):
+                    return True
+        return False
+
+    def _is_used_since(self, value: Value, since: int) -> bool:
+        if value in self._kept:
+            return True
+        defined = self._defined.get(value, -1)
+        for user, place in self._uses.get(value, ()):
+            again = next((each for each in self._loops[user] if self._first[each] > defined), None)
+            if place > since or (again is not None and self._last[again] >= since):
+                return True
+        return False
+
+    def _walk(self, graph: ir.Graph, loops: tuple[ir.Node, ...]) -> None:
+        for node in graph:
+            place = self._first[node] = len(self._first)
+            self._loops[node] = loops
+            for output in node.outputs:
+                self._defined[output] = place
+            inner = blocks(node)
+            if inner:
+                self._enter(node, inner, loops)
+            elif shares_with_list(node):
+                self._list(node)
+            elif may_be_view(node):
+                self._view(node)
+            else:
+                self._change(node)
+            self._last[node] = len(self._first) - 1
+
+    def _enter(self, node: ir.Node, inner: list[ir.Graph], loops: tuple[ir.Node, ...]) -> None:
+        looping = is_loop(node)
+        if looping:
+            self._looping = True
+            initial = arguments(node)["carried"]
+            flows = zip(inner[0].inputs[1:], inner[0].outputs[1:], node.outputs, initial, strict=True)
+            for formal, result, output, first in flows:
+                both = [(each, True) for each in (first, result) if isinstance(each, Value)]
+                self._sources[formal] = self._sources[output] = both
+        for block in inner:
+            for formal in block.inputs:
+                self._defined[formal] = self._first[node]
+            for result in block.outputs:
+                self._returned.setdefault(result, []).append(node)
+            self._walk(block, (*loops, node) if looping else loops)
+        if is_branch(node):
+            for output, *results in zip(node.outputs, *(block.outputs for block in inner), strict=True):
+                self._sources[output] = [(result, True) for result in results]
+
+    def _list(self, node: ir.Node) -> None:
+        sources = [
+            (value, False)
+            for value in node.inputs
+            if value is not None and NUMBER not in value.metadata_props
+        ]
+        for output in node.outputs:
+            if NUMBER not in output.metadata_props:
+                self._sources[output] = sources
+
+    def _view(self, node: ir.Node) -> None:
+        given = arguments(node)
+        rule = view_rule(node, given)
+        if rule is None:
+            return
+        for output, source in zip(node.outputs, aliased(node, rule, given), strict=False):
+            if source is not None:
+                self._sources[output] = [(source, rule.is_identity)]
+                if rule.same_object:
+                    self._objects[output] = self._objects.get(source, source)
+
+    def _change(self, node: ir.Node) -> None:
+        for output, value in zip(node.outputs, written := changed(node), strict=False):
+            if node.op_type not in table.BATCH_NORMS:
+                self._sources[output] = [(value, node.op_type not in table.METADATA)]
+                self._objects[output] = self._objects.get(value, value)
+        self._writes += [(node, value) for value in written if node.op_type not in table.IDLE]
+
+    def _find_roots(self) -> dict[Value, frozenset[Value]]:
+        """Carried values make the flow go round: it is followed until nothing new arrives."""
+        found: dict[Value, frozenset[Value]] = {}
+        nothing: frozenset[Value] = frozenset()
+
+        def of(value: Value) -> frozenset[Value]:
+            return found.get(value, nothing) if self._sources.get(value) else frozenset((value,))
+
+        again = True
+        while again:
+            again = False
+            for value, sources in self._sources.items():
+                roots = (
+                    of(sources[0][0]) if len(sources) == 1 else nothing.union(*(of(s) for s, _ in sources))
+                )
+                if roots != found.get(value, nothing):
+                    found[value] = roots
+                    again = self._looping
+        return found
+
+    def _find_written(self) -> None:
+        for node, value in self._writes:
+            for root in self.roots(value):
+                is_state = root.is_graph_input() or root.is_initializer()
+                if is_state and root.is_graph_input() and root.graph is not self._graph:
+                    raise GraphError(
+                        f"{where(node)}: a block writes to what it was given; write to a clone() "
+                        "and return that"
+                    )
+                whole = self._objects.get(value, value) is root or node.op_type not in table.METADATA
+                if is_state and whole and root.metadata_props.get(KIND) != "constant":
+                    self.outliving.setdefault(root, node)
+                if not (self._keep_statistics and is_state and node.op_type in table.BATCH_NORMS):
+                    self._written.setdefault(root, []).append(self._first[node])
+
+    def _find_names(self) -> None:
+        """The values by the written roots that they may live in, and where those are used."""
+        for root in self._written:
+            self._names[root] = [root]
+        for value, roots in self._roots.items():
+            for root in roots:
+                if root in self._written:
+                    self._names[root].append(value)
+        for value in {value: None for values in self._names.values() for value in values}:
+            users = [user for user, _ in value.uses() if user in self._first]
+            self._uses[value] = [(user, self._first[user]) for user in users]
+            self._uses[value] += [(node, self._last[node]) for node in self._returned.get(value, ())]
+        for value, sources in self._sources.items():
+            for source, _ in sources:
+                self._flows_to.setdefault(source, []).append(value)

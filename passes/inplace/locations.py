@@ -1,0 +1,397 @@
+"""Where tensors live in a graph whose in-place operators are being rewritten: how that is read and written.
+
+A location is all of a storage, a view of another location, one of two locations as a condition decides, or
+elements of a storage at computed positions.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+from onnx_ir import Value
+
+from ...registration import GraphError
+from ..source_builder import SourceBuilder, differ, static_sizes, where
+from .aliases import blocks
+from .views import ViewStep
+
+if TYPE_CHECKING:
+    from .storages import Memory, Scope, Storage
+
+Truth = bool | Value
+"""A truth that is known, or a zero-dim BOOL."""
+
+
+class Location(abc.ABC):
+    """Where a tensor lives.
+
+    Attributes:
+        storages: all that it may be in, each once.
+    """
+
+    __slots__ = ("storages",)
+
+    def __init__(self, storages: tuple[Storage, ...]):
+        self.storages = storages
+
+    @abc.abstractmethod
+    def read(self, memory: Memory) -> Value:
+        """The current value."""
+
+    @abc.abstractmethod
+    def write(self, memory: Memory, new: Value) -> None:
+        """Make `new` the current value of this, and of everything that shares memory with it."""
+
+
+class Whole(Location):
+    """All of a storage."""
+
+    __slots__ = ()
+
+    def __init__(self, storage: Storage):
+        super().__init__((storage,))
+
+    @property
+    def storage(self) -> Storage:
+        """The storage."""
+        return self.storages[0]
+
+    def read(self, memory: Memory) -> Value:
+        """The current value of the storage."""
+        return memory.current(self.storage)
+
+    def write(self, memory: Memory, new: Value) -> None:
+        """Make `new`, in the shape of the storage, its current value."""
+        if new.shape is None and self.storage.initial.shape is not None:
+            new = memory.build.reshape(new, memory.entry(self.storage)[0])
+        memory.set(self.storage, new)
+
+
+class Derived(Location):
+    """A location whose value is made from those of others, once for as long as none is written."""
+
+    __slots__ = ()
+
+    def read(self, memory: Memory) -> Value:
+        """The current value."""
+        value = memory.cached(self)
+        if value is None:
+            value = self._made(memory)
+            memory.keep(self, value)
+        return value
+
+    def write(self, memory: Memory, new: Value) -> None:
+        """Make `new` the current value of this, and of everything that shares memory with it."""
+        self._written(memory, new)
+        memory.keep(self, new)
+
+    @abc.abstractmethod
+    def _made(self, memory: Memory) -> Value:
+        """The value, made anew."""
+
+    @abc.abstractmethod
+    def _written(self, memory: Memory, new: Value) -> None:
+        """Write what this is made from."""
+
+
+class View(Derived):
+    """A view of another location."""
+
+    __slots__ = ("parent", "step")
+
+    def __init__(self, parent: Location, step: ViewStep):
+        super().__init__(parent.storages)
+        self.parent = parent
+        self.step = step
+
+    def _made(self, memory: Memory) -> Value:
+        return self.step.make(memory.build, self.parent.read(memory))
+
+    def _written(self, memory: Memory, new: Value) -> None:
+        base = self.parent.read(memory)
+        self.parent.write(memory, self.step.write(memory.build, base, new))
+
+
+class Choice(Derived):
+    """One of two locations, as a condition decided when they were joined."""
+
+    __slots__ = ("condition", "no", "yes")
+
+    def __init__(self, condition: Value, yes: Location, no: Location):
+        super().__init__(tuple(dict.fromkeys((*yes.storages, *no.storages))))
+        self.condition = condition
+        self.yes = yes
+        self.no = no
+
+    def _made(self, memory: Memory) -> Value:
+        return decided(memory, self.condition, self.yes.read, self.no.read)
+
+    def _written(self, memory: Memory, new: Value) -> None:
+        if is_whole(self):
+            self._replaced(memory, new)
+            return
+        node, *blocks = memory.build.branch(self.condition)
+        scopes = [memory.block(block) for block in blocks]
+        for scope, location in zip(scopes, (self.yes, self.no), strict=True):
+            with memory.at_end(scope):
+                like = _shaped_like(memory, location)
+                if like is None:
+                    location.write(memory, new)
+                elif not differ(new, like):
+                    # The value has the sizes of this location where the branch runs, and nowhere else.
+                    sized = memory.build.reshape(new, like) if static_sizes(like) is not None else new
+                    location.write(memory, sized)
+        join(memory, node, scopes)
+
+    def _replaced(self, memory: Memory, new: Value) -> None:
+        """Each storage becomes the new value or stays: the choices need not be nested."""
+        for storage, here in memberships(memory, self).items():
+            old = memory.current(storage)
+            if here is False or differ(new, old):
+                continue
+            if here is True:
+                Whole(storage).write(memory, new)
+            else:
+                memory.set(storage, decided(memory, here, _in_shape_of(new, old), _in_shape_of(old, old)))
+
+
+def _shaped_like(memory: Memory, location: Location) -> Value | None:
+    """A value in the shape of a location, where one is at hand."""
+    if isinstance(location, View):
+        return location.step.output
+    if isinstance(location, Elements):
+        return location.positions
+    return memory.current(location.storage) if isinstance(location, Whole) else None
+
+
+def _in_shape_of(new: Value, old: Value) -> Callable[[Memory], Value]:
+    def make(memory: Memory) -> Value:
+        known = new.shape is not None and static_sizes(old) is None
+        return new if known or old.shape is None else memory.build.reshape(new, old)
+
+    return make
+
+
+class Elements(Derived):
+    """Elements of all of a storage, or of one of several, at positions in row-major order.
+
+    Attributes:
+        positions: an INT64 tensor in the shape of this location.
+    """
+
+    __slots__ = ("parent", "positions")
+
+    def __init__(self, parent: Location, positions: Value):
+        super().__init__(parent.storages)
+        self.parent = parent
+        self.positions = positions
+
+    def _made(self, memory: Memory) -> Value:
+        build, base = memory.build, self.parent.read(memory)
+        flat, places = flattened(build, base), flattened(build, self.positions)
+        arguments = {"self": flat, "dim": 0, "index": places}
+        picked = build.emit("aten::index_select", arguments, dtype=base.dtype, shape=places.shape)
+        return build.reshape(picked, self.positions)
+
+    def _written(self, memory: Memory, new: Value) -> None:
+        build, base = memory.build, self.parent.read(memory)
+        flat, places = flattened(build, base), flattened(build, self.positions)
+        arguments = {"self": flat, "indices": [places], "values": flattened(build, new)}
+        written = build.emit("aten::index_put", arguments, like=flat)
+        self.parent.write(memory, build.reshape(written, base))
+
+
+class Undecided(Location):
+    """A view or a copy of another location, who knows. After a write to one, the other is unknown."""
+
+    __slots__ = ("_known_at", "_own", "parent", "place")
+
+    def __init__(self, memory: Memory, parent: Location, own: Storage, place: str):
+        super().__init__((own, *parent.storages))
+        self.parent = parent
+        self.place = place
+        self._own = own
+        self._known_at = memory.tick()
+
+    def _why(self) -> str:
+        return (
+            f"{self.place}: whether this shares memory with its argument is unknown, and one of them is "
+            "written while the other is in use; say clone() where a copy is meant"
+        )
+
+    def read(self, memory: Memory) -> Value:
+        """The current value, where the other location was not written meanwhile."""
+        if any(memory.entry(storage)[1] > self._known_at for storage in self.parent.storages):
+            raise GraphError(self._why())
+        return memory.current(self._own)
+
+    def write(self, memory: Memory, new: Value) -> None:
+        """Make `new` the current value, and say that the other location is unknown."""
+        if self._own.home is not memory.scope:
+            raise GraphError(self._why())
+        memory.set(self._own, new)
+        for storage in self.parent.storages:
+            memory.forget(storage, self._why())
+        self._known_at = memory.tick()
+
+
+def flattened(build: SourceBuilder, value: Value) -> Value:
+    """A value in one dimension."""
+    if value.shape is not None and len(value.shape) == 1:
+        return value
+    sizes = static_sizes(value)
+    shape = ir.Shape([None if sizes is None else math.prod(sizes)])
+    return build.emit("aten::reshape", {"self": value, "shape": [-1]}, dtype=value.dtype, shape=shape)
+
+
+def decided(
+    memory: Memory, condition: Value, yes: Callable[[Memory], Value], no: Callable[[Memory], Value]
+) -> Value:
+    """A `prim::If` of one output, whose branches are built by two functions that write to nothing."""
+    node, *blocks = memory.build.branch(condition)
+    for block, make in zip(blocks, (yes, no), strict=True):
+        with memory.at_end(memory.block(block)):
+            block.outputs.append(memory.returned(make(memory), block))
+    return described(node)
+
+
+def described(node: ir.Node) -> Value:
+    """Append to a `prim::If` the output that its branches were just given."""
+    first, second = (block.outputs[-1] for block in blocks(node))
+    node.resize_outputs(len(node.outputs) + 1)
+    output = node.outputs[-1]
+    output.type = first.type if second.type is None or first.type is not None else second.type
+    if first.shape is not None and second.shape is not None and len(first.shape) == len(second.shape):
+        output.shape = ir.Shape(
+            [a if a == b else None for a, b in zip(first.shape, second.shape, strict=True)]
+        )
+    return output
+
+
+def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
+    """Leave the two branches of a `prim::If`: what they wrote outside themselves becomes its outputs."""
+    outer = [storage for scope in scopes for storage in scope.entries if storage.home not in scopes]
+    for storage in dict.fromkeys(outer):
+        reasons = []
+        for scope in scopes:
+            with memory.at_end(scope):
+                value, _, unknown = memory.entry(storage)
+                reasons.append(unknown)
+                scope.graph.outputs.append(memory.returned(value, scope.graph))
+        output = described(node)
+        memory.scope.entries[storage] = output, memory.tick(), next((r for r in reasons if r), None)
+
+
+def positions_of(memory: Memory, location: Location) -> Value:
+    """Where the elements of a location stand in the storage that it is in."""
+    if isinstance(location, Whole):
+        return memory.build.positions(memory.current(location.storage))
+    if isinstance(location, View):
+        return location.step.make(memory.build, positions_of(memory, location.parent))
+    if isinstance(location, Elements):
+        return location.positions
+    if isinstance(location, Choice):
+        yes, no = location.yes, location.no
+        return decided(
+            memory, location.condition, lambda m: positions_of(m, yes), lambda m: positions_of(m, no)
+        )
+    raise refusal(memory, location)
+
+
+def storages_of(memory: Memory, location: Location) -> Location:
+    """All of the storage that a location is in; a choice of several where conditions decide that."""
+    if isinstance(location, (View, Elements)):
+        return storages_of(memory, location.parent)
+    if isinstance(location, Choice):
+        yes, no = storages_of(memory, location.yes), storages_of(memory, location.no)
+        if len({*yes.storages, *no.storages}) == 1:
+            return yes
+        return Choice(location.condition, yes, no)
+    if isinstance(location, Whole):
+        return location
+    raise refusal(memory, location)
+
+
+def refusal(memory: Memory, location: Location) -> GraphError:
+    """Why a location cannot be carried out of a branch or a loop."""
+    place = location.place if isinstance(location, Undecided) else "a tensor"
+    assert memory.node is not None
+    return GraphError(
+        f"{place}: whether this shares memory with its argument is unknown, and {where(memory.node)} "
+        "hands it on to where one of them is written; say clone() where a copy is meant"
+    )
+
+
+def is_whole(location: Location) -> bool:
+    """Whether a location is always all of its storage."""
+    if isinstance(location, Choice):
+        return is_whole(location.yes) and is_whole(location.no)
+    return isinstance(location, Whole)
+
+
+def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
+    """The storages that a location may be in, and whether it is."""
+    found: dict[Storage, Truth] = {}
+    stack: list[tuple[Location, Truth]] = [(location, True)]
+    while stack:
+        at, here = stack.pop()
+        if isinstance(at, (View, Elements)):
+            stack.append((at.parent, here))
+        elif isinstance(at, Choice) and len(at.storages) > 1:
+            stack.append((at.no, memory.both(here, memory.negated(at.condition))))
+            stack.append((at.yes, memory.both(here, at.condition)))
+        else:
+            [storage] = at.storages
+            found[storage] = memory.either(found.get(storage, False), here)
+    return found
+
+
+def one_of(storages: Sequence[Storage], flags: Sequence[Value]) -> Location:
+    """All of one of several storages, by a flag for each, where the last may do without."""
+    location: Location = Whole(storages[-1])
+    for flag, storage in reversed(list(zip(flags, storages[:-1], strict=False))):
+        location = Choice(flag, Whole(storage), location)
+    return location
+
+
+def _choices(location: Location) -> int:
+    if isinstance(location, Choice):
+        return 1 + _choices(location.yes) + _choices(location.no)
+    return _choices(location.parent) if isinstance(location, (View, Elements)) else 0
+
+
+def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
+    """The same location with at most one choice for each storage, where it has more choices than the limit.
+
+    Without it every branch could double the size of what reads a tensor.
+    """
+    if _choices(location) <= limit:
+        return location
+    inside = memberships(memory, location)
+    storages = list(inside)
+    flags = [flag if isinstance(flag, Value) else memory.build.constant(flag) for flag in inside.values()]
+    compacted = one_of(storages, flags[:-1])
+    return compacted if is_whole(location) else Elements(compacted, positions_of(memory, location))
+
+
+def distributed(location: Location) -> Location:
+    """The same location as a choice of locations that hold none."""
+    if isinstance(location, Choice):
+        return Choice(location.condition, distributed(location.yes), distributed(location.no))
+    if isinstance(location, (View, Elements)):
+        parent = distributed(location.parent)
+
+        def on(each: Location) -> Location:
+            if isinstance(each, Choice):
+                return Choice(each.condition, on(each.yes), on(each.no))
+            if isinstance(location, View):
+                return View(each, location.step)
+            assert isinstance(location, Elements)
+            return Elements(each, location.positions)
+
+        return on(parent)
+    return location

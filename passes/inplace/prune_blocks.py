@@ -1,0 +1,161 @@
+"""Takes what nothing reads out of a source graph: added nodes, outputs of branches, carried values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+import onnx_ir as ir
+from onnx_ir import Value
+
+from ...registration import MUTATES
+from ...registration.arguments import arguments, replace_arguments, source_node
+from ..source_builder import is_unused, take_out
+from .aliases import blocks, is_branch, is_loop
+
+
+def prune(graph: ir.Graph, removable: Set[ir.Node]) -> None:
+    """Remove from a graph without writes, and from its sub-blocks, what nothing reads.
+
+    Args:
+        removable: the nodes that may leave, next to branches and loops.
+    """
+    for node in reversed(list(graph)):
+        structured = is_branch(node) or is_loop(node)
+        if (structured or node in removable) and is_unused(node):
+            _remove(node)
+        elif is_branch(node):
+            kept = [index for index, output in enumerate(node.outputs) if _is_read(output)]
+            node = _with_outputs(node, kept, kept)
+            for block in blocks(node):
+                prune(block, removable)
+        elif is_loop(node):
+            _prune_loop(node, removable)
+        else:
+            for block in blocks(node):
+                prune(block, removable)
+
+
+def _is_read(value: Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def _remove(node: ir.Node) -> None:
+    """Remove a node, and have the nodes of its sub-blocks read nothing."""
+    for block in blocks(node):
+        block.outputs.clear()
+        for inner in reversed(list(block)):
+            _remove(inner)
+    take_out(node)
+
+
+def _prune_loop(node: ir.Node, removable: Set[ir.Node]) -> None:
+    """Leave out what no iteration changes, and what only says what itself is in the next iteration."""
+    [body] = blocks(node)
+    carried = arguments(node)["carried"]
+    needed = _needed(node, body)
+    for index, first in enumerate(carried):
+        formal, place = body.inputs[index + 1], index + 1
+        if index not in needed:
+            body.outputs[place] = formal
+        if body.outputs[place] is formal and isinstance(first, Value):
+            for user, at in list(formal.uses()):
+                user.replace_input_with(at, first)
+            _replace_output(node, node.outputs[index], first)
+    prune(body, removable)
+    needed = _needed(node, body)
+    kept = [index for index in range(len(carried)) if index in needed or body.inputs[index + 1].uses()]
+    if len(kept) == len(carried):
+        return
+    places = [0, *(index + 1 for index in kept)]
+    node = _with_outputs(node, kept, places)
+    replace_arguments(node, {**arguments(node), "carried": [carried[index] for index in kept]})
+    formals = [body.inputs[place] for place in places]
+    body.inputs.clear()
+    body.inputs.extend(formals)
+
+
+def _needed(node: ir.Node, body: ir.Graph) -> set[int]:
+    """The carried values that something reads after the loop, or that decide what is read."""
+    place_of = {formal: index for index, formal in enumerate(body.inputs[1:])}
+    found = {index for index, output in enumerate(node.outputs) if _is_read(output)}
+    stack = [body.outputs[0], *(body.outputs[index + 1] for index in found)]
+    seen: set[Value] = set()
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        index = place_of.get(value)
+        producer = value.producer()
+        if index is not None and index not in found:
+            found.add(index)
+            stack.append(body.outputs[index + 1])
+        elif producer is not None and producer.graph is body:
+            stack += _read_by(producer)
+    return found
+
+
+def _read_by(node: ir.Node) -> Iterable[Value]:
+    """All that a node and the nodes of its sub-blocks read."""
+    yield from (value for value in node.inputs if value is not None)
+    for block in blocks(node):
+        yield from block.outputs
+        for inner in block:
+            yield from _read_by(inner)
+
+
+def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
+    """Have the readers of an output read a value from before the node."""
+    if output.is_graph_output():
+        copy = Value(name=output.name, type=output.type, shape=output.shape)
+        made = source_node(
+            "aten::alias",
+            {"self": by},
+            overload="default",
+            outputs=[copy],
+            metadata_props=node.metadata_props,
+        )
+        assert node.graph is not None
+        node.graph.insert_before(node, made)
+        by = copy
+    _redirect(output, by)
+
+
+def _redirect(value: Value, by: Value) -> None:
+    if MUTATES in value.metadata_props:
+        by.metadata_props[MUTATES] = value.metadata_props.pop(MUTATES)
+    value.replace_all_uses_with(by, replace_graph_outputs=True)
+
+
+def _with_outputs(node: ir.Node, kept: Sequence[int], places: Sequence[int]) -> ir.Node:
+    """The node with some of its outputs only.
+
+    Args:
+        kept: positions of the outputs that stay.
+        places: positions of the outputs of its blocks that stay.
+    """
+    if len(kept) == len(node.outputs):
+        return node
+    for block in blocks(node):
+        outputs = [block.outputs[place] for place in places]
+        block.outputs.clear()
+        block.outputs.extend(outputs)
+    old = [node.outputs[index] for index in kept]
+    outputs = [Value(name=value.name, type=value.type, shape=value.shape) for value in old]
+    made = ir.Node(
+        node.domain,
+        node.op_type,
+        node.inputs,
+        list(node.attributes.values()),
+        overload=node.overload,
+        outputs=outputs,
+        name=node.name,
+        metadata_props=dict(node.metadata_props),
+    )
+    assert node.graph is not None
+    node.graph.insert_before(node, made)
+    for value, new in zip(old, outputs, strict=True):
+        new.metadata_props.update({k: v for k, v in value.metadata_props.items() if k != MUTATES})
+        _redirect(value, new)
+    take_out(node)
+    return made

@@ -1,0 +1,379 @@
+"""The view operators: what each aliases, how it is made again, how a write goes back into its base.
+
+From the alias annotations of ATen's native_functions.yaml. A view is kept as a `ViewStep`; `make` says the
+view of another base, `write` the base with the view's contents replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from ...registration import ALIAS, GraphError
+from ...registration.arguments import qualified_name
+from ..source_builder import Size, SourceBuilder, static_sizes, where
+
+Make = Callable[[SourceBuilder, "ViewStep", Value], Value]
+Write = Callable[[SourceBuilder, "ViewStep", Value, Value], Value]
+
+
+class ViewRule(NamedTuple):
+    """How one view operator is undone.
+
+    Attributes:
+        write: the new base, from the builder, the step, the old base and the new view.
+        make: the view of another base.
+        source: name of the argument that is aliased.
+        same_object: whether it returns its argument itself, so that `unsqueeze_` on one changes both.
+        undecided: whether it may as well return a copy.
+    """
+
+    write: Write
+    make: Make
+    source: str = "self"
+    same_object: bool = False
+    undecided: bool = False
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the view is all of its argument, as it is."""
+        return self.make is _itself
+
+
+@dataclasses.dataclass(slots=True)
+class ViewStep:
+    """One view operator between a base and its view.
+
+    Attributes:
+        rule: how it is made and undone.
+        name, overload, arguments: the source node's, its aliased argument included.
+        outputs, index: all of the node's outputs, and which of them the view is.
+        place: the node, for messages.
+    """
+
+    rule: ViewRule
+    name: str
+    overload: str
+    arguments: dict[str, Any]
+    outputs: Sequence[Value]
+    index: int
+    place: str
+
+    @classmethod
+    def of(cls, node: ir.Node, rule: ViewRule, arguments: dict[str, Any], index: int = 0) -> ViewStep:
+        """The step that a node of the source graph takes."""
+        return cls(rule, qualified_name(node), node.overload, arguments, node.outputs, index, where(node))
+
+    @property
+    def output(self) -> Value:
+        """The view itself, as the source graph has it."""
+        return self.outputs[self.index]
+
+    def make(self, build: SourceBuilder, base: Value) -> Value:
+        """This view, of another base."""
+        return self.rule.make(build, self, base)
+
+    def write(self, build: SourceBuilder, base: Value, new: Value) -> Value:
+        """The base, with `new` in place of this view of it."""
+        return self.rule.write(build, self, base, new)
+
+    def reads(self) -> Iterator[Value]:
+        """The values that it takes to make or write this view, next to its base."""
+        for key, item in self.arguments.items():
+            if key != self.rule.source:
+                for member in item if isinstance(item, list) else [item]:
+                    if isinstance(member, Value):
+                        yield member
+        if self.rule is _PART:
+            yield from (part for part in self.outputs if static_sizes(part) is None)
+
+    def emit(
+        self, build: SourceBuilder, name: str, arguments: dict[str, Any], overload: str = "default"
+    ) -> Value:
+        """A node that makes this view, of a base that may have another element type."""
+        base, output = arguments[self.rule.source if name == self.name else "self"], self.output
+        dtype = output.dtype if base.dtype is None else base.dtype
+        return build.emit(name, arguments, overload, dtype=dtype, shape=output.shape)
+
+
+def _again(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    return step.emit(build, step.name, {**step.arguments, step.rule.source: base}, step.overload)
+
+
+def _itself(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    return base
+
+
+def _replaced(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return new
+
+
+def _same_operator(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.emit(step.name, {**step.arguments, step.rule.source: new}, step.overload, like=base)
+
+
+def _scattered(name: str, *kept: str) -> Write:
+    """Written back by an operator that takes the base, the view and the view's own arguments."""
+
+    def write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+        arguments = {key: step.arguments[key] for key in kept if key in step.arguments}
+        return build.emit(f"aten::{name}", {"self": base, "src": new, **arguments}, like=base)
+
+    return write
+
+
+def _linalg_diagonal(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    given = step.arguments
+    places = {"offset": given.get("offset", 0), "dim1": given.get("dim1", -2), "dim2": given.get("dim2", -1)}
+    return build.emit("aten::diagonal_scatter", {"self": base, "src": new, **places}, like=base)
+
+
+def _narrow(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    dim, start, length = (step.arguments[key] for key in ("dim", "start", "length"))
+    if isinstance(start, Value):
+        start = build.wrapped(start, build.size(base, dim))
+    elif start < 0:
+        start = build.add(build.size(base, dim), start)
+    return _slice_scatter(build, base, new, dim, start, build.add(start, length))
+
+
+def _slice_scatter(build: SourceBuilder, base: Value, new: Value, dim: int, start: Size, end: Size) -> Value:
+    arguments = {"self": base, "src": new, "dim": dim, "start": start, "end": end, "step": 1}
+    return build.emit("aten::slice_scatter", arguments, like=base)
+
+
+def _reshaped(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.reshape(new, base)
+
+
+def _unsqueezed(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    """Undoes squeeze: a single dimension of known size is put back, else the shape of the base."""
+    dim = step.arguments.get("dim")
+    if isinstance(dim, int) and base.shape is not None and len(base.shape):
+        size = base.shape[dim]
+        if isinstance(size, int):
+            return new if size != 1 else build.emit("aten::unsqueeze", {"self": new, "dim": dim}, like=base)
+    return build.reshape(new, base)
+
+
+def _squeezed(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.emit("aten::squeeze", {"self": new, "dim": step.arguments["dim"]}, "dim", like=base)
+
+
+def _permuted(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    dims = step.arguments["dims"]
+    places = [dim % len(dims) for dim in dims]
+    inverse = sorted(range(len(dims)), key=places.__getitem__)
+    return build.emit("aten::permute", {"self": new, "dims": inverse}, like=base)
+
+
+def _moved(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    source, destination = step.arguments["source"], step.arguments["destination"]
+    arguments = {"self": new, "source": destination, "destination": source}
+    return build.emit(step.name, arguments, step.overload, like=base)
+
+
+def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    """Undoes an expand that repeated nothing; several elements at one address are refused, as torch does."""
+    old, repeated = static_sizes(base), static_sizes(new)
+    if old is not None and repeated is not None:
+        kept = [1] * (len(repeated) - len(old)) + old
+        if kept == repeated:
+            return build.reshape(new, base)
+    raise GraphError(
+        f"{step.place}: its elements share memory, a write to it is refused (torch refuses it too)"
+    )
+
+
+def _unknown_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    raise GraphError(f"{step.place}: a write to this view cannot be carried back into its base")
+
+
+def _not_renewed(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    raise GraphError(f"{step.place}: it is read after a write to its base, which cannot be expressed")
+
+
+def _split_dim(step: ViewStep, base: Value) -> int:
+    name = step.name.partition("::")[2]
+    if name == "hsplit":
+        if base.shape is None:
+            raise GraphError(f"{step.place}: the rank of what it splits must be known to write to a part")
+        return 1 if len(base.shape) > 1 else 0
+    return {"vsplit": 0, "dsplit": 2}.get(name, step.arguments.get("dim", 0))
+
+
+def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size, Size]:
+    """The dimension, start and end of one of the parts that a tensor was split into."""
+    dim = _split_dim(step, base)
+    start: Size = 0
+    for earlier in step.outputs[: step.index]:
+        start = build.add(start, build.size(earlier, dim))
+    return dim, start, build.add(start, build.size(step.output, dim))
+
+
+def _make_part(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    dim, start, end = _part(build, step, base)
+    arguments = {"self": base, "dim": dim, "start": start, "end": end, "step": 1}
+    return step.emit(build, "aten::slice", arguments, "Tensor")
+
+
+def _write_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return _slice_scatter(build, base, new, *_part(build, step, base))
+
+
+def _make_unbound(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    arguments = {"self": base, "dim": step.arguments.get("dim", 0), "index": step.index}
+    return step.emit(build, "aten::select", arguments, "int")
+
+
+def _write_unbound(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    arguments = {"self": base, "src": new, "dim": step.arguments.get("dim", 0), "index": step.index}
+    return build.emit("aten::select_scatter", arguments, like=base)
+
+
+def _other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+    """The view of another base where they differ in type: real numbers of complex ones."""
+    return build.emit(step.name, {**step.arguments, step.rule.source: base}, step.overload, like=step.output)
+
+
+def _as_complex(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.emit("aten::view_as_complex", {"self": new}, like=base)
+
+
+def _as_real(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    return build.emit("aten::view_as_real", {"self": new}, like=base)
+
+
+def _written_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    """Complex numbers with another real or imaginary part; `real` of a real tensor is that tensor."""
+    if base.dtype == step.output.dtype:
+        return new
+    part = "imag" if step.name == "aten::real" else "real"
+    kept = build.emit(f"aten::{part}", {"self": base}, like=step.output)
+    return build.emit("aten::complex", {step.name.removeprefix("aten::"): new, part: kept}, like=base)
+
+
+_IDENTITY = ViewRule(_replaced, _itself)
+_SELF = ViewRule(_replaced, _itself, same_object=True)
+_RESHAPED = ViewRule(_reshaped, _again)
+_SELF_INVERSE = ViewRule(_same_operator, _again)
+_EXPANDED = ViewRule(_unexpanded, _again)
+_PART = ViewRule(_write_part, _make_part)
+_OPAQUE = ViewRule(_unknown_write, _not_renewed)
+_UNDECIDED = ViewRule(_unknown_write, _not_renewed, undecided=True)
+
+VIEWS: dict[str, ViewRule] = {
+    "diagonal": ViewRule(_scattered("diagonal_scatter", "offset", "dim1", "dim2"), _again),
+    "linalg_diagonal": ViewRule(_linalg_diagonal, _again, source="A"),
+    "narrow": ViewRule(_narrow, _again),
+    "permute": ViewRule(_permuted, _again),
+    "select": ViewRule(_scattered("select_scatter", "dim", "index"), _again),
+    "slice": ViewRule(_scattered("slice_scatter", "dim", "start", "end", "step"), _again),
+    "squeeze": ViewRule(_unsqueezed, _again),
+    "unbind": ViewRule(_write_unbound, _make_unbound),
+    "unfold": ViewRule(_unknown_write, _again),
+    "unsqueeze": ViewRule(_squeezed, _again),
+    "view_as_complex": ViewRule(_as_real, _other_type),
+    "view_as_real": ViewRule(_as_complex, _other_type),
+}
+VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_moved, _again))
+VIEWS |= dict.fromkeys(("expand", "expand_as", "broadcast_to"), _EXPANDED)
+VIEWS |= dict.fromkeys(
+    "transpose swapaxes swapdims t numpy_T mT mH matrix_H adjoint conj _conj _neg_view".split(), _SELF_INVERSE
+)
+VIEWS |= dict.fromkeys(("real", "imag"), ViewRule(_written_part, _other_type))
+VIEWS |= dict.fromkeys(
+    "view view_as reshape reshape_as flatten unflatten ravel _reshape_alias atleast_1d atleast_2d "
+    "atleast_3d".split(),
+    _RESHAPED,
+)
+VIEWS |= dict.fromkeys(
+    "split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split(),
+    _PART,
+)
+VIEWS |= dict.fromkeys("alias detach lift_fresh data _fw_primal".split(), _IDENTITY)
+VIEWS |= dict.fromkeys(
+    "contiguous positive resolve_conj resolve_neg cpu cuda pin_memory to_dense".split(), _SELF
+)
+VIEWS |= dict.fromkeys(
+    "as_strided conj_physical slice_inverse sum_to_size _values _indices values indices".split(),
+    _OPAQUE,
+)
+VIEWS |= dict.fromkeys(("broadcast_tensors", "meshgrid"), _OPAQUE._replace(source="tensors"))
+
+_CASTS = frozenset(("to", "type_as"))
+_NEVER_COPY = frozenset(
+    "diagonal linalg_diagonal narrow permute select slice squeeze unbind unsqueeze movedim moveaxis expand "
+    "expand_as broadcast_to transpose swapaxes swapdims t numpy_T mT view view_as unflatten split "
+    "split_with_sizes chunk tensor_split hsplit vsplit dsplit alias detach".split()
+)
+"""Whatever capture saw: a fake `narrow` at a place that a tensor decides gives memory of its own."""
+_MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
+"""Views where the strides of their argument allow that, else copies."""
+_DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
+
+
+def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
+    """`to` and `type_as` return their argument where nothing changes."""
+    if arguments.get("copy"):
+        return None
+    before, after = arguments["self"].dtype, node.outputs[0].dtype
+    wanted = arguments.get("dtype")
+    after = wanted if after is None and isinstance(wanted, DataType) else after
+    if before is None or after is None:
+        return _UNDECIDED
+    return _SELF if before == after else None
+
+
+def _flattens_nothing(arguments: dict[str, Any]) -> bool:
+    """`flatten` returns its argument itself where it has a single dimension to flatten."""
+    start, end, shape = arguments.get("start_dim", 0), arguments.get("end_dim", -1), arguments["self"].shape
+    if shape is None or not len(shape):
+        return shape is None and start == end
+    return start % len(shape) == end % len(shape)
+
+
+def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
+    """The rule of a node whose outputs alias one of its arguments, None for a node that makes new tensors.
+
+    Args:
+        arguments: the node's own.
+    """
+    known, name = node.metadata_props.get(ALIAS), node.op_type
+    if node.domain != "aten" or (known == "false" and name not in _NEVER_COPY):
+        return None
+    if name in _CASTS:
+        return _cast_rule(node, arguments)
+    if name in _DROPOUTS:
+        idle = arguments.get("train") is False or arguments.get("p") == 0
+        return _SELF._replace(source="input") if idle else None
+    if name == "flatten" and _flattens_nothing(arguments):
+        return _SELF
+    if name == "view" and node.overload == "dtype":
+        return _SELF if arguments["self"].dtype == arguments["dtype"] else _OPAQUE
+    if name == "einsum":
+        return _UNDECIDED._replace(source="tensors") if len(arguments["tensors"]) == 1 else None
+    if name in _MAY_COPY and known is None and node.outputs[0].shape is None:
+        return _UNDECIDED
+    return VIEWS.get(name)
+
+
+def aliased(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Value | None]:
+    """What each output of a view operator aliases; one tensor each where it takes a list of them."""
+    source = arguments.get(rule.source, arguments.get("tensors"))
+    return source if isinstance(source, list) else [source] * len(node.outputs)
+
+
+def may_be_view(node: ir.Node) -> bool:
+    """Whether `view_rule` is worth asking."""
+    name = node.op_type
+    return node.domain == "aten" and (
+        name in VIEWS or name in _CASTS or name in _DROPOUTS or name == "einsum"
+    )
+
+
+__all__ = ["VIEWS", "ViewRule", "ViewStep", "aliased", "may_be_view", "view_rule"]

@@ -1,0 +1,1 @@
+"""ATen's type promotion becomes explicit casts in a source graph."""

@@ -1,0 +1,229 @@
+"""ATen's type promotion: a rule per operator.
+
+The semantics are those of `TensorIterator` and of the operators that promote by themselves; property tests
+compare them with torch, and the list of operators with torch's OpInfo database.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from onnx_ir import DataType, Value
+
+from ...registration.promotion import DEFAULT_FLOAT, operand, settle
+
+
+class Kind(enum.Enum):
+    """How an operator promotes."""
+
+    TOGETHER = enum.auto()
+    """Operands are promoted together, the result has their type."""
+    FLOAT = enum.auto()
+    """Likewise, and integers become the default float type."""
+    DOUBLE = enum.auto()
+    """Computed in DOUBLE whatever comes."""
+    COMPARISON = enum.auto()
+    """Operands are promoted together, the result is BOOL."""
+    SEARCH = enum.auto()
+    """Operands are promoted together, the result is a position."""
+    LOGICAL = enum.auto()
+    """Each operand becomes BOOL."""
+    SELF = enum.auto()
+    """What is written takes the type of what it is written to."""
+    CAST = enum.auto()
+    """A `dtype` argument casts the operand before the operator."""
+    SUM = enum.auto()
+    """Likewise, and without one integers become INT64."""
+
+
+class Rule(NamedTuple):
+    """How one operator promotes.
+
+    Attributes:
+        operands: names of the arguments that decide.
+        followers: names of the arguments that take the type without deciding it.
+        uniform: zero-dim tensors are given a dimension first, so that they weigh as much as the others.
+    """
+
+    kind: Kind
+    operands: tuple[str, ...]
+    followers: tuple[str, ...] = ()
+    uniform: bool = False
+
+
+_PAIR = ("self", "other")
+_SELF = ("self",)
+
+
+class _Entry(NamedTuple):
+    """A rule, and the operators that it is of."""
+
+    names: str
+    kind: Kind
+    operands: tuple[str, ...]
+    followers: tuple[str, ...] = ()
+    uniform: bool = False
+
+
+_ENTRIES = (
+    _Entry(
+        "mul multiply maximum minimum max min fmax fmin fmod remainder floor_divide hypot logaddexp "
+        "logaddexp2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ "
+        "__or__ __xor__ __lshift__ __rshift__ gcd lcm kron where nextafter igamma igammac special_gammainc "
+        "special_gammaincc",
+        Kind.TOGETHER,
+        _PAIR,
+    ),
+    _Entry("add sub subtract rsub", Kind.TOGETHER, _PAIR, ("alpha",)),
+    _Entry("pow", Kind.TOGETHER, ("self", "exponent")),
+    _Entry("float_power", Kind.DOUBLE, ("self", "exponent")),
+    _Entry("clamp clip clamp_min clamp_max", Kind.TOGETHER, ("self", "min", "max")),
+    _Entry("lerp", Kind.TOGETHER, ("self", "end", "weight")),
+    _Entry("addcmul", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",)),
+    _Entry("addcdiv", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",)),
+    _Entry("cat concat concatenate stack", Kind.TOGETHER, ("tensors",)),
+    _Entry("hstack vstack dstack row_stack column_stack", Kind.TOGETHER, ("tensors",), uniform=True),
+    _Entry("mse_loss l1_loss smooth_l1_loss huber_loss", Kind.TOGETHER, ("self", "target")),
+    _Entry("outer ger", Kind.TOGETHER, ("self", "vec2")),
+    _Entry("addr", Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha")),
+    _Entry("dist inner", Kind.TOGETHER, _PAIR),
+    _Entry("diff", Kind.TOGETHER, ("self", "prepend", "append")),
+    _Entry("cosine_similarity", Kind.TOGETHER, ("x1", "x2"), uniform=True),
+    _Entry("bucketize", Kind.SEARCH, ("self", "boundaries")),
+    _Entry("searchsorted", Kind.SEARCH, ("sorted_sequence", "self")),
+    _Entry(
+        "div divide true_divide atan2 arctan2 copysign xlogy ldexp special_xlogy special_xlog1py "
+        "special_zeta",
+        Kind.FLOAT,
+        _PAIR,
+    ),
+    _Entry(
+        "acos acosh arccos arccosh asin asinh arcsin arcsinh atan atanh arctan arctanh cos cosh sin "
+        "sinh tan tanh sinc exp exp2 expm1 log log10 log1p log2 sqrt rsqrt reciprocal sigmoid logit "
+        "erf erfc erfinv lgamma digamma polygamma mvlgamma i0 deg2rad rad2deg angle logsumexp "
+        "special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_digamma "
+        "special_entr special_erf special_erfc special_erfcx special_erfinv special_exp2 "
+        "special_expit special_expm1 special_gammaln special_i0 special_i0e special_i1 special_i1e "
+        "special_log1p special_log_ndtr special_logit special_logsumexp special_ndtr special_ndtri "
+        "special_polygamma special_psi special_sinc special_multigammaln special_modified_bessel_i0 "
+        "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1",
+        Kind.FLOAT,
+        _SELF,
+    ),
+    _Entry(
+        "special_airy_ai special_spherical_bessel_j0 special_scaled_modified_bessel_k0 "
+        "special_scaled_modified_bessel_k1",
+        Kind.FLOAT,
+        ("x",),
+    ),
+    _Entry(
+        "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+        "special_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_t "
+        "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
+        "special_shifted_chebyshev_polynomial_w special_hermite_polynomial_h "
+        "special_hermite_polynomial_he special_laguerre_polynomial_l special_legendre_polynomial_p",
+        Kind.FLOAT,
+        ("x", "n"),
+    ),
+    _Entry(
+        "eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose", Kind.COMPARISON, _PAIR
+    ),
+    _Entry("isin", Kind.COMPARISON, ("elements", "test_elements", "element", "test_element")),
+    _Entry("logical_and logical_or logical_xor logical_not", Kind.LOGICAL, _PAIR),
+    _Entry(
+        "copy scatter_add scatter_reduce select_scatter slice_scatter diagonal_scatter as_strided_scatter",
+        Kind.SELF,
+        _SELF,
+        ("src",),
+    ),
+    _Entry("scatter", Kind.SELF, _SELF, ("src", "value")),
+    _Entry("masked_fill index_fill fill", Kind.SELF, _SELF, ("value",)),
+    _Entry("threshold", Kind.SELF, _SELF, ("threshold", "value")),
+    _Entry("index_put _unsafe_index_put", Kind.SELF, _SELF, ("values",)),
+    _Entry("index_copy put masked_scatter", Kind.SELF, _SELF, ("source",)),
+    _Entry("index_add", Kind.SELF, _SELF, ("source", "alpha")),
+    _Entry("sum nansum prod cumsum cumprod trace", Kind.SUM, _SELF),
+    _Entry(
+        "mean nanmean softmax log_softmax special_softmax special_log_softmax logcumsumexp norm "
+        "linalg_norm linalg_matrix_norm linalg_vector_norm",
+        Kind.CAST,
+        _SELF,
+    ),
+)
+RULES = {name: Rule(*entry[1:]) for entry in _ENTRIES for name in entry.names.split()}
+
+
+def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:
+    """The rule of an ATen operator, by its name without the domain; None where nothing is promoted."""
+    rule = RULES.get(name)
+    if rule is not None and rule.kind is Kind.FLOAT and arguments.get("rounding_mode") is not None:
+        return rule._replace(kind=Kind.TOGETHER)
+    return rule
+
+
+def has_computed_type(rule: Rule) -> bool:
+    """Whether the result has the element type that the operator computes in."""
+    return rule.kind not in (Kind.COMPARISON, Kind.SEARCH)
+
+
+def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
+    """The operands that decide, lists of tensors taken apart."""
+    return list(_members(rule, arguments))
+
+
+def _members(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[Any]:
+    for name in rule.operands:
+        item = arguments.get(name)
+        if isinstance(item, list):
+            yield from item
+        elif item is not None:
+            yield item
+
+
+def integers_become(rule: Rule) -> DataType | None:
+    """What an operator that computes integers and BOOL in another type makes of them."""
+    return {Kind.FLOAT: DEFAULT_FLOAT, Kind.SUM: DataType.INT64}.get(rule.kind)
+
+
+def compute_dtype(
+    rule: Rule, arguments: Mapping[str, Any], expected: DataType | None = None
+) -> DataType | Value | None:
+    """The element type that an operator computes in.
+
+    Args:
+        expected: the type that its result is known to have; it decides where ranks or types are unknown.
+
+    Returns:
+        The type; or a value of unknown type, whose type it certainly is; or None: it cannot be told, or
+        there is nothing to promote.
+    """
+    if rule.kind is Kind.DOUBLE:
+        return DataType.DOUBLE
+    if rule.kind is Kind.LOGICAL:
+        return DataType.BOOL
+    own = arguments.get("self")
+    if rule.kind is Kind.SELF:
+        return own if isinstance(own, Value) and own.dtype is None else getattr(own, "dtype", None)
+    wanted = arguments.get("dtype")
+    if rule.kind in (Kind.CAST, Kind.SUM) and isinstance(wanted, DataType):
+        return wanted
+    if rule.kind is Kind.CAST:
+        return own.dtype if isinstance(own, Value) else None
+    items = members(rule, arguments)
+    if not items or not all(isinstance(item, (Value, bool, int, float)) for item in items):
+        return None
+    operands = [operand(item, uniform=rule.uniform) for item in items]
+    return settle(operands, integers_become(rule), expected if has_computed_type(rule) else None)
+
+
+def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
+    """The element type of an ATen operator's result, as far as a rule tells it."""
+    rule = rule_of(name, arguments)
+    if rule is None:
+        return None
+    if not has_computed_type(rule):
+        return DataType.BOOL if rule.kind is Kind.COMPARISON else None
+    computed = compute_dtype(rule, arguments)
+    return computed if isinstance(computed, DataType) else None

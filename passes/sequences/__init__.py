@@ -1,0 +1,1 @@
+"""Packed sequences in a source graph."""

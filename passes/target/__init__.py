@@ -1,0 +1,1 @@
+"""Passes over finished ONNX graphs: folding, fusion, clean-up, annotations."""

@@ -1,0 +1,272 @@
+"""Target pass: says on every node whether its result may be written over one of its operands.
+
+A node gets the annotation `opsetta.may_overwrite`, `0:1` for "output 0 over input 1", where
+
+1. the operator can work in place on that input (`inplace_operators`), with the same element type and size;
+2. the input was made by a node of the same graph; it is no graph input, initializer, constant or output;
+3. nothing reads the input after this node, in the graph's order, sub-graphs included;
+4. the same holds for every value that may live in the input's memory: views (Reshape, Identity, ...), and
+   what If, Loop, Scan and sequences may pass on by reference;
+5. no function and no operator of another domain has taken or given any of them: it may have kept it.
+
+Annotations that were there before are replaced. The time taken is linear in the size of the model.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx_ir as ir
+
+from ...registration import INPLACE, MAY_OVERWRITE
+from . import inplace_operators as operators
+
+_Graph = ir.Graph | ir.Function
+
+
+class AnnotateInplace(ir.passes.InPlacePass):
+    """Annotates every graph and function of a model that nothing changes any more."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Annotate the nodes and say whether anything changed."""
+        opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0))
+        modified = _annotate(model.graph, opset, model.functions)
+        for function in model.functions.values():
+            modified |= _annotate(function, function.opset_imports.get("", 0), model.functions)
+        return ir.passes.PassResult(model, modified)
+
+
+def annotate_inplace(model: ir.Model) -> bool:
+    """Annotate a finished ONNX model in place; whether anything changed. See `AnnotateInplace`."""
+    return AnnotateInplace().call(model).modified
+
+
+def record_inplace(
+    source: ir.Node, results: Iterable[ir.Value | None], values: Mapping[ir.Value, ir.Value]
+) -> None:
+    """Where a source node was in place, say so on the ONNX nodes that compute its results.
+
+    Args:
+        values: the ONNX values of the source node's inputs; a result that is one of them was not computed.
+    """
+    if INPLACE not in source.metadata_props:
+        return
+    operands = {values.get(value) for value in source.inputs if value is not None}
+    for result in results:
+        producer = None if result is None or result in operands else result.producer()
+        if producer is not None:
+            producer.metadata_props[INPLACE] = "true"
+
+
+def _annotate(graph: _Graph, opset: int, functions: Iterable[ir.OperatorIdentifier]) -> bool:
+    lifetimes = _Lifetimes(functions)
+    lifetimes.define(graph, 0)
+    lifetimes.read(graph, 0)
+    return _write(graph, 0, opset, lifetimes)
+
+
+def _write(graph: _Graph, depth: int, opset: int, lifetimes: _Lifetimes) -> bool:
+    modified = False
+    for position, node in enumerate(graph):
+        place = _overwritten(node, position, depth, opset, lifetimes)
+        found = None if place is None else f"0:{place}"
+        if node.metadata_props.get(MAY_OVERWRITE) != found:
+            modified = True
+            if found is None:
+                del node.metadata_props[MAY_OVERWRITE]
+            else:
+                node.metadata_props[MAY_OVERWRITE] = found
+        for block in lifetimes.blocks.get(node, ()):
+            modified |= _write(block, depth + 1, opset, lifetimes)
+    return modified
+
+
+def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes: _Lifetimes) -> int | None:
+    """The first input that output 0 of a node may be written over."""
+    if node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
+        return None
+    for place in operators.overwritable(node.op_type, opset, len(node.inputs)):
+        value = node.inputs[place]
+        if value is None:
+            continue
+        if lifetimes.is_view(node):
+            # The view shares the memory, and later readers read what it holds: only the input must be gone.
+            ended = lifetimes.is_alone(value, node)
+        else:
+            ended = lifetimes.ends(value, position, depth)
+        if not ended:
+            continue
+        others = {i: v for i, v in enumerate(node.inputs) if v is not None and i != place}
+        mates = [v for v in others.values() if lifetimes.may_share(value, v)]
+        if mates and not (operators.allows_twice(node.op_type) and all(v is value for v in mates)):
+            continue
+        if _is_like(node, opset, place, value, {i: v for i, v in others.items() if v is not value}):
+            return place
+    return None
+
+
+def _is_like(node: ir.Node, opset: int, place: int, value: ir.Value, others: dict[int, ir.Value]) -> bool:
+    """Whether output 0 has the element type and the size of one input, as far as can be proven."""
+    result = node.outputs[0]
+    if any(v.type is not None and not isinstance(v.type, ir.TensorType) for v in (value, result)):
+        return False
+    if not operators.same_element_type(node.op_type, opset, place, value.dtype, result.dtype):
+        return False
+    shapes = {i: _dims(v) for i, v in ((place, value), *others.items())}
+    return operators.same_size(node.op_type, place, shapes, _dims(result))
+
+
+def _dims(value: ir.Value) -> operators.Dims | None:
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+
+
+def _blocks(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+            yield from attribute.as_graphs()
+
+
+class _Lifetimes:
+    """The values that may share memory, in classes, and where each class is read last.
+
+    A class belongs to the outermost graph that has one of its values; positions count the nodes of that
+    graph, and what a sub-graph reads is read by the node that holds the sub-graph.
+
+    Attributes:
+        blocks: the sub-graphs of every node that has any.
+    """
+
+    def __init__(self, functions: Iterable[ir.OperatorIdentifier]):
+        self.blocks: dict[ir.Node, list[ir.Graph]] = {}
+        self._functions = frozenset(functions)
+        self._parent: dict[ir.Value, ir.Value] = {}
+        self._depth: dict[ir.Value, int] = {}
+        self._kept: list[ir.Value] = []
+        self._last: dict[ir.Value, int] = {}
+        self._reads: collections.Counter[ir.Value] = collections.Counter()
+        self._pinned: set[ir.Value] = set()
+        self._path: list[int] = []
+
+    def is_function(self, node: ir.Node) -> bool:
+        """Whether a node calls one of the model's own functions, of which nothing is said."""
+        return bool(self._functions) and node.op_identifier() in self._functions
+
+    def may_share(self, a: ir.Value, b: ir.Value) -> bool:
+        """Whether two values may live in the same memory."""
+        return self._root(a) is self._root(b)
+
+    def ends(self, value: ir.Value, position: int, depth: int) -> bool:
+        """Whether a value's memory is of this graph, and the node at `position` is the last to read it."""
+        root = self._root(value)
+        return self._last[root] == position and self._depth[root] == depth and root not in self._pinned
+
+    def is_alone(self, value: ir.Value, reader: ir.Node) -> bool:
+        """Whether a value's memory was made in the reader's graph for it alone, and nothing else reads it."""
+        producer = value.producer()
+        if producer is None or producer.graph is not reader.graph:
+            return False
+        if self._reads[value] > 1 or value.is_graph_output():
+            return False
+        if not self._is_standard(producer) or producer in self.blocks:
+            return False
+        if self.is_view(producer):
+            return MAY_OVERWRITE in producer.metadata_props
+        return producer.op_type not in operators.CONTAINERS and producer.op_type != "Constant"
+
+    def is_view(self, node: ir.Node) -> bool:
+        """Whether output 0 of a node may be a view of input 0."""
+        source = node.inputs[0] if node.inputs and node.outputs else None
+        return (
+            source is not None
+            and self._is_standard(node)
+            and operators.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
+        )
+
+    def _is_standard(self, node: ir.Node) -> bool:
+        return node.domain in operators.STANDARD_DOMAINS and not self.is_function(node)
+
+    def define(self, graph: _Graph, depth: int) -> None:
+        """Find the classes of the values of a graph and its sub-graphs."""
+        constants = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
+        self._depth.update(dict.fromkeys((*graph.inputs, *constants), depth))
+        self._kept.extend(constants)
+        if depth == 0:
+            self._kept.extend(graph.inputs)
+        for node in graph:
+            self._depth.update(dict.fromkeys(node.outputs, depth))
+            blocks = list(_blocks(node)) if node.attributes else []
+            if blocks:
+                self.blocks[node] = blocks
+                for block in blocks:
+                    self.define(block, depth + 1)
+            self._connect(node, blocks)
+
+    def read(self, graph: _Graph, depth: int) -> None:
+        """Find where each class is read last, and the classes that must not be written over at all."""
+        if depth == 0:
+            self._pinned = {self._root(value) for value in self._kept}
+        self._path.append(0)
+        for position, node in enumerate(graph):
+            self._path[depth] = position
+            for value in node.inputs:
+                if value is not None:
+                    self._reads[value] += 1
+                    self._read(value)
+            for block in self.blocks.get(node, ()):
+                self.read(block, depth + 1)
+        self._path.pop()
+        for value in graph.outputs:
+            root = self._root(value)
+            if self._depth[root] == depth:
+                self._pinned.add(root)
+            else:
+                self._read(value)
+
+    def _read(self, value: ir.Value) -> None:
+        root = self._root(value)
+        self._last[root] = self._path[self._depth[root]]
+
+    def _connect(self, node: ir.Node, blocks: list[ir.Graph]) -> None:
+        """Join what a node may have share memory."""
+        standard, name = self._is_standard(node), node.op_type
+        if standard and name == "Constant":
+            self._kept.extend(node.outputs)
+        elif self.is_view(node):
+            self._join([node.inputs[0], node.outputs[0]])
+        elif standard and name in operators.CONTROL_FLOW:
+            for block in blocks:
+                for group in operators.bindings(name, node.inputs, block.inputs, block.outputs, node.outputs):
+                    self._join(group)
+                actuals = operators.bound_inputs(name, node.inputs, len(block.inputs))
+                pairs = itertools.zip_longest(block.inputs, actuals[: len(block.inputs)])
+                self._kept.extend(formal for formal, actual in pairs if actual is None)
+        elif standard and not blocks:
+            if name in operators.CONTAINERS:
+                self._join([*node.inputs, *node.outputs])
+        else:
+            inner = [value for block in blocks for value in (*block.inputs, *block.outputs)]
+            self._kept.extend(v for v in (*node.inputs, *node.outputs, *inner) if v is not None)
+
+    def _join(self, values: Iterable[ir.Value | None]) -> None:
+        roots = [self._root(value) for value in values if value is not None]
+        for root in roots[1:]:
+            if root is not roots[0] and root not in self._parent:
+                self._parent[root] = roots[0]
+                self._depth[roots[0]] = min(self._depth[roots[0]], self._depth[root])
+
+    def _root(self, value: ir.Value) -> ir.Value:
+        """The value that stands for the class, with the way to it shortened."""
+        parents = self._parent
+        while (parent := parents.get(value)) is not None:
+            above = parents.get(parent)
+            if above is None:
+                return parent
+            parents[value] = above
+            value = parent
+        return value

@@ -1,0 +1,165 @@
+"""What ONNX operators allow in place: whose result may stand in an operand's memory, and whose is a view.
+
+Facts of the operators alone, at opset 7 and up; which values are alive is no concern of this module. Read
+from the operators' definitions (https://onnx.ai/onnx/operators/).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from ...registration.schemas import operator_schema
+
+_T = TypeVar("_T")
+
+FIRST_OPSET = 7
+"""Below it broadcasting is by attributes, and nothing is said of any operator."""
+
+STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+"""Domains whose operators give every output memory of its own, but for those named here."""
+
+Dims = Sequence[int | str | None]
+"""Sizes: numbers, names of symbolic sizes, None where unknown."""
+
+VIEWS = frozenset("BitCast Cast CastLike Dropout Flatten Identity Reshape Squeeze Unsqueeze".split())
+"""Operators whose output 0 may be a view of input 0; see `is_view`."""
+
+CONTAINERS = frozenset(
+    "ConcatFromSequence Optional OptionalGetElement SequenceAt SequenceConstruct SequenceErase "
+    "SequenceInsert SplitToSequence".split()
+)
+"""Operators over sequences and optionals, which hold tensors by reference."""
+
+CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
+"""Operators that bind values to those of their sub-graphs, by reference; see `bindings`."""
+
+# Each element of output 0 depends on the same element of input 0, and on other inputs as a whole.
+_ELEMENTWISE = frozenset(
+    "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil "
+    "Celu Clip Cos Cosh Dropout Elu Erf Exp Flatten Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log "
+    "Mish Neg Not RandomNormalLike RandomUniformLike Reciprocal Relu Reshape Round Selu Shrink Sigmoid Sign "
+    "Sin Sinh Softplus Softsign Sqrt Squeeze Swish Tan Tanh ThresholdedRelu Trilu Unsqueeze".split()
+)
+# Statistics of whole rows come first, then each element depends on itself and on them.
+_NORMALIZING = frozenset(
+    "BatchNormalization GroupNormalization Hardmax InstanceNormalization LayerNormalization LogSoftmax "
+    "LpNormalization MeanVarianceNormalization RMSNormalization Softmax".split()
+)
+# Output 0 is input 0 with some elements replaced.
+_UPDATING = frozenset("Scatter ScatterElements ScatterND TensorScatter".split())
+_FIRST = _ELEMENTWISE | _NORMALIZING | _UPDATING
+
+_BROADCASTING = frozenset(
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual "
+    "Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor".split()
+)
+"""Each element of the output depends on one element of every operand; any of full size may be overwritten."""
+
+# beta * C is what a matrix product is added to, and has to have the full size.
+_ACCUMULATED = {"Gemm": 2}
+
+
+def overwritable(op_type: str, opset: int, inputs: int) -> range:
+    """Which of a node's inputs output 0 may be written over, for an operator of the ONNX domain.
+
+    Their element type and size remain to be seen, and whether they are still needed.
+    """
+    if opset < FIRST_OPSET:
+        return range(0)
+    if op_type in _BROADCASTING:
+        return range(inputs)
+    if op_type in _FIRST:
+        return range(min(inputs, 1))
+    place = _ACCUMULATED.get(op_type)
+    return range(0) if place is None or place >= inputs else range(place, place + 1)
+
+
+def bound_inputs(op_type: str, inputs: Sequence[_T | None], formals: int) -> Sequence[_T | None]:
+    """The inputs of a control flow node that its sub-graph's inputs, so many, take; None where none does."""
+    if op_type == "If":
+        return ()
+    if op_type == "Loop":
+        return (None, *inputs[1:])
+    # At opset 8 Scan's inputs begin with the lengths of the sequences.
+    return inputs[max(0, len(inputs) - formals) :]
+
+
+def bindings(
+    op_type: str,
+    inputs: Sequence[_T | None],
+    formals: Sequence[_T],
+    results: Sequence[_T],
+    outputs: Sequence[_T | None],
+) -> Iterator[tuple[_T | None, ...]]:
+    """What one sub-graph of a control flow operator binds together, by position.
+
+    Per position: the node's input, the sub-graph's input, the sub-graph's result and the node's output, None
+    where there is none. All four may be one tensor, or slices of one.
+    """
+    shift = 1 if op_type == "Loop" else 0
+    actuals = bound_inputs(op_type, inputs, len(formals))
+    # Bodies of Loop take the iteration number first, and return the condition first.
+    yield from itertools.zip_longest(actuals[shift:], formals[shift:], results, [None] * shift + [*outputs])
+
+
+def is_view(op_type: str, operand: int | None, result: int | None) -> bool:
+    """Whether output 0 of an ONNX operator may be a view of input 0, given their element types."""
+    if op_type in ("Cast", "CastLike"):
+        return operand is None or result is None or operand == result
+    return op_type in VIEWS
+
+
+def allows_twice(op_type: str) -> bool:
+    """Whether the operand that is overwritten may be another operand of the node too."""
+    return op_type in _BROADCASTING
+
+
+def same_element_type(
+    op_type: str, opset: int, position: int, operand: int | None, result: int | None
+) -> bool:
+    """Whether output 0 surely has the element type of the input at `position`.
+
+    Known types decide; where one is unknown, a type variable of the schema that both share does.
+    """
+    if operand is not None and result is not None:
+        return operand == result
+    schema = operator_schema(op_type, opset)
+    if schema is None or not schema.inputs:
+        return False
+    last = schema.inputs[-1]
+    formal = schema.inputs[position] if position < len(schema.inputs) else last
+    if formal.variadic and not formal.homogeneous:
+        return False
+    return formal.variable != "" and formal.variable == schema.outputs[0].variable
+
+
+def same_size(op_type: str, position: int, operands: Mapping[int, Dims | None], result: Dims | None) -> bool:
+    """Whether output 0 surely has as many elements as the input at `position`, aligned with them.
+
+    Args:
+        operands: the shapes of the inputs that are other values than the one at `position`, and its own.
+        result: the shape of output 0, where it is known.
+    """
+    if op_type in _FIRST:
+        return True
+    own = operands[position]
+    if own is not None and result is not None and _equal(own, result):
+        return True
+    if op_type not in _BROADCASTING:
+        return False
+    others = [shape for place, shape in operands.items() if place != position]
+    return not others or (own is not None and all(_fits(shape, own) for shape in others))
+
+
+def _equal(a: Dims, b: Dims) -> bool:
+    return len(a) == len(b) and None not in a and all(p == q for p, q in zip(a, b, strict=True))
+
+
+def _fits(shape: Dims | None, into: Dims) -> bool:
+    """Whether a shape broadcasts to another without changing it."""
+    if shape is None or len(shape) > len(into):
+        return False
+    pairs = zip(shape, into[len(into) - len(shape) :], strict=True)
+    return all(size == 1 or (size is not None and size == own) for size, own in pairs)

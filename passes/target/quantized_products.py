@@ -1,0 +1,134 @@
+"""Target pass: products of dequantized matrices in the form for which onnxruntime has integer kernels.
+
+A product becomes MatMulIntegerToFloat or QGemm where no bias is fused into it; with its bias it becomes QGemm
+only where the sum is quantized again. But a sum of MatMul and a bias of one dimension is first fused into a
+Gemm with that bias, over reshaped tensors where there are more than two dimensions.
+
+1. `Add(MatMul(a, w), bias)` of three dimensions or more gets a bias of shape [1, N].
+2. Of two dimensions it becomes `Add(Gemm(a, w), bias)`, and so does `Gemm(a, w, bias)`, where the opset has
+   Gemm without a bias.
+3. What is quantized again by a constant scale stays; so does a Gemm with Relu or Clip between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import schemas
+
+_SHAPE = "row_shape"
+
+
+class SplitQuantizedProducts(ir.passes.InPlacePass):
+    """Keeps the bias of a product of dequantized matrices apart from it."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the graph and its sub-graphs and say whether anything changed."""
+        modified = False
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if node.domain == "" and node.op_type == "Add":
+                modified |= _split_sum(model.graph, node)
+            elif node.domain == "" and node.op_type == "Gemm":
+                modified |= _split_gemm(model.graph, node)
+        return ir.passes.PassResult(model, modified)
+
+
+def _made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.domain == "" and node.op_type in op_types else None
+
+
+def _is_dequantized(value: ir.Value | None) -> bool:
+    transposed = _made_by(value, "Transpose")
+    return _made_by(transposed.inputs[0] if transposed else value, "DequantizeLinear") is not None
+
+
+def _is_bias(value: ir.Value | None) -> bool:
+    return value is not None and value.is_initializer() and value.shape is not None and len(value.shape) == 1
+
+
+def _is_quantized(value: ir.Value) -> bool:
+    readers = [reader for reader, _ in value.uses() if reader.op_type == "QuantizeLinear"]
+    return any(reader.inputs[1] is not None and reader.inputs[1].is_initializer() for reader in readers)
+
+
+def _is_quantized_soon(value: ir.Value) -> bool:
+    between = [reader for reader, _ in value.uses() if reader.op_type in ("Relu", "Clip")]
+    return _is_quantized(value) or any(_is_quantized(reader.outputs[0]) for reader in between)
+
+
+def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
+    """The bias in shape [1, N]."""
+    shape = main.initializers.get(_SHAPE)
+    if shape is None:
+        tensor = ir.Tensor(np.array([1, -1], dtype=np.int64), name=_SHAPE)
+        shape = ir.Value(
+            name=_SHAPE, shape=ir.Shape([2]), type=ir.TensorType(ir.DataType.INT64), const_value=tensor
+        )
+        main.initializers.add(shape)
+    node = _inserted(before, "Reshape", [bias, shape])
+    node.outputs[0].shape = ir.Shape([1, *bias.shape]) if bias.shape is not None else None
+    return node.outputs[0]
+
+
+def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attributes: int | float) -> ir.Node:
+    node = ir.node(op_type, inputs, attributes, num_outputs=1, name=f"{before.name}/{op_type}")
+    node.outputs[0].name = f"{node.name}_output_0"
+    node.outputs[0].type = ir.TensorType(inputs[0].dtype) if inputs[0].dtype is not None else None
+    node.metadata_props.update(before.metadata_props)
+    assert before.graph is not None
+    before.graph.insert_before(before, node)
+    return node
+
+
+def _split_sum(main: ir.Graph, node: ir.Node) -> bool:
+    for index in (0, 1):
+        product, bias = _made_by(node.inputs[index], "MatMul"), node.inputs[1 - index]
+        if product is None or bias is None or not _is_bias(bias) or _is_quantized(node.outputs[0]):
+            continue
+        shape = product.outputs[0].shape or node.outputs[0].shape
+        if shape is None or len(shape) < 2 or not all(map(_is_dequantized, product.inputs)):
+            continue
+        if len(shape) > 2:
+            node.replace_input_with(1 - index, _row(main, node, bias))
+            return True
+        if _is_quantized_soon(node.outputs[0]) or not _goes_without_bias(main):
+            return False
+        a, b = product.inputs
+        assert a is not None
+        assert b is not None
+        node.replace_input_with(index, _gemm(product, a, b, {}))
+        if not product.outputs[0].uses() and not product.outputs[0].is_graph_output():
+            assert product.graph is not None
+            product.graph.remove(product, safe=True)
+        return True
+    return False
+
+
+def _goes_without_bias(main: ir.Graph) -> bool:
+    schema = schemas.operator_schema("Gemm", main.opset_imports[""])
+    return schema is not None and schema.minimum_inputs == 2
+
+
+def _gemm(beside: ir.Node, a: ir.Value, b: ir.Value, attributes: dict[str, int | float]) -> ir.Value:
+    node = _inserted(beside, "Gemm", [a, b], **attributes)
+    node.outputs[0].shape = beside.outputs[0].shape
+    return node.outputs[0]
+
+
+def _split_gemm(main: ir.Graph, node: ir.Node) -> bool:
+    if len(node.inputs) < 3 or _is_quantized_soon(node.outputs[0]) or not _goes_without_bias(main):
+        return False
+    a, b, bias = node.inputs
+    given = {name: attribute.value for name, attribute in node.attributes.items()}
+    if a is None or b is None or bias is None or given.pop("beta", 1.0) != 1.0:
+        return False
+    if not (_is_dequantized(a) and _is_dequantized(b) and _is_bias(bias)):
+        return False
+    result = _inserted(node, "Add", [_gemm(node, a, b, given), bias]).outputs[0]
+    result.shape = node.outputs[0].shape
+    node.outputs[0].replace_all_uses_with(result, replace_graph_outputs=True)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+    return True

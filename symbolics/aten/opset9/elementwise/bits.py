@@ -1,0 +1,189 @@
+"""Whole numbers as bits and as products: bitwise logic, shifts, hashes, common divisors and multiples."""
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ....compositions.formulas import Formula, iterate, spread
+from ....compositions.list_values import loop_inputs
+from ....compositions.sizes import known_rank
+from .._common import aten, both, value_like
+
+_DIGIT = 16
+
+
+def _width(g: GraphContext, value: Value) -> int:
+    """The bits of an integer type; of INT64 where it is unknown."""
+    return 8 * (g.dtype(value) or DataType.INT64).numpy().itemsize
+
+
+def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int]) -> None:
+    op_type = f"Bitwise{logical}"
+
+    @aten(f"bitwise_{name}", f"__{name}__")
+    def bitwise(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
+        self, other = both(g, self, other)
+        return g.op(logical if g.dtype(self) == DataType.BOOL else op_type, self, other)
+
+    @onnx_symbolic(f"onnx::{op_type}", opset=9)
+    def by_digits(g: GraphContext, A: Value, B: Value | Number) -> Value:
+        """Below 18: digits of four bits, combined by a table, along one more dimension.
+
+        In halves of 32 bits, for onnxruntime sums INT64 in DOUBLE.
+        """
+        A, B = g.constant(A), g.constant(B, g.dtype(A))
+        table = np.array([combine(a, b) for a in range(_DIGIT) for b in range(_DIGIT)])
+        rank = max(known_rank(g, A), known_rank(g, B))
+        count = _width(g, A) // 4
+        places = _DIGIT ** np.arange(count, dtype=np.int64)
+        result: Formula | None = None
+        for start in range(0, count, 8):
+            half = places[start : start + 8]
+            pairs = _digits(g, A, half) * _DIGIT + _digits(g, B, half)
+            digits = g.op("Mul", g.op("Gather", table, pairs.value), half // half[0])
+            part = Formula(g, g.op("ReduceSum", digits, axes=[rank], keepdims=0))
+            result = part if result is None else part * int(half[0]) + result
+        assert result is not None
+        return g.cast(result.value, g.dtype(A) or DataType.INT64)
+
+
+def _digits(g: GraphContext, value: Value, places: np.ndarray) -> Formula:
+    """The digits of whole numbers in two's complement, the lowest first, along a new last dimension."""
+    column = g.op("Unsqueeze", g.cast(value, DataType.INT64), axes=[known_rank(g, value)])
+    number, place = Formula(g, column), Formula(g, g.constant(places))
+    return _modulo((number - _modulo(number, place)) / place, _DIGIT)
+
+
+def _modulo(number: Formula, modulus: Formula | int) -> Formula:
+    """The remainder of flooring division by a positive number; division itself truncates."""
+    rest = number - number / modulus * modulus + modulus
+    return rest - rest / modulus * modulus
+
+
+_register_bitwise("and", "And", operator.and_)
+_register_bitwise("or", "Or", operator.or_)
+_register_bitwise("xor", "Xor", operator.xor)
+
+
+@aten("bitwise_not")
+def bitwise_not(g: GraphContext, self: Value) -> Value:
+    """Below 18 as arithmetic: in two's complement `~x` is the distance from x to all bits set."""
+    if g.dtype(self) == DataType.BOOL:
+        return g.op("Not", self)
+    everything = dtypes.limits(self.dtype)[1] if self.dtype in dtypes.UNSIGNED else -1
+    return g.op("Sub", value_like(g, everything, self), self)
+
+
+def _shift(
+    g: GraphContext, self: Value | Number, other: Value | Number
+) -> tuple[Formula, Formula, Formula, Value]:
+    """What is shifted and by how much, both INT64; whether that is within the type; the operand as it was."""
+    value, amount = both(g, self, other)
+    if g.dtype(value) == DataType.UINT64:
+        raise g.refuse("a shift of UINT64")
+    by = Formula(g, g.constant(amount, DataType.INT64))
+    inside = (by > -1) & (by < _width(g, value))
+    return Formula(g, g.cast(value, DataType.INT64)), by, inside, value
+
+
+def _power_of_two(exponent: Formula, largest: int) -> Formula:
+    """Exact powers; the exponents are from 0 to `largest`."""
+    powers = np.left_shift(np.int64(1), np.arange(largest + 1, dtype=np.int64))
+    return Formula(exponent.g, exponent.g.op("Gather", powers, exponent.value))
+
+
+@aten("bitwise_left_shift", "__lshift__")
+def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
+    """0 where the shift is negative or as long as the number."""
+    value, by, inside, like = _shift(g, self, other)
+    amount = inside.chosen(by, 0)
+    result = inside.chosen(value * _power_of_two(amount, _width(g, like) - 1), 0)
+    return g.cast(result.value, g.dtype(like) or DataType.INT64)
+
+
+@aten("bitwise_right_shift", "__rshift__")
+def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
+    """Division that rounds down; a shift that is negative or as long as the number leaves its sign."""
+    value, by, inside, like = _shift(g, self, other)
+    width = _width(g, like)
+    first, second = (width // 2, width - width // 2)
+    amount = inside.chosen(by, width - 1 if g.dtype(like) not in dtypes.UNSIGNED else width)
+    near = (amount < first).chosen(amount, first)
+    for part, largest in ((near, first), (amount - near, second)):
+        divisor = _power_of_two(part, largest)
+        value = (value - _modulo(value, divisor)) / divisor
+    return g.cast(value.value, g.dtype(like) or DataType.INT64)
+
+
+def _greatest_divisor(a: Formula, b: Formula) -> Formula:
+    """Euclid's algorithm on INT64."""
+
+    def step(_: Formula, smaller: Formula, larger: Formula) -> tuple[list[Formula], Formula]:
+        vanishes = smaller.equals(0)
+        divisor = vanishes.chosen(1, smaller)
+        rest = vanishes.chosen(0, larger - larger / divisor * divisor)
+        return [rest, smaller], rest > 0
+
+    a, b = spread(abs(a), b), spread(abs(b), a)
+    return iterate(a > 0, [a, b], step)[1]
+
+
+@aten("gcd")
+def gcd(g: GraphContext, self: Value, other: Value) -> Value:
+    a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
+    return g.cast(_greatest_divisor(a, b).value, g.dtype(self) or DataType.INT64)
+
+
+@aten("lcm")
+def lcm(g: GraphContext, self: Value, other: Value) -> Value:
+    """0 where both are 0. The size is taken in 32 bits at least, as in C."""
+    a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
+    divisor = _greatest_divisor(a, b)
+    product = a / divisor.equals(0).chosen(1, divisor) * b
+    dtype = g.dtype(self) or DataType.INT64
+    counted = g.cast(product.value, dtype) if dtype == DataType.INT32 else product.value
+    return g.cast(g.op("Abs", counted), dtype)
+
+
+@aten("hash_tensor")
+def hash_tensor(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] = [],  # noqa: B006
+    keepdim: bool = False,
+    mode: int = 0,
+) -> Value:
+    """The exclusive or of 64 bits of every number: floats as DOUBLE, others as INT64.
+
+    Whether a bit is set an odd number of times, bit by bit: a Loop, for no operator reduces so.
+    """
+    if mode != 0:
+        raise g.refuse(f"mode {mode} is unknown, as in PyTorch")
+    if g.dtype(self) in dtypes.FLOATS:
+        numbers = g.call("composed::bits_of_double", g.cast(self, DataType.DOUBLE))
+    else:
+        numbers = g.cast(self, DataType.INT64)
+    rank = known_rank(g, self)
+    axes = sorted({at % rank for at in dim}) or list(range(rank)) if rank else None
+
+    places = np.left_shift(np.int64(1), np.arange(64, dtype=np.int64))
+
+    def build(iteration: Value, condition: Value, rest: Value, result: Value) -> list[Value]:
+        number = Formula(g, rest)
+        bit = _modulo(number, 2)
+        count = bit.value if axes is None else g.op("ReduceSum", bit.value, axes=axes, keepdims=int(keepdim))
+        place = Formula(g, g.op("Gather", places, iteration, axis=0))
+        total = _modulo(Formula(g, count), 2) * place + Formula(g, result)
+        return [condition, ((number - bit) / 2).value, total.value]
+
+    nothing = g.constant(0)
+    formals = [
+        Value(name="rest", type=numbers.type, shape=numbers.shape),
+        Value(name="hash", type=nothing.type),
+    ]
+    body = g.subgraph(build, [*loop_inputs(), *formals], "bits")
+    _, result = g.op("Loop", g.constant(64), None, numbers, nothing, body=body, outputs=2)
+    result.type = nothing.type
+    return g.cast(result, DataType.UINT64)

@@ -1,0 +1,211 @@
+"""Comparisons, bounds and logic, element by element."""
+
+import math
+
+from .....registration import DataType, GraphContext, Number, Value, dtypes
+from .._common import aten, is_integral
+
+
+def _register_comparison(names: str, op_type: str) -> None:
+    @aten(*names.split())
+    def comparison(g: GraphContext, self: Value, other: Value | Number) -> Value:
+        return g.op(op_type, self, other)
+
+
+for _names, _op_type in {"lt less": "Less", "gt greater": "Greater"}.items():
+    _register_comparison(_names, _op_type)
+
+
+def _has_nan(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """Whether one of the operands is NaN, which no comparison but `ne` is true for."""
+    nan = g.call("aten::isnan", self)
+    if not isinstance(other, Value) or g.is_foldable(other):
+        return nan
+    return g.op("Or", nan, g.call("aten::isnan", other))
+
+
+def _neither(g: GraphContext, failed: Value, self: Value, other: Value | Number) -> Value:
+    if not is_integral(g, self):
+        failed = g.op("Or", failed, _has_nan(g, self, other))
+    return g.op("Not", failed)
+
+
+@aten("eq")
+def eq(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    if is_integral(g, self):
+        return g.op("Equal", self, other)
+    different = g.op("Or", g.op("Less", self, other), g.op("Greater", self, other))
+    return _neither(g, different, self, other)
+
+
+@aten("ne", "not_equal")
+def ne(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    return g.op("Not", g.call("aten::eq", self, other))
+
+
+@aten("le", "less_equal")
+def le(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    return _neither(g, g.op("Greater", self, other), self, other)
+
+
+@aten("ge", "greater_equal")
+def ge(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    return _neither(g, g.op("Less", self, other), self, other)
+
+
+@aten("isnan")
+def isnan(g: GraphContext, self: Value) -> Value:
+    return g.op("Less", self, self) if is_integral(g, self) else g.op("IsNaN", self)
+
+
+def _largest(g: GraphContext, value: Value) -> float:
+    return float(dtypes.limits(g.dtype(value) or DataType.FLOAT)[1])
+
+
+@aten("isinf")
+def isinf(g: GraphContext, self: Value) -> Value:
+    if is_integral(g, self):
+        return g.op("Less", self, self)
+    return g.op("Greater", g.op("Abs", self), _largest(g, self))
+
+
+@aten("isposinf")
+def isposinf(g: GraphContext, self: Value) -> Value:
+    return g.op("Less", self, self) if is_integral(g, self) else g.op("Greater", self, _largest(g, self))
+
+
+@aten("isneginf")
+def isneginf(g: GraphContext, self: Value) -> Value:
+    return g.op("Less", self, self) if is_integral(g, self) else g.op("Less", self, -_largest(g, self))
+
+
+@aten("isfinite")
+def isfinite(g: GraphContext, self: Value) -> Value:
+    if is_integral(g, self):
+        return g.call("aten::eq", self, self)
+    return g.op("Less", g.op("Abs", self), math.inf)
+
+
+@aten("isclose")
+def isclose(
+    g: GraphContext,
+    self: Value,
+    other: Value,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Value:
+    close = g.call("aten::eq", self, other)
+    if equal_nan:
+        nans = g.op("And", g.call("aten::isnan", self), g.call("aten::isnan", other))
+        close = g.op("Or", close, nans)
+    if is_integral(g, self):
+        self, other = g.cast(self, DataType.DOUBLE), g.cast(other, DataType.DOUBLE)
+    distance = g.op("Abs", g.op("Sub", self, other))
+    allowed = g.op("Add", g.op("Abs", g.op("Mul", other, rtol)), atol)
+    near = g.op("And", g.call("aten::isfinite", distance), g.call("aten::le", distance, allowed))
+    return g.op("Or", close, near)
+
+
+@aten("signbit")
+def signbit(g: GraphContext, self: Value) -> Value:
+    """Negative, or the zero whose reciprocal is."""
+    negative = g.op("Less", self, 0)
+    if is_integral(g, self):
+        return negative
+    return g.op("Or", negative, g.op("Less", g.op("Reciprocal", self), 0))
+
+
+@aten("nan_to_num")
+def nan_to_num(
+    g: GraphContext,
+    self: Value,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Value:
+    if is_integral(g, self):
+        return self
+    largest = _largest(g, self)
+    finite = g.op("Where", g.call("aten::isnan", self), 0.0 if nan is None else nan, self)
+    high = g.call("aten::isposinf", self)
+    finite = g.op("Where", high, largest if posinf is None else posinf, finite)
+    return g.op("Where", g.call("aten::isneginf", self), -largest if neginf is None else neginf, finite)
+
+
+@aten("maximum", "max.other")
+def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    if g.dtype(self) == DataType.BOOL:
+        return g.op("Or", self, other)
+    if not is_integral(g, self):
+        return g.op("Max", self, other)
+    return g.op("Where", g.op("Greater", self, other), self, other)
+
+
+@aten("minimum", "min.other")
+def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    if g.dtype(self) == DataType.BOOL:
+        return g.op("And", self, other)
+    if not is_integral(g, self):
+        return g.op("Min", self, other)
+    return g.op("Where", g.op("Less", self, other), self, other)
+
+
+def _ignoring_nan(g: GraphContext, name: str, self: Value, other: Value) -> Value:
+    result = g.call(name, self, other)
+    if is_integral(g, self):
+        return result
+    result = g.op("Where", g.call("aten::isnan", other), self, result)
+    return g.op("Where", g.call("aten::isnan", self), other, result)
+
+
+@aten("fmax")
+def fmax(g: GraphContext, self: Value, other: Value) -> Value:
+    return _ignoring_nan(g, "aten::maximum", self, other)
+
+
+@aten("fmin")
+def fmin(g: GraphContext, self: Value, other: Value) -> Value:
+    return _ignoring_nan(g, "aten::minimum", self, other)
+
+
+@aten("clamp", "clip")
+def clamp(
+    g: GraphContext,
+    self: Value,
+    min: Value | Number | None = None,
+    max: Value | Number | None = None,
+) -> Value:
+    """Between the bounds; `max` where they cross. With one bound Max or Min, for Clip would cut infinity."""
+    clipped = not is_integral(g, self) and g.dtype(self) != DataType.DOUBLE
+    if clipped and isinstance(min, (int, float)) and isinstance(max, (int, float)) and min <= max:
+        return g.op("Clip", self, min=float(min), max=float(max))
+    if min is not None:
+        self = g.call("aten::maximum", self, min)
+    return self if max is None else g.call("aten::minimum", self, max)
+
+
+@aten("clamp_min")
+def clamp_min(g: GraphContext, self: Value, min: Value | Number) -> Value:
+    return g.call("aten::clamp", self, min)
+
+
+@aten("clamp_max")
+def clamp_max(g: GraphContext, self: Value, max: Value | Number) -> Value:
+    return g.call("aten::clamp", self, None, max)
+
+
+def _register_logical(name: str, op_type: str) -> None:
+    @aten(name)
+    def logical(g: GraphContext, self: Value, other: Value) -> Value:
+        return g.op(op_type, g.cast(self, DataType.BOOL), g.cast(other, DataType.BOOL))
+
+
+for _stem in ("And", "Or", "Xor"):
+    _name = _stem.lower()
+    _register_logical(f"logical_{_name}", _stem)
+
+
+@aten("logical_not")
+def logical_not(g: GraphContext, self: Value) -> Value:
+    return g.op("Not", g.cast(self, DataType.BOOL))

@@ -1,0 +1,99 @@
+"""Conversions of element types, copies and aliases, and assertions, which compute nothing."""
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+
+
+@onnx_symbolic("aten::to")
+def to(
+    g: GraphContext,
+    self: Value,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: str | None = None,
+    other: Value | None = None,
+) -> Value:
+    """Only the element type has a meaning in ONNX; `other` stands for its element type."""
+    if dtype is None and other is not None:
+        return g.call("aten::type_as", self=self, other=other)
+    return self if dtype is None else g.cast(self, dtype)
+
+
+@onnx_symbolic("aten::_to_copy")
+def _to_copy(
+    g: GraphContext,
+    self: Value,
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: str | None = None,
+) -> Value:
+    return self if dtype is None else g.cast(self, dtype)
+
+
+@onnx_symbolic("aten::type_as")
+def type_as(g: GraphContext, self: Value, other: Value) -> Value:
+    """Where the element type is unknown as the graph is built: CastLike, which begins at opset 15."""
+    dtype = g.dtype(other)
+    return g.op("CastLike", self, other) if dtype is None else g.cast(self, dtype)
+
+
+def _identity(g: GraphContext, self: Value) -> Value:
+    return self
+
+
+for (
+    _name
+) in "alias alias_copy detach detach_copy lift lift_fresh lift_fresh_copy resolve_conj resolve_neg".split():
+    onnx_symbolic(f"aten::{_name}")(_identity)
+
+
+@onnx_symbolic("aten::item")
+@onnx_symbolic("aten::_local_scalar_dense")
+def item(g: GraphContext, self: Value) -> Value:
+    """The number in a tensor of one element, as a zero-dim tensor of the number's own type."""
+    [expected] = g.expected
+    value = self if g.rank(self) == 0 else g.op("Reshape", self, g.constant([]))
+    return value if expected.dtype is None else g.cast(value, expected.dtype)
+
+
+@onnx_symbolic("aten::contiguous")
+@onnx_symbolic("aten::clone")
+def clone(g: GraphContext, self: Value, memory_format: str | None = None) -> Value:
+    return self
+
+
+@onnx_symbolic("aten::_assert_tensor_metadata")
+def _assert_tensor_metadata(
+    g: GraphContext,
+    a: Value,
+    size: list[int | Value] | None = None,
+    stride: list[int | Value] | None = None,
+    dtype: DataType | None = None,
+    device: str | None = None,
+    layout: str | None = None,
+) -> tuple:
+    return ()
+
+
+@onnx_symbolic("aten::_assert_async")
+def _assert_async(g: GraphContext, self: Value, assert_msg: str = "") -> tuple:
+    return ()
+
+
+@onnx_symbolic("aten::_assert_scalar")
+def _assert_scalar(g: GraphContext, self: Value | Number, assert_msg: str = "") -> tuple:
+    return ()
+
+
+@onnx_symbolic("aten::sym_constrain_range")
+@onnx_symbolic("aten::sym_constrain_range_for_size")
+def sym_constrain_range(
+    g: GraphContext, size: Value | Number, min: int | None = None, max: int | None = None
+) -> tuple:
+    return ()

@@ -1,0 +1,109 @@
+"""Trigonometric and hyperbolic functions; of DOUBLE and below the opset of their operator composed.
+
+onnxruntime has none of them for DOUBLE. The compositions are accurate where their result is small, too.
+"""
+
+import math
+from collections.abc import Callable
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.formulas import Formula, coefficients, rational
+from .._common import aten, floating
+
+# Cephes' atan up to 0.66.
+_ATAN_P = coefficients(
+    """
+    -0.875060860003190412279 -16.1575371873336507664 -75.0085579231470466734 -122.886668449013617341
+    -64.85021904942025371773
+    """
+)
+_ATAN_Q = coefficients(
+    """
+    1 24.85846490142306297962 165.0270098316988542046 432.8810604912902668951 485.3903996359136964868
+    194.5506571482613964425
+    """
+)
+
+
+def _signed(x: Formula, result: Formula) -> Formula:
+    """An odd function from its values for |x|."""
+    return (x < 0.0).chosen(-result, result)
+
+
+def _atan(x: Formula) -> Formula:
+    size = abs(x)
+    is_large, is_medium = size > 1.0 + math.sqrt(2.0), size > 0.66
+    reduced = is_medium.chosen((size - 1.0) / (size + 1.0), size)
+    reduced = is_large.chosen(-1.0 / size, reduced)
+    square = reduced * reduced
+    result = reduced + reduced * square * rational(square, _ATAN_P, _ATAN_Q)
+    result = is_medium.chosen(is_large.chosen(result + math.pi / 2, result + math.pi / 4), result)
+    return _signed(x, result)
+
+
+def _asin(x: Formula) -> Formula:
+    return _atan(x / ((1.0 - x) * (x + 1.0)).sqrt())
+
+
+def _acos(x: Formula) -> Formula:
+    return _atan(((1.0 - x) / (x + 1.0)).sqrt()) * 2.0
+
+
+def _tan(x: Formula) -> Formula:
+    return x.sin() / x.cos()
+
+
+def _sinh(x: Formula) -> Formula:
+    size = abs(x)
+    grown = size.call("aten::expm1")
+    half = (size * 0.5).exp()
+    near = (grown + grown / (grown + 1.0)) * 0.5
+    return _signed(x, (size < 20.0).chosen(near, half * 0.5 * half))
+
+
+def _cosh(x: Formula) -> Formula:
+    half = (abs(x) * 0.5).exp()
+    return half * 0.5 * half + 0.5 / half / half
+
+
+def _asinh(x: Formula) -> Formula:
+    size = abs(x)
+    square = size * size
+    near = (size + square / ((square + 1.0).sqrt() + 1.0)).call("aten::log1p")
+    return _signed(x, (size < 1e8).chosen(near, size.log() + math.log(2.0)))
+
+
+def _acosh(x: Formula) -> Formula:
+    above = x - 1.0
+    near = (above + (above * (above + 2.0)).sqrt()).call("aten::log1p")
+    result = (x < 1e8).chosen(near, x.log() + math.log(2.0))
+    return (x < 1.0).chosen(math.nan, result)
+
+
+def _atanh(x: Formula) -> Formula:
+    size = abs(x)
+    return _signed(x, (size * 2.0 / (1.0 - size)).call("aten::log1p") * 0.5)
+
+
+def _register(names: str, op_type: str, formula: Callable[[Formula], Formula]) -> None:
+    @aten(*names.split())
+    def function(g: GraphContext, self: Value) -> Value:
+        self = floating(g, self)
+        if g.dtype(self) == DataType.DOUBLE:
+            return formula(Formula(g, self)).value
+        return g.op(op_type, self)
+
+    @onnx_symbolic(f"onnx::{op_type}", opset=8)
+    def composed(g: GraphContext, input: Value) -> Value:
+        return formula(Formula(g, input)).value
+
+
+_register("acos arccos", "Acos", _acos)
+_register("acosh arccosh", "Acosh", _acosh)
+_register("asin arcsin", "Asin", _asin)
+_register("asinh arcsinh", "Asinh", _asinh)
+_register("atan arctan", "Atan", _atan)
+_register("atanh arctanh", "Atanh", _atanh)
+_register("cosh", "Cosh", _cosh)
+_register("sinh", "Sinh", _sinh)
+_register("tan", "Tan", _tan)

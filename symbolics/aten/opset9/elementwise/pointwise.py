@@ -1,0 +1,447 @@
+"""Element-wise arithmetic: unary functions, the binary operators, and what is composed of them."""
+
+import math
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, dtypes
+from ....compositions import integers
+from ....compositions.sizes import is_non_negative
+from .._common import aten, both, floating, is_integral, value_like
+
+# ATen operator (and its aliases) to the ONNX operator of the same meaning; integers are computed as FLOAT.
+_UNARY = {
+    "cos": "Cos",
+    "exp": "Exp",
+    "log": "Log",
+    "reciprocal": "Reciprocal",
+    "sigmoid special_expit": "Sigmoid",
+    "sin": "Sin",
+    "sqrt": "Sqrt",
+    "tanh": "Tanh",
+}
+
+# The same where integers are their own result.
+_INTEGRAL_IDENTITY = {"ceil": "Ceil", "floor": "Floor"}
+
+# The same for every element type.
+_ANY_TYPE = {"abs absolute": "Abs", "neg negative": "Neg"}
+
+
+def _register_unary(names: str, op_type: str) -> None:
+    name, *aliases = names.split()
+
+    @aten(name)
+    def unary(g: GraphContext, self: Value) -> Value:
+        return g.op(op_type, floating(g, self))
+
+    _register_aliases(name, aliases)
+
+
+def _register_aliases(name: str, aliases: list[str]) -> None:
+    """Other names of a unary operator, which follow it through the opsets."""
+    if aliases:
+
+        @aten(*aliases)
+        def alias(g: GraphContext, self: Value) -> Value:
+            return g.call(f"aten::{name}", self)
+
+
+def _register_integral_identity(name: str, op_type: str) -> None:
+    @aten(name)
+    def unary(g: GraphContext, self: Value) -> Value:
+        return self if is_integral(g, self) else g.op(op_type, self)
+
+
+def _register_any_type(names: str, op_type: str) -> None:
+    name, *aliases = names.split()
+
+    @aten(name)
+    def unary(g: GraphContext, self: Value) -> Value:
+        return self if g.dtype(self) == DataType.BOOL else g.op(op_type, self)
+
+    _register_aliases(name, aliases)
+
+
+for _names, _op_type in _UNARY.items():
+    _register_unary(_names, _op_type)
+for _names, _op_type in _INTEGRAL_IDENTITY.items():
+    _register_integral_identity(_names, _op_type)
+for _names, _op_type in _ANY_TYPE.items():
+    _register_any_type(_names, _op_type)
+
+
+@aten("sign")
+def sign(g: GraphContext, self: Value) -> Value:
+    """Of NaN it is 0, where ONNX leaves it open and onnxruntime gives NaN."""
+    if is_integral(g, self):
+        return self if g.dtype(self) == DataType.BOOL else g.op("Sign", self)
+    return g.op("Where", g.op("IsNaN", self), 0.0, g.op("Sign", self))
+
+
+_register_aliases("sign", ["sgn"])
+
+
+@aten("positive")
+def positive(g: GraphContext, self: Value) -> Value:
+    return self
+
+
+@aten("square")
+def square(g: GraphContext, self: Value) -> Value:
+    self = g.cast(self, DataType.INT64) if g.dtype(self) == DataType.BOOL else self
+    return g.op("Mul", self, self)
+
+
+@aten("rsqrt")
+def rsqrt(g: GraphContext, self: Value) -> Value:
+    return g.op("Reciprocal", g.op("Sqrt", floating(g, self)))
+
+
+@aten("exp2", "special_exp2")
+def exp2(g: GraphContext, self: Value) -> Value:
+    self = floating(g, self)
+    return g.op("Pow", g.constant(2.0, g.dtype(self)), self)
+
+
+@aten("expm1", "special_expm1")
+def expm1(g: GraphContext, self: Value) -> Value:
+    """`tanh(x / 2) * (exp(x) + 1)`, which does not lose small x as `exp(x) - 1` does."""
+    self = floating(g, self)
+    return g.op("Mul", g.op("Tanh", g.op("Mul", self, 0.5)), g.op("Add", g.op("Exp", self), 1.0))
+
+
+@aten("log1p", "special_log1p")
+def log1p(g: GraphContext, self: Value) -> Value:
+    """`log(1 + x)` plus what the addition rounded away of a small x."""
+    self = floating(g, self)
+    small = g.call("aten::clamp_max", self, 1.0)
+    lost = g.op("Sub", small, g.op("Sub", g.op("Add", small, 1.0), 1.0))
+    return g.op("Add", g.op("Log", g.op("Add", self, 1.0)), lost)
+
+
+@aten("log2")
+def log2(g: GraphContext, self: Value) -> Value:
+    return g.op("Div", g.op("Log", floating(g, self)), math.log(2.0))
+
+
+@aten("log10")
+def log10(g: GraphContext, self: Value) -> Value:
+    return g.op("Div", g.op("Log", floating(g, self)), math.log(10.0))
+
+
+@aten("erf")
+def erf(g: GraphContext, self: Value) -> Value:
+    if g.dtype(self) == DataType.DOUBLE:
+        return g.call("composed::erf_of_double", self)
+    return g.op("Erf", floating(g, self))
+
+
+_register_aliases("erf", ["special_erf"])
+
+
+@aten("logit", "special_logit")
+def logit(g: GraphContext, self: Value, eps: float | None = None) -> Value:
+    self = floating(g, self)
+    if eps is not None:
+        self = g.call("aten::clamp", self, eps, 1.0 - eps)
+    return g.op("Log", g.op("Div", self, g.op("Sub", value_like(g, 1.0, self), self)))
+
+
+@aten("trunc", "fix")
+def trunc(g: GraphContext, self: Value) -> Value:
+    if is_integral(g, self):
+        return self
+    return g.op("Mul", g.call("aten::sign", self), g.op("Floor", g.op("Abs", self)))
+
+
+@aten("frac")
+def frac(g: GraphContext, self: Value) -> Value:
+    return g.op("Sub", self, g.call("aten::trunc", self))
+
+
+@aten("round", "special_round")
+def round(g: GraphContext, self: Value, decimals: int = 0) -> Value:
+    """Half to even: up where more than half is left of the floor, or exactly half and the floor is odd."""
+    if is_integral(g, self):
+        return self
+    if decimals:
+        return _round_decimals(g, self, decimals)
+    floor = g.op("Floor", self)
+    left = g.op("Sub", self, floor)
+    halved = g.op("Mul", floor, 0.5)
+    odd = g.op("Greater", g.op("Sub", halved, g.op("Floor", halved)), 0.25)
+    tie = g.op("And", g.op("Not", g.op("Less", left, 0.5)), odd)
+    up = g.op("Or", g.op("Greater", left, 0.5), tie)
+    return g.op("Add", floor, g.op("Cast", up, to=int(g.dtype(self) or DataType.FLOAT)))
+
+
+def _round_decimals(g: GraphContext, self: Value, decimals: int) -> Value:
+    scale = 10.0 ** abs(decimals)
+    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return g.op(back, g.call("aten::round", g.op(there, self, scale)), scale)
+
+
+def _scaled(g: GraphContext, value: Value | Number, alpha: Number) -> Value | Number:
+    if alpha == 1:
+        return value
+    return g.op("Mul", value, alpha) if isinstance(value, Value) else value * alpha
+
+
+@aten("add")
+def add(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
+    return g.op("Add", self, _scaled(g, other, alpha))
+
+
+@aten("sub", "subtract")
+def sub(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
+    return g.op("Sub", self, _scaled(g, other, alpha))
+
+
+@aten("rsub")
+def rsub(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
+    return g.op("Sub", value_like(g, other, self), _scaled(g, self, alpha))
+
+
+@aten("mul", "multiply")
+def mul(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    if g.dtype(self) == DataType.BOOL:
+        return g.op("And", self, other)
+    return g.op("Mul", self, other)
+
+
+@aten("div", "divide")
+def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str | None = None) -> Value:
+    if rounding_mode == "floor":
+        return g.call("aten::floor_divide", self, other)
+    if rounding_mode == "trunc":
+        if is_integral(g, self):
+            return integers.quotient(g, self, other)
+        return g.call("aten::trunc", g.op("Div", self, other))
+    return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
+
+
+@aten("true_divide")
+def true_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    return g.call("aten::div", self, other)
+
+
+def _in_double(
+    g: GraphContext, self: Value, other: Value | Number, rounding: str
+) -> tuple[Value, Value, Value]:
+    """Both operands as DOUBLE and their rounded quotient, exact for narrower floats, quotients below 2**29.
+
+    The quotient of two 24-bit numbers is at least 2**-24 away from a whole number that it does not equal,
+    so that rounding it to 53 bits never reaches one; whole number times divisor fits 53 bits again.
+    """
+    a = g.cast(self, DataType.DOUBLE)
+    b = g.cast(value_like(g, other, self), DataType.DOUBLE)
+    return a, b, g.call(rounding, g.op("Div", a, b))
+
+
+def _is_power_of_two(number: Value | Number) -> bool:
+    return not isinstance(number, Value) and math.frexp(abs(number))[0] == 0.5
+
+
+@aten("floor_divide")
+def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    if g.dtype(self) in dtypes.UNSIGNED:
+        return g.op("Div", self, other)
+    if is_integral(g, self):
+        return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
+    if _is_power_of_two(other) or g.dtype(self) == DataType.DOUBLE:
+        return g.op("Floor", g.op("Div", self, other))
+    quotient = _in_double(g, self, other, "aten::floor")[2]
+    return g.cast(quotient, g.dtype(self) or DataType.FLOAT)
+
+
+def _exact_remainder(g: GraphContext, self: Value, other: Value | Number, rounding: str) -> Value:
+    """What is left of `self`; where nothing is, a zero of its sign.
+
+    Of an infinite divisor nothing is taken off; rounding down, one of the other sign is what is left.
+    """
+    if g.dtype(self) == DataType.DOUBLE:
+        raise g.refuse("the remainder of DOUBLE needs the operator Mod", first_opset=10)
+    a, b, quotient = _in_double(g, self, other, rounding)
+    taken = g.op("Mul", quotient, b)
+    is_finite = not isinstance(other, Value) and math.isfinite(other)
+    if not is_finite:
+        taken = g.op("Where", g.cast(quotient, DataType.BOOL), taken, 0.0)
+    rest = g.op("Sub", a, taken)
+    if not is_finite and rounding == "aten::floor":
+        rest = g.op("Where", g.op("Less", g.op("Mul", rest, b), 0.0), b, rest)
+    rest = g.op("Where", g.cast(rest, DataType.BOOL), rest, g.op("Mul", a, 0.0))
+    return g.cast(rest, g.dtype(self) or DataType.FLOAT)
+
+
+@aten("fmod")
+def fmod(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """The remainder of truncating division: it has the sign of `self`."""
+    if not is_integral(g, self):
+        return _exact_remainder(g, self, other, "aten::trunc")
+    return g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
+
+
+@aten("remainder")
+def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
+    """The remainder of flooring division: it has the sign of `other`."""
+    self, other = both(g, self, other)
+    if not is_integral(g, self):
+        return _exact_remainder(g, self, other, "aten::floor")
+    rest = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
+    if g.dtype(self) in dtypes.UNSIGNED:
+        return rest
+    other = value_like(g, other, self)
+    opposite = g.op("Xor", g.op("Less", rest, 0), g.op("Less", other, 0))
+    wrong = g.op("And", opposite, g.op("Not", g.op("Equal", rest, 0)))
+    return g.op("Where", wrong, g.op("Add", rest, other), rest)
+
+
+def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
+    """An integer to a constant power by squaring: exact, and it wraps as torch's does."""
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = base if result is None else g.op("Mul", result, base)
+        exponent >>= 1
+        base = g.op("Mul", base, base) if exponent else base
+    return g.op("Add", g.op("Mul", base, 0), 1) if result is None else result
+
+
+@aten("pow")
+def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
+    self, exponent = both(g, self, exponent)
+    if isinstance(exponent, Value):
+        if is_integral(g, self) and is_integral(g, exponent):
+            self = _without_poles(g, self, exponent)
+        return g.op("Pow", self, exponent)
+    if is_integral(g, self) and exponent >= 0 and exponent == int(exponent):
+        return _repeated_product(g, self, int(exponent))
+    if exponent == 1:
+        return self
+    if exponent == 0.5:
+        return g.op("Sqrt", self)
+    if exponent == -0.5:
+        return g.op("Reciprocal", g.op("Sqrt", self))
+    if exponent == -1 and not is_integral(g, self):
+        return g.op("Reciprocal", self)
+    # A plain number would be an exponent of FLOAT.
+    return g.op("Pow", self, g.constant(exponent, g.dtype(self)))
+
+
+def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
+    """The base with 2 for 0 where the exponent is negative: ATen's integer power is 0 there (`powi_impl`)."""
+    constant = g.constant_value(self)
+    if is_non_negative(exponent) or (constant is not None and np.all(constant != 0)):
+        return self
+    pole = g.op("And", g.call("aten::eq", self, 0), g.op("Less", exponent, 0))
+    return g.op("Add", self, g.op("Mul", g.op("Cast", pole, to=int(g.dtype(self) or DataType.INT64)), 2))
+
+
+@aten("float_power")
+def float_power(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
+    """The power in double precision, whatever the element types are."""
+    base = g.constant(self, DataType.DOUBLE)
+    if isinstance(exponent, Value):
+        exponent = g.cast(exponent, DataType.DOUBLE)
+    return g.call("aten::pow", base, exponent)
+
+
+@aten("atan2", "arctan2")
+def atan2(g: GraphContext, self: Value, other: Value) -> Value:
+    """The angle of the first quadrant, mirrored by the signs of both operands, zeros included."""
+    y, x = g.op("Abs", floating(g, self)), g.op("Abs", floating(g, other))
+    origin = g.call("aten::eq", g.op("Add", x, y), 0.0)
+    diagonal = g.call("aten::eq", x, y)
+    ratio = g.op("Where", diagonal, 1.0, g.op("Div", y, x))
+    angle = g.call("aten::atan", g.op("Where", origin, 0.0, ratio))
+    mirrored = g.op("Sub", value_like(g, math.pi, angle), angle)
+    angle = g.op("Where", g.call("aten::signbit", other), mirrored, angle)
+    return g.op("Where", g.call("aten::signbit", self), g.op("Neg", angle), angle)
+
+
+@aten("hypot")
+def hypot(g: GraphContext, self: Value, other: Value) -> Value:
+    return g.op("Sqrt", g.op("Add", g.op("Mul", self, self), g.op("Mul", other, other)))
+
+
+@aten("logaddexp")
+def logaddexp(g: GraphContext, self: Value, other: Value) -> Value:
+    """The larger one plus what the smaller one adds; equal operands apart, for they may be infinite."""
+    distance = g.op("Neg", g.op("Abs", g.op("Sub", self, other)))
+    sum_ = g.op("Add", g.call("aten::maximum", self, other), g.call("aten::softplus", distance))
+    return g.op("Where", g.call("aten::eq", self, other), g.op("Add", self, math.log(2.0)), sum_)
+
+
+@aten("logaddexp2")
+def logaddexp2(g: GraphContext, self: Value, other: Value) -> Value:
+    scale = math.log(2.0)
+    natural = g.call("aten::logaddexp", g.op("Mul", self, scale), g.op("Mul", other, scale))
+    return g.op("Div", natural, scale)
+
+
+@aten("lerp")
+def lerp(g: GraphContext, self: Value, end: Value, weight: Value | Number) -> Value:
+    return g.op("Add", self, g.op("Mul", g.op("Sub", end, self), weight))
+
+
+@aten("addcmul")
+def addcmul(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
+    return g.op("Add", self, _scaled(g, g.op("Mul", tensor1, tensor2), value))
+
+
+@aten("addcdiv")
+def addcdiv(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
+    return g.op("Add", self, _scaled(g, g.op("Div", tensor1, tensor2), value))
+
+
+def _zero_times(g: GraphContext, self: Value | Number, other: Value, logarithm: Value) -> Value:
+    """`self * logarithm`, and 0 where `self` is 0 and `other` is a number."""
+    self = value_like(g, self, logarithm)
+    zero = g.op("And", g.call("aten::eq", self, 0.0), g.op("Not", g.call("aten::isnan", other)))
+    return g.op("Where", zero, 0.0, g.op("Mul", self, logarithm))
+
+
+@aten("xlogy", "special_xlogy")
+def xlogy(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
+    other = floating(g, value_like(g, other, self) if isinstance(self, Value) else g.constant(other))
+    self = floating(g, self) if isinstance(self, Value) else self
+    return _zero_times(g, self, other, g.op("Log", other))
+
+
+@aten("special_xlog1py")
+def special_xlog1py(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
+    other = floating(g, value_like(g, other, self) if isinstance(self, Value) else g.constant(other))
+    self = floating(g, self) if isinstance(self, Value) else self
+    return _zero_times(g, self, other, g.call("aten::log1p", other))
+
+
+@aten("heaviside")
+def heaviside(g: GraphContext, self: Value, values: Value) -> Value:
+    step = g.op("Cast", g.op("Greater", self, 0), to=int(g.dtype(values) or DataType.FLOAT))
+    return g.call("aten::where", g.call("aten::eq", self, 0), values, step)
+
+
+@aten("copysign")
+def copysign(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    magnitude = g.op("Abs", floating(g, self))
+    if not isinstance(other, Value):
+        return magnitude if math.copysign(1.0, other) > 0 else g.op("Neg", magnitude)
+    return g.op("Where", g.call("aten::signbit", other), g.op("Neg", magnitude), magnitude)
+
+
+@aten("deg2rad")
+def deg2rad(g: GraphContext, self: Value) -> Value:
+    return g.op("Mul", floating(g, self), math.pi / 180.0)
+
+
+@aten("rad2deg")
+def rad2deg(g: GraphContext, self: Value) -> Value:
+    return g.op("Mul", floating(g, self), 180.0 / math.pi)
+
+
+@aten("sinc", "special_sinc")
+def sinc(g: GraphContext, self: Value) -> Value:
+    angle = g.op("Mul", floating(g, self), math.pi)
+    zero = g.call("aten::eq", angle, 0.0)
+    return g.op("Where", zero, 1.0, g.op("Div", g.op("Sin", angle), angle))

@@ -1,0 +1,232 @@
+"""Scatters that combine what meets at one position: scatter_reduce, index_reduce, segment_reduce, put."""
+
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ....compositions.list_values import loop_inputs
+from ....compositions.sizes import axis, compute, known_rank, same, sizes_of
+
+_UNROLLED = 4
+"""Up to so many slices the steps are laid out; beyond, they are a Loop."""
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _combined(g: GraphContext, reduction: str, held: Value, new: Value) -> Value:
+    if reduction in ("max", "min"):
+        return g.call(f"aten::{reduction}imum", held, new)
+    if g.dtype(held) == DataType.BOOL:
+        return g.op("Or" if reduction == "add" else "And", held, new)
+    return g.op("Add" if reduction == "add" else "Mul", held, new)
+
+
+@onnx_symbolic("composed::scatter_slices")
+def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+    """A scatter by one slice of the index after the other: within a slice no position is named twice."""
+    count = g.size(index, dim)
+
+    def step(held: Value, number: Value) -> Value:
+        rows = [g.op("Gather", item, number, axis=dim) for item in (index, src)]
+        return g.call("composed::scatter_slice", held, dim, *rows, reduction)
+
+    if isinstance(count, int) and count <= _UNROLLED:
+        for number in range(count):
+            self = step(self, g.constant([number]))
+        return self
+    carried = Value(name="held", type=ir.TensorType(self.dtype or DataType.FLOAT), shape=self.shape)
+
+    def build(iteration: Value, going: Value, held: Value) -> list[Value]:
+        return [going, step(held, g.op("Unsqueeze", iteration, axes=[0]))]
+
+    body = g.subgraph(build, [*loop_inputs(), carried], "slices")
+    result = g.op("Loop", g.constant(count, DataType.INT64), None, self, body=body)
+    result.type, result.shape = carried.type, self.shape
+    return result
+
+
+@onnx_symbolic("composed::scatter_slice")
+def scatter_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+    """One slice, whose positions differ."""
+    if reduction != "none":
+        src = _combined(g, reduction, g.call("composed::gather_elements", self, dim, index), src)
+    return g.call("composed::scatter", self, dim, index, src)
+
+
+@onnx_symbolic("composed::scatter_slice", opset=8)
+def chosen_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+    """Below 9: no Scatter, so every position along the dim is compared with the index."""
+    own, given = g.shape(self) or (), g.shape(index) or ()
+    shorter = [at for at in range(len(given)) if at != dim and not same(own[at], given[at])]
+    return _chosen_within(g, shorter, self, dim, index, src, reduction)
+
+
+def _chosen_within(
+    g: GraphContext, shorter: list[int], self: Value, dim: int, index: Value, src: Value, reduction: str
+) -> Value:
+    """The part of the tensor that the index covers is written, and the rest of it laid behind."""
+    if shorter:
+        at, end = shorter[0], g.size(index, shorter[0])
+        inner = g.call("aten::slice", self=self, dim=at, start=0, end=end)
+        written = _chosen_within(g, shorter[1:], inner, dim, index, src, reduction)
+        return g.op("Concat", written, g.call("aten::slice", self=self, dim=at, start=end), axis=at)
+    after = known_rank(g, self) - dim - 1
+    places = g.call("sym::range", start=0, end=g.size(self, dim))
+    places = g.op("Unsqueeze", places, axes=list(range(1, after + 1))) if after else places
+    here = g.op("Equal", places, g.cast(index, DataType.INT64))
+    new = src if reduction == "none" else _combined(g, reduction, self, src)
+    return g.call("composed::where", condition=here, self=new, other=self)
+
+
+@onnx_symbolic("composed::scatter_reduce")
+def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+    """A scatter that combines with what is there: `add`, `mul`, `max` or `min`."""
+    return g.call("composed::scatter_slices", self, dim, index, src, reduction)
+
+
+@onnx_symbolic("composed::accumulate_rows")
+def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
+    """Rows added to those of `self`, once for every time that they are named."""
+    rank = known_rank(g, values)
+    if rank > 1:
+        index = g.op("Expand", g.op("Unsqueeze", index, axes=list(range(1, rank))), g.op("Shape", values))
+    return g.call("composed::scatter_reduce", self, 0, index, values, "add")
+
+
+def _neutral(dtype: DataType, reduce: str) -> Number:
+    """What combines with any value to that value."""
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod":
+        return 1
+    low, high = (False, True) if dtype == DataType.BOOL else dtypes.limits(dtype)
+    if dtype in dtypes.FLOATS:
+        low, high = float("-inf"), float("inf")
+    return low if reduce == "amax" else high
+
+
+@onnx_symbolic("aten::scatter_reduce")
+def scatter_reduce(
+    g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """The mean is the sum over the count, rounded down for integers."""
+    if reduce not in (*_REDUCTIONS, "mean"):
+        raise g.refuse(f"ONNX scatters without a reduction '{reduce}'")
+    dtype = g.dtype(self)
+    start = self
+    if not include_self:
+        if dtype is None:
+            raise g.refuse(
+                f"scatter_reduce '{reduce}' without the tensor's own values needs its element type"
+            )
+        start = g.call("aten::scatter", self=self, dim=dim, index=index, value=_neutral(dtype, reduce))
+    if reduce != "mean":
+        return g.call("aten::scatter", self=start, dim=dim, index=index, src=src, reduce=reduce)
+    total = g.call("aten::scatter", self=start, dim=dim, index=index, src=src, reduce="sum")
+    counts = g.call("aten::full_like", self, int(include_self), DataType.INT64)
+    ones = g.call("aten::full_like", index, 1, DataType.INT64)
+    counts = g.call("aten::scatter", self=counts, dim=dim, index=index, src=ones, reduce="sum")
+    counts = g.call("aten::maximum", counts, g.constant(1))
+    rounding = None if dtype in dtypes.FLOATS else "floor"
+    return g.call("aten::div", total, g.cast(counts, dtype or DataType.FLOAT), rounding_mode=rounding)
+
+
+@onnx_symbolic("aten::index_reduce")
+def index_reduce(
+    g: GraphContext,
+    self: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    include_self: bool = True,
+) -> Value:
+    """A scatter_reduce whose index is the same for all the rest of a row."""
+    if known_rank(g, self) == 0:
+        self_, source_ = (g.op("Reshape", item, [1]) for item in (self, source))
+        result = g.call("aten::index_reduce", self_, 0, index, source_, reduce, include_self)
+        return g.op("Reshape", result, g.constant([], DataType.INT64))
+    at, rank = axis(g, self, dim), known_rank(g, self)
+    if g.rank(index) == 0:
+        index = g.op("Unsqueeze", index, axes=[0])
+    if known_rank(g, source) == 0:
+        source = g.op("Reshape", source, [1] * rank)
+    others = [i for i in range(rank) if i != at]
+    positions = g.op("Unsqueeze", index, axes=others) if others else index
+    positions = g.call("aten::expand", self=positions, size=sizes_of(g, source))
+    reduce = _REDUCTIONS_OF_INDEX.get(reduce, reduce)
+    return g.call("aten::scatter_reduce", self, at, positions, source, reduce, include_self)
+
+
+_REDUCTIONS_OF_INDEX = {"multiply": "prod"}
+
+
+@onnx_symbolic("aten::put")
+def put(g: GraphContext, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """Written to the flattened tensor."""
+    flat = g.op("Reshape", self, [-1])
+    places, values = g.op("Reshape", index, [-1]), g.op("Reshape", source, [-1])
+    written = g.call("aten::index_put", self=flat, indices=[places], values=values, accumulate=accumulate)
+    return g.call("aten::reshape", self=written, shape=sizes_of(g, self))
+
+
+def _segments(g: GraphContext, data: Value, offsets: Value, at: int) -> Value:
+    """The segment that each slice of the data belongs to; those behind the last one belong to no segment."""
+    places = g.call("sym::range", start=0, end=g.size(data, at))
+    last = known_rank(g, offsets) - 1
+    started = g.call("aten::le", g.op("Unsqueeze", offsets, axes=[last + 1]), places)
+    return g.op("Sub", g.op("ReduceSum", g.cast(started, DataType.INT64), axes=[last], keepdims=0), 1)
+
+
+@onnx_symbolic("aten::segment_reduce")
+def segment_reduce(
+    g: GraphContext,
+    data: Value,
+    reduce: str,
+    lengths: Value | None = None,
+    indices: Value | None = None,
+    offsets: Value | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Number | None = None,
+) -> Value:
+    """Reductions of consecutive slices; an empty segment gives `initial`, or the reduction of nothing."""
+    if indices is not None or (lengths is None) == (offsets is None):
+        raise g.refuse("segments are given by their lengths or by their offsets")
+    if offsets is None:
+        assert lengths is not None
+        whole = g.cast(lengths, DataType.INT64)
+        ends = g.call("aten::cumsum", whole, known_rank(g, whole) - 1)
+        first = g.op(
+            "Sub",
+            g.call("aten::slice", self=ends, dim=-1, end=1),
+            g.call("aten::slice", self=whole, dim=-1, end=1),
+        )
+        offsets = g.op("Concat", first, ends, axis=known_rank(g, whole) - 1)
+    offsets = g.cast(offsets, DataType.INT64)
+    at = axis
+    segment = _segments(g, data, offsets, at)
+    count = compute(g, "sub", g.size(offsets, -1), 1)
+    rank = known_rank(g, data)
+    trailing = rank - at - 1
+    segment = g.op("Unsqueeze", segment, axes=list(range(at + 1, rank))) if trailing else segment
+    sizes = sizes_of(g, data)
+    index = g.call("aten::expand", self=segment, size=sizes)
+    dtype = g.dtype(data) or DataType.FLOAT
+    name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    start: Number = initial if initial is not None else _neutral(dtype, name)
+    # One more segment takes the slices that belong to none.
+    target = [*sizes[:at], compute(g, "add", count, 1), *sizes[at + 1 :]]
+    held = g.call("composed::full", size=target, fill_value=start, dtype=dtype)
+    combine = "sum" if name == "mean" else name
+    total = g.call("aten::scatter", self=held, dim=at, index=index, src=data, reduce=combine)
+    total = g.call("aten::slice", self=total, dim=at, start=0, end=count)
+    if name != "mean":
+        return total
+    after = g.call("aten::slice", self=offsets, dim=-1, start=1)
+    before = g.call("aten::slice", self=offsets, dim=-1, end=-1)
+    length = g.op("Sub", after, before)
+    length = g.op("Unsqueeze", length, axes=list(range(at + 1, rank))) if trailing else length
+    divided = g.op("Div", total, g.cast(length, dtype))
+    if initial is None:
+        return divided
+    return g.op("Where", g.op("Equal", length, 0), total, divided)

@@ -1,0 +1,265 @@
+"""Writing by index: index_put, scatter, and the scatters that stand for writes to a slice or a row."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions.sizes import Size, axis, compute, known, known_rank, sizes_of
+from ..shapes.shape import broadcast_sizes
+from .reading import are_adjacent, linear_positions, merged, without_masks
+
+_REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@onnx_symbolic("aten::index_put")
+@onnx_symbolic("aten::_unsafe_index_put")
+def index_put(
+    g: GraphContext, self: Value, indices: list[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    """A single number written under a mask is a choice; all else writes rows of the merged dimensions."""
+    given = [item for item in indices if item is not None]
+    if not given:
+        whole = g.call("aten::expand", self=values, size=sizes_of(g, self))
+        return g.op("Add", self, whole) if accumulate else whole
+    if len(given) == 1 and g.dtype(given[0]) == DataType.BOOL and _is_single(g, values):
+        return _masked(g, self, given[0], indices.index(given[0]), values, accumulate)
+    data, positions = without_masks(g, self, indices)
+    places = sorted(positions)
+    rank = known_rank(g, data)
+    order = [*places, *(place for place in range(rank) if place not in places)]
+    front = g.call("aten::permute", self=data, dims=order)
+    sizes = sizes_of(g, front)
+    tensors = [positions[place] for place in places]
+    picked = linear_positions(g, tensors, sizes[: len(places)])
+    shape = broadcast_sizes(g, tensors)
+    updates = _updates(g, values, shape, sizes[len(places) :], places)
+    rows = merged(g, front, 0, len(places))
+    rest = sizes[len(places) :]
+    updates = g.call("aten::reshape", self=updates, shape=[-1, *rest])
+    name = "composed::accumulate_rows" if accumulate else "composed::write_rows"
+    written = g.call(name, self=rows, index=g.op("Reshape", picked, [-1]), values=updates)
+    restored = g.call("aten::reshape", self=written, shape=sizes)
+    restored = g.call("aten::permute", self=restored, dims=np.argsort(order).tolist())
+    return (
+        restored if g.rank(self) == rank else g.call("aten::reshape", self=restored, shape=sizes_of(g, self))
+    )
+
+
+def _is_single(g: GraphContext, values: Value) -> bool:
+    shape = g.shape(values)
+    return shape is not None and all(dim == 1 for dim in shape)
+
+
+def _masked(g: GraphContext, self: Value, mask: Value, place: int, value: Value, accumulate: bool) -> Value:
+    rank = known_rank(g, self)
+    after = rank - place - known_rank(g, mask)
+    mask = g.op("Unsqueeze", mask, axes=[known_rank(g, mask) + i for i in range(after)]) if after else mask
+    value = g.op("Reshape", value, [1] * rank) if g.rank(value) else value
+    return g.call(
+        "aten::where", condition=mask, self=g.op("Add", self, value) if accumulate else value, other=self
+    )
+
+
+def _updates(
+    g: GraphContext, values: Value, shape: Sequence[Size], rest: Sequence[Size], places: Sequence[int]
+) -> Value:
+    """The values expanded to what the indexing reads, with the index tensors' dimensions in front."""
+    before = places[0] if are_adjacent(places) else 0
+    whole = g.call("aten::expand", self=values, size=[*rest[:before], *shape, *rest[before:]])
+    count = len(shape)
+    order = [*range(before, before + count), *range(before), *range(before + count, count + len(rest))]
+    return g.call("aten::permute", self=whole, dims=order)
+
+
+@onnx_symbolic("composed::write_rows")
+def write_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
+    """Rows of `self` replaced. Before opset 11: Scatter, with an index for every element."""
+    rank = known_rank(g, values)
+    if rank > 1:
+        index = g.op("Expand", g.op("Unsqueeze", index, axes=list(range(1, rank))), g.op("Shape", values))
+    return g.call("composed::scatter", self=self, dim=0, index=index, src=values)
+
+
+@onnx_symbolic("aten::scatter")
+def scatter(
+    g: GraphContext,
+    self: Value,
+    dim: int,
+    index: Value,
+    src: Value | None = None,
+    value: Value | Number | None = None,
+    reduce: str | None = None,
+) -> Value:
+    """Where the source is larger than the index, its excess is left alone."""
+    if 0 in (g.shape(index) or ()):
+        return g.op("Identity", self)
+    if known_rank(g, self) == 0:
+        raised = [
+            g.op("Reshape", item, [1]) if isinstance(item, Value) else item for item in (self, index, src)
+        ]
+        result = g.call(
+            "aten::scatter", self=raised[0], dim=0, index=raised[1], src=raised[2], value=value, reduce=reduce
+        )
+        return g.op("Reshape", result, g.constant([], DataType.INT64))
+    dtype = g.dtype(self)
+    if src is None:
+        filler = g.constant(value, dtype) if dtype is not None else g.constant(value)
+        updates = g.op("Expand", filler, g.op("Shape", index))
+    else:
+        updates = _fitted(g, src, index)
+    at = axis(g, self, dim)
+    if reduce is None:
+        return g.call("composed::scatter", self=self, dim=at, index=index, src=updates)
+    if reduce not in _REDUCTIONS:
+        raise g.refuse(f"ONNX scatters without a reduction '{reduce}'")
+    return g.call(
+        "composed::scatter_reduce", self=self, dim=at, index=index, src=updates, reduction=_REDUCTIONS[reduce]
+    )
+
+
+def _fitted(g: GraphContext, src: Value, index: Value) -> Value:
+    for at, (size, count) in enumerate(zip(g.shape(src) or (), g.shape(index) or (), strict=True)):
+        if not (size == count and (isinstance(size, int) or size.value is not None)):
+            src = g.call("aten::slice", self=src, dim=at, start=0, end=g.size(index, at))
+    return src
+
+
+@onnx_symbolic("composed::scatter")
+def scatter_9(g: GraphContext, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """Scatter, which ScatterElements replaces at 11."""
+    result = g.op("Scatter", self, index, src, axis=dim)
+    result.shape = self.shape
+    return result
+
+
+@onnx_symbolic("aten::scatter_add")
+def scatter_add(g: GraphContext, self: Value, dim: int, index: Value, src: Value) -> Value:
+    return g.call("aten::scatter", self=self, dim=dim, index=index, src=src, reduce="add")
+
+
+@onnx_symbolic("aten::index_add")
+def index_add(
+    g: GraphContext, self: Value, dim: int, index: Value, source: Value, alpha: Number = 1
+) -> Value:
+    at = axis(g, self, dim)
+    scaled = source if alpha == 1 else g.op("Mul", source, alpha)
+    return _along(g, "composed::accumulate_rows", self, at, index, scaled)
+
+
+@onnx_symbolic("aten::index_copy")
+def index_copy(g: GraphContext, self: Value, dim: int, index: Value, source: Value) -> Value:
+    return _along(g, "composed::write_rows", self, axis(g, self, dim), index, source)
+
+
+def _along(g: GraphContext, name: str, self: Value, at: int, index: Value, source: Value) -> Value:
+    """Rows of another dimension than the first. A zero-dim tensor is one row, and so is a zero-dim index."""
+    if g.rank(index) == 0:
+        index = g.op("Unsqueeze", index, axes=[0])
+    if g.rank(source) == 0:
+        source = g.op("Unsqueeze", source, axes=[0])
+    if g.rank(self) == 0:
+        written = g.call(name, self=g.op("Unsqueeze", self, axes=[0]), index=index, values=source)
+        return g.op("Squeeze", written, axes=[0])
+    front = g.call("aten::movedim", self=self, source=at, destination=0)
+    rows = g.call("aten::movedim", self=source, source=at, destination=0)
+    written = g.call(name, self=front, index=index, values=rows)
+    return g.call("aten::movedim", self=written, source=0, destination=at)
+
+
+@onnx_symbolic("aten::index_fill")
+def index_fill(g: GraphContext, self: Value, dim: int, index: Value, value: Value | Number) -> Value:
+    at = axis(g, self, dim)
+    sizes = sizes_of(g, self) or [1]
+    sizes[at] = g.size(index, 0) if g.rank(index) != 0 else 1
+    filler = g.call("aten::expand", self=g.constant(value, g.dtype(self)), size=sizes)
+    return _along(g, "composed::write_rows", self, at, index, filler)
+
+
+@onnx_symbolic("aten::select_scatter")
+def select_scatter(g: GraphContext, self: Value, src: Value, dim: int, index: int | Value) -> Value:
+    at = axis(g, self, dim)
+    row = g.op("Unsqueeze", src, axes=[at])
+    index = known(g, index)
+    if isinstance(index, int):
+        return g.call("aten::slice_scatter", self=self, src=row, dim=at, start=index, end=index + 1 or None)
+    size = g.size(self, at)
+    positions = g.call("sym::range", start=0, end=size)
+    here = g.op("Equal", positions, g.call("composed::wrap", index=index, size=size))
+    after = known_rank(g, self) - at - 1
+    here = g.op("Unsqueeze", here, axes=list(range(1, after + 1))) if after else here
+    return g.op("Where", here, row, self)
+
+
+@onnx_symbolic("aten::slice_scatter")
+def slice_scatter(
+    g: GraphContext,
+    self: Value,
+    src: Value,
+    dim: int = 0,
+    start: int | Value | None = None,
+    end: int | Value | None = None,
+    step: int = 1,
+) -> Value:
+    """What is before the slice, the new part, and what is after it."""
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    start = known(g, start) if start is not None else 0
+    end = known(g, end) if end is not None else size
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return _static_scatter(g, self, src, at, range(size)[start:end:step], size)
+    if step == 1:
+        parts = (
+            []
+            if isinstance(start, int) and start == 0
+            else [g.call("aten::slice", self=self, dim=at, end=start)]
+        )
+        parts.append(src)
+        if end is not size:
+            # Not what begins at `end`: an empty slice may end before it starts.
+            past = compute(g, "add", g.size(parts[0], at), g.size(src, at) if len(parts) > 1 else 0)
+            parts.append(g.call("aten::slice", self=self, dim=at, start=past))
+        return g.op("Concat", *parts, axis=at) if len(parts) > 1 else src
+    positions = g.call(
+        "aten::slice", self=g.call("sym::range", start=0, end=size), start=start, end=end, step=step
+    )
+    return _along(g, "composed::write_rows", self, at, positions, src)
+
+
+def _static_scatter(g: GraphContext, self: Value, src: Value, at: int, positions: range, size: int) -> Value:
+    if len(positions) == size:
+        return src
+    if len(positions) == 0:
+        return self
+    if positions.step == 1:
+        before, after = positions[0], positions[-1] + 1
+        parts = [g.call("aten::slice", self=self, dim=at, end=before)] if before else []
+        parts.append(src)
+        if after < size:
+            parts.append(g.call("aten::slice", self=self, dim=at, start=after))
+        return g.op("Concat", *parts, axis=at)
+    order = np.arange(size, dtype=np.int64)
+    order[list(positions)] = size + np.arange(len(positions))
+    return g.op("Gather", g.op("Concat", self, src, axis=at), order, axis=at)
+
+
+@onnx_symbolic("aten::diagonal_scatter")
+def diagonal_scatter(
+    g: GraphContext, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    moved = [axis(g, self, dim1), axis(g, self, dim2)]
+    data = g.call("aten::movedim", self=self, source=moved, destination=[-2, -1])
+    height, width = sizes_of(g, data)[-2:]
+    rows = g.call("sym::range", start=0, end=height)
+    columns = g.call("sym::range", start=0, end=width)
+    down = max(-offset, 0)
+    here = g.op("Equal", g.op("Unsqueeze", g.op("Add", rows, offset), axes=[1]), columns)
+    # The diagonal's element of each row; rows without one take any, for they are not chosen.
+    last = compute(g, "max", compute(g, "sub", g.size(src, -1), 1), 0)
+    place = g.op("Sub", rows, down) if down else rows
+    place = g.call("sym::max", a=g.call("sym::min", a=place, b=last), b=0)
+    written = g.op(
+        "Unsqueeze", g.op("Gather", src, place, axis=known_rank(g, src) - 1), axes=[known_rank(g, src)]
+    )
+    result = g.call("aten::where", condition=here, self=written, other=data)
+    return g.call("aten::movedim", self=result, source=[-2, -1], destination=moved)

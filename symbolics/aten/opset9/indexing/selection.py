@@ -1,0 +1,195 @@
+"""Choices by condition and by order: where, masks, triangles, nonzero, one_hot, searches in sorted values."""
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ....compositions.integers import widened
+from ....compositions.sizes import axis, known_rank, where_true
+
+
+@onnx_symbolic("aten::where")
+def where(
+    g: GraphContext, condition: Value, self: Value | Number | None = None, other: Value | Number | None = None
+) -> Value | list[Value]:
+    """Without alternatives: the positions of what is true, a tensor for each dimension."""
+    if self is None or other is None:
+        return g.call("aten::nonzero_numpy", self=condition)
+    mask = g.cast(condition, DataType.BOOL)
+    if isinstance(self, Value) or isinstance(other, Value):
+        return g.call("composed::where", condition=mask, self=self, other=other)
+    dtype = g.expected[0].dtype if g.expected else None
+    return g.op("Where", mask, g.constant(self, dtype), g.constant(other, dtype))
+
+
+@onnx_symbolic("composed::where")
+def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
+    """Where, and for booleans the logic that it is: runtimes have no boolean Where at every opset."""
+    dtypes = {g.dtype(item) for item in (self, other) if isinstance(item, Value)}
+    if dtypes != {DataType.BOOL}:
+        return g.op("Where", condition, self, other)
+    first, second = g.constant(self, DataType.BOOL), g.constant(other, DataType.BOOL)
+    return g.op("Or", g.op("And", condition, first), g.op("And", g.op("Not", condition), second))
+
+
+@onnx_symbolic("aten::masked_fill")
+def masked_fill(g: GraphContext, self: Value, mask: Value, value: Value | Number) -> Value:
+    dtype = g.dtype(self)
+    if dtype is not None and (isinstance(value, Value) or dtype == DataType.BOOL):
+        value = g.constant(value, dtype)
+    return g.call("composed::where", condition=g.cast(mask, DataType.BOOL), self=value, other=self)
+
+
+@onnx_symbolic("aten::masked_select")
+def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
+    data, positions = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    found = where_true(g, g.op("Reshape", positions, [-1]))
+    return g.op("Gather", g.op("Reshape", data, [-1]), found)
+
+
+@onnx_symbolic("aten::nonzero")
+@onnx_symbolic("aten::argwhere")
+def nonzero(g: GraphContext, self: Value) -> Value:
+    """A row for each element that is not zero; a zero-dim tensor gives rows without columns."""
+    if known_rank(g, self) == 0:
+        found = g.op("NonZero", g.op("Reshape", self, [1]))
+        return g.op("Slice", g.op("Transpose", found, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
+    return g.op("Transpose", g.op("NonZero", self), perm=[1, 0])
+
+
+@onnx_symbolic("aten::nonzero_static")
+def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: int = -1) -> Value:
+    """As many rows as `size` says: the first ones, and below them the fill value."""
+    rank = known_rank(g, self)
+    if rank == 0:
+        return g.call("composed::full", size=[size, 0], fill_value=fill_value, dtype=DataType.INT64)
+    fill = g.call("composed::full", size=[size, rank], fill_value=fill_value, dtype=DataType.INT64)
+    rows = g.op("Concat", g.call("aten::nonzero", self=self), fill, axis=0)
+    return g.call("aten::slice", self=rows, dim=0, start=0, end=size)
+
+
+@onnx_symbolic("aten::masked_scatter")
+def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
+    """Where the mask is true, the elements of the source, one after the other."""
+    data, chosen = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    flat = g.op("Reshape", g.cast(chosen, DataType.BOOL), [-1])
+    number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
+    # One more element, so that there is one to read where none is chosen.
+    spare = g.call("composed::full", size=[1], fill_value=0, dtype=g.dtype(source) or DataType.FLOAT)
+    given = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
+    number = g.op("Where", flat, number, 0)
+    found = g.call(
+        "composed::where",
+        condition=flat,
+        self=g.op("Gather", given, number),
+        other=g.op("Reshape", data, [-1]),
+    )
+    return g.call("aten::view_as", self=found, other=data)
+
+
+@onnx_symbolic("aten::nonzero_numpy")
+def nonzero_numpy(g: GraphContext, self: Value) -> list[Value]:
+    rank = known_rank(g, self)
+    if rank < 2:
+        return [where_true(g, self if rank else g.op("Reshape", self, [1]))]
+    found = g.op("NonZero", self)
+    return [
+        g.op("Squeeze", row, axes=[0]) for row in g.op("Split", found, axis=0, split=[1] * rank, outputs=rank)
+    ]
+
+
+def _triangle(g: GraphContext, self: Value, diagonal: int | Value, upper: bool) -> Value:
+    """The triangle kept by comparing row and column numbers. Trilu begins at opset 14."""
+    rank = known_rank(g, self)
+    height, width = g.size(self, rank - 2), g.size(self, rank - 1)
+    if isinstance(height, int) and isinstance(width, int) and isinstance(diagonal, int):
+        rows, columns = np.arange(height)[:, None] + diagonal, np.arange(width)
+        kept = g.constant(rows <= columns if upper else rows >= columns)
+    else:
+        rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=height), axes=[1])
+        rows = rows if isinstance(diagonal, int) and diagonal == 0 else g.op("Add", rows, diagonal)
+        columns = g.call("sym::range", start=0, end=width)
+        kept = g.op("Not", g.op("Greater" if upper else "Less", rows, columns))
+    if g.dtype(self) == DataType.BOOL:
+        return g.op("And", self, kept)
+    result = g.op("Where", kept, widened(g, self), 0)
+    return result if self.dtype is None else g.cast(result, self.dtype)
+
+
+@onnx_symbolic("aten::tril")
+def tril(g: GraphContext, self: Value, diagonal: int | Value = 0) -> Value:
+    return _triangle(g, self, diagonal, upper=False)
+
+
+@onnx_symbolic("aten::triu")
+def triu(g: GraphContext, self: Value, diagonal: int | Value = 0) -> Value:
+    return _triangle(g, self, diagonal, upper=True)
+
+
+@onnx_symbolic("aten::diff")
+def diff(
+    g: GraphContext,
+    self: Value,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Value | None = None,
+    append: Value | None = None,
+) -> Value:
+    """Differences of neighbours, n times; of booleans, whether they differ."""
+    if n == 0:
+        return self
+    at = axis(g, self, dim)
+    parts = [part for part in (prepend, self, append) if part is not None]
+    self = g.call("aten::cat", tensors=parts, dim=at)
+    for _ in range(n):
+        after = g.call("aten::slice", self=self, dim=at, start=1)
+        before = g.call("aten::slice", self=self, dim=at, end=-1)
+        self = g.op("Xor" if g.dtype(self) == DataType.BOOL else "Sub", after, before)
+    return self
+
+
+@onnx_symbolic("aten::one_hot")
+def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Value:
+    if isinstance(num_classes, int) and num_classes < 0:
+        raise g.refuse("the number of classes depends on the data: give num_classes")
+    depth = g.constant(num_classes, DataType.INT64)
+    depth = g.op("Reshape", depth, [1]) if g.rank(depth) != 1 else depth
+    if g.rank(self) == 0:
+        return g.op("Squeeze", g.op("OneHot", g.op("Reshape", self, [1]), depth, [0, 1]), axes=[0])
+    return g.op("OneHot", self, depth, [0, 1])
+
+
+@onnx_symbolic("aten::bucketize")
+def bucketize(
+    g: GraphContext, self: Value | Number, boundaries: Value, out_int32: bool = False, right: bool = False
+) -> Value:
+    return g.call(
+        "aten::searchsorted", sorted_sequence=boundaries, self=self, out_int32=out_int32, right=right
+    )
+
+
+@onnx_symbolic("aten::searchsorted")
+def searchsorted(
+    g: GraphContext,
+    sorted_sequence: Value,
+    self: Value | Number,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """How many of the sorted values go before each: those below it, or from the right those not above it.
+
+    Before NaN go all of them.
+    """
+    if sorter is not None:
+        sorted_sequence = g.call("aten::gather", self=sorted_sequence, dim=-1, index=sorter)
+    rank = known_rank(g, sorted_sequence)
+    values = self if isinstance(self, Value) else g.constant(self, g.dtype(sorted_sequence))
+    values = g.op("Unsqueeze", values, axes=[known_rank(g, values)])
+    sequence = sorted_sequence if rank == 1 else g.op("Unsqueeze", sorted_sequence, axes=[rank - 1])
+    from_right = right or side == "right"
+    before = g.op("Not", g.op("Greater", sequence, values)) if from_right else g.op("Less", sequence, values)
+    if not from_right and g.dtype(values) in dtypes.FLOATS:
+        before = g.op("Or", before, g.call("aten::isnan", values))
+    counts = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[-1 % known_rank(g, before)], keepdims=0)
+    return g.cast(counts, DataType.INT32) if out_int32 else counts

@@ -1,0 +1,220 @@
+"""Cholesky and LU factorisations, by columns, as LAPACK has them.
+
+Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; potrf and getrf of LAPACK.
+"""
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions import matrices as mx
+from ....compositions.sizes import Size
+from .._common import aten
+
+
+@onnx_symbolic("composed::cholesky")
+def composed_cholesky(g: GraphContext, self: Value, upper: bool) -> list[Value]:
+    """The lower factor (the upper one from the upper triangle), and LAPACK's info, FLOAT `[...]`.
+
+    Of a matrix that is not positive definite the factor is NaN from the column on where that shows.
+    """
+    matrix = mx.transposed(g, self) if upper else self
+    size, dtype = mx.height(g, matrix), mx.dtype_of(g, matrix)
+
+    def step(place: Value, factor: Value, rest: Value, info: Value) -> list[Value]:
+        values = mx.column(g, rest, place)
+        pivot = mx.element(g, values, place)
+        behind = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(place, DataType.FLOAT)))
+        values = mx.chosen(g, behind, g.op("Div", values, g.op("Sqrt", pivot)), 0)
+        added = mx.outer(g, values, g.cast(mx.unit(g, size, place), dtype))
+        rest = g.op("Sub", rest, mx.outer(g, values, values))
+        failed = g.op("And", g.op("Not", g.op("Greater", mx.total(g, pivot), 0.0)), mx.is_zero(g, info))
+        number = g.op("Add", g.cast(place, DataType.FLOAT), 1.0)
+        info = g.op("Add", info, g.op("Mul", g.cast(failed, DataType.FLOAT), number))
+        return [g.op("Add", factor, added), rest, info]
+
+    batch = mx.batch_sizes(g, matrix)
+    initial = [mx.zeros(g, [*batch, size, size], dtype), matrix, mx.zeros(g, batch, DataType.FLOAT)]
+    factor, _, info = mx.repeated(g, size, step, initial)
+    return [mx.transposed(g, factor) if upper else factor, info]
+
+
+@aten("cholesky", "linalg_cholesky")
+def cholesky(g: GraphContext, self: Value, upper: bool = False) -> Value:
+    return g.call("composed::cholesky", self, upper)[0]
+
+
+@aten("linalg_cholesky_ex")
+def linalg_cholesky_ex(
+    g: GraphContext, self: Value, upper: bool = False, check_errors: bool = False
+) -> list[Value]:
+    factor, info = g.call("composed::cholesky", self, upper)
+    return [factor, g.cast(info, DataType.INT32)]
+
+
+def _exchanged(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
+    """Two rows exchanged (axis -2), or two elements of vectors (axis -1).
+
+    Args:
+        first, second: where they are, BOOL; a place that both name stays as it is.
+    """
+    place = mx.as_column if axis == -2 else (lambda g, mask: mask)
+    first, second = place(g, first), place(g, second)
+    of_first = mx.total(g, mx.chosen(g, first, value, 0), axis, keepdim=True)
+    of_second = mx.total(g, mx.chosen(g, second, value, 0), axis, keepdim=True)
+    return mx.chosen(g, first, of_second, mx.chosen(g, second, of_first, value))
+
+
+def _pivot_row(g: GraphContext, values: Value, place: Value, size: Size) -> Value:
+    """The first row from a place on with the largest absolute value, INT64 `[..., 1]`."""
+    axis = (g.rank(values) or 1) - 1
+    open_ = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(place, DataType.FLOAT)))
+    sizes = mx.chosen(g, open_, g.op("Abs", values), -1)
+    largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
+    behind = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
+    past = g.op("Mul", behind, g.cast(g.constant(size), DataType.FLOAT))
+    first = g.op("ReduceMin", g.op("Add", past, mx.numbers(g, size)), axes=[axis], keepdims=1)
+    return g.cast(first, DataType.INT64)
+
+
+@onnx_symbolic("composed::lu")
+def composed_lu(g: GraphContext, self: Value) -> list[Value]:
+    """Both factors in one matrix, LAPACK's pivots, and the row that stands at each place.
+
+    Returns:
+        `[..., m, n]`, INT64 `[..., min(m, n)]` from 1 on, INT64 `[..., m]`.
+    """
+    rows, columns = mx.height(g, self), mx.width(g, self)
+    count, dtype = mx.shorter(g, self), mx.dtype_of(g, self)
+    batch = mx.batch_sizes(g, self)
+
+    def step(place: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
+        pivot = _pivot_row(g, mx.column(g, matrix, place), place, rows)
+        here = mx.unit(g, rows, place)
+        there = g.op("Equal", mx.positions(g, rows), pivot)
+        matrix = _exchanged(g, matrix, here, there, -2)
+        order = _exchanged(g, order, here, there, -1)
+        values, upper = mx.column(g, matrix, place), mx.row(g, matrix, place)
+        divisor = mx.element(g, values, place)
+        divisor = g.op("Add", divisor, g.cast(mx.is_zero(g, divisor), dtype))
+        below = mx.after(g, rows, place)
+        factors = mx.chosen(g, below, g.op("Div", values, divisor), 0)
+        upper = mx.chosen(g, mx.after(g, columns, place), upper, 0)
+        matrix = g.op("Sub", matrix, mx.outer(g, factors, upper))
+        moved = g.op("And", mx.as_column(g, below), mx.as_row(g, mx.unit(g, columns, place)))
+        matrix = mx.chosen(g, moved, mx.as_column(g, factors), matrix)
+        number = g.op("Mul", g.cast(mx.unit(g, count, place), DataType.INT64), g.op("Add", pivot, 1))
+        return [matrix, g.op("Add", pivots, number), order]
+
+    order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
+    return mx.repeated(g, count, step, [self, mx.zeros(g, [*batch, count], DataType.INT64), order])
+
+
+@onnx_symbolic("composed::row_order")
+def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
+    """The row that stands at each place after LAPACK's exchanges, INT64 `[..., rows]`."""
+    rank = g.rank(pivots)
+    if rank is None:
+        raise g.refuse("the rank of the pivots is unknown")
+    batch = [g.size(pivots, dim) for dim in range(rank - 1)]
+
+    def step(place: Value, order: Value) -> list[Value]:
+        other = g.op("Sub", g.cast(mx.element(g, pivots, place), DataType.INT64), 1)
+        there = g.op("Equal", mx.positions(g, rows), other)
+        return [_exchanged(g, order, mx.unit(g, rows, place), there, -1)]
+
+    order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
+    return mx.repeated(g, g.size(pivots, rank - 1), step, [order])[0]
+
+
+def _permutation(g: GraphContext, order: Value, rows: Size, dtype: DataType) -> Value:
+    """The matrix P of `A = P L U`, from the row that stands at each place."""
+    numbers = g.op("Unsqueeze", mx.positions(g, rows), axes=[1])
+    return g.cast(g.op("Equal", mx.as_row(g, order), numbers), dtype)
+
+
+def _factors(g: GraphContext, packed: Value) -> list[Value]:
+    """L `[..., m, k]` with ones on its diagonal, and U `[..., k, n]`, of both in one matrix."""
+    count = mx.shorter(g, packed)
+    lower = mx.leading(g, mx.triangle(g, packed, upper=False, strict=True), count)
+    ones = mx.identity(g, mx.height(g, packed), count, mx.dtype_of(g, packed))
+    return [g.op("Add", lower, ones), mx.leading(g, mx.triangle(g, packed, upper=True), count, -2)]
+
+
+@onnx_symbolic("composed::singular_column")
+def singular_column(g: GraphContext, packed: Value) -> Value:
+    """The number of the first zero on the diagonal of U, from 1 on; 0 for none. INT32 `[...]`."""
+    rows, columns = mx.height(g, packed), mx.width(g, packed)
+    mask = mx.diagonal_mask(g, rows, columns)
+    values = mx.total(g, mx.chosen(g, mask, packed, 0), -2)
+    there = mx.total(g, g.cast(mask, DataType.FLOAT), -2)
+    zero = g.op("And", mx.is_zero(g, values), g.cast(there, DataType.BOOL))
+    end = g.cast(g.constant(columns), DataType.FLOAT)
+    past = g.op("Mul", g.cast(g.op("Not", zero), DataType.FLOAT), end)
+    places = g.op("Add", past, g.op("Add", mx.numbers(g, columns), 1.0))
+    # A column behind the last one stands for none, so that there is one to take the least of.
+    places = g.op("Concat", places, _full_column(g, packed, end), axis=mx.matrix_rank(g, packed) - 2)
+    first = g.op("ReduceMin", places, axes=[mx.matrix_rank(g, packed) - 2], keepdims=0)
+    found = g.op("Not", g.op("Greater", first, end))
+    return g.cast(g.op("Mul", first, g.cast(found, DataType.FLOAT)), DataType.INT32)
+
+
+def _full_column(g: GraphContext, like: Value, number: Value) -> Value:
+    """`number + 1` for each matrix of a batch, `[..., 1]`."""
+    return g.op("Add", mx.zeros(g, [*mx.batch_sizes(g, like), 1], DataType.FLOAT), g.op("Add", number, 1.0))
+
+
+def _refuse_without_pivots(g: GraphContext, pivot: bool) -> None:
+    if not pivot:
+        raise g.refuse("without pivots PyTorch has it on CUDA only: pass pivot=True")
+
+
+@aten("linalg_lu")
+def linalg_lu(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
+    _refuse_without_pivots(g, pivot)
+    packed, _, order = g.call("composed::lu", A)
+    return [_permutation(g, order, mx.height(g, A), mx.dtype_of(g, A)), *_factors(g, packed)]
+
+
+@aten("linalg_lu_factor_ex")
+def linalg_lu_factor_ex(
+    g: GraphContext, A: Value, pivot: bool = True, check_errors: bool = False
+) -> list[Value]:
+    _refuse_without_pivots(g, pivot)
+    packed, pivots, _ = g.call("composed::lu", A)
+    return [packed, g.cast(pivots, DataType.INT32), singular_column(g, packed)]
+
+
+@aten("_lu_with_info")
+def _lu_with_info(g: GraphContext, self: Value, pivot: bool = True, check_errors: bool = True) -> list[Value]:
+    return g.call("aten::linalg_lu_factor_ex", self, pivot)
+
+
+@aten("linalg_lu_factor")
+def linalg_lu_factor(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
+    return g.call("aten::linalg_lu_factor_ex", A, pivot)[:2]
+
+
+@aten("lu_unpack")
+def lu_unpack(
+    g: GraphContext, LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
+) -> list[Value]:
+    """What is not asked for is empty."""
+    dtype, rows = mx.dtype_of(g, LU_data), mx.height(g, LU_data)
+    empty = mx.zeros(g, [0], dtype)
+    factors = _factors(g, LU_data) if unpack_data else [empty, empty]
+    if not unpack_pivots:
+        return [empty, *factors]
+    order = g.call("composed::row_order", LU_pivots, rows)
+    return [_permutation(g, order, rows, dtype), *factors]
+
+
+@onnx_symbolic("composed::lu_solve")
+def composed_lu_solve(g: GraphContext, packed: Value, order: Value, B: Value, adjoint: bool) -> Value:
+    """X of `A X = B`, or of `A^T X = B`, from the factors of A and the order of its rows."""
+    permutation = _permutation(g, order, mx.height(g, packed), mx.dtype_of(g, packed))
+    if adjoint:
+        flipped = mx.transposed(g, packed)
+        half = g.call("composed::solve_triangular", flipped, B, upper=False, unitriangular=False)
+        half = g.call("composed::solve_triangular", flipped, half, upper=True, unitriangular=True)
+        return g.op("MatMul", permutation, half)
+    half = g.op("MatMul", mx.transposed(g, permutation), B)
+    half = g.call("composed::solve_triangular", packed, half, upper=False, unitriangular=True)
+    return g.call("composed::solve_triangular", packed, half, upper=True, unitriangular=False)

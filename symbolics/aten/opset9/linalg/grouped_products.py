@@ -1,0 +1,150 @@
+"""Matrix products of groups whose sizes are data, as mixture-of-experts layers have them.
+
+Semantics: `_grouped_mm_fallback` in ATen's GroupedMMUtils.h. Groups are consecutive and may be empty; `offs`
+holds the end of each. Rows beyond the last group, which ATen leaves uninitialised, are zeros here.
+"""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.list_values import loop_inputs
+from ....compositions.sizes import known_rank, mark_non_negative, static_size, where_true
+from .._common import aten
+
+_UNROLLED = 8
+"""Up to as many groups are laid out: about as many nodes as a Loop has, in which weights are copied."""
+
+
+@aten("_grouped_mm")
+def _grouped_mm(
+    g: GraphContext,
+    self: Value,
+    mat2: Value,
+    offs: Value | None = None,
+    bias: Value | None = None,
+    out_dtype: DataType | None = None,
+) -> Value:
+    """Four forms, by the ranks: groups of rows, of columns, of what is summed over, or batches."""
+    if bias is not None:
+        raise g.refuse("bias is not supported, as in PyTorch")
+    ranks = known_rank(g, self), known_rank(g, mat2)
+    if ranks == (3, 3):
+        result = g.op("MatMul", self, mat2)
+    elif offs is None:
+        raise g.refuse("a matrix of rank 2 needs offs")
+    elif ranks == (2, 3):
+        result = g.call("composed::grouped_rows", input=self, weight=mat2, offs=offs)
+    elif ranks == (3, 2):
+        rows, weight = g.op("Transpose", mat2, perm=[1, 0]), g.op("Transpose", self, perm=[0, 2, 1])
+        columns = g.call("composed::grouped_rows", input=rows, weight=weight, offs=offs)
+        result = g.op("Transpose", columns, perm=[1, 0])
+    else:
+        result = _grouped_sums(g, self, mat2, offs)
+    return result if out_dtype is None else g.cast(result, out_dtype)
+
+
+def _bounds(g: GraphContext, offs: Value) -> tuple[Value, Value]:
+    """Where each group begins, and where it ends."""
+    ends = mark_non_negative(g.cast(offs, DataType.INT64))
+    starts = g.op("Concat", [0], g.op("Slice", ends, starts=[0], ends=[-1], axes=[0]), axis=0)
+    return mark_non_negative(starts), ends
+
+
+def _one(g: GraphContext, bounds: Value, group: Value | int) -> Value:
+    """One of the bounds, as a list."""
+    index = [group] if isinstance(group, int) else g.op("Unsqueeze", group, axes=[0])
+    return mark_non_negative(g.op("Gather", bounds, index, axis=0))
+
+
+def _part(g: GraphContext, value: Value, dim: int, start: Value | int, end: Value) -> Value:
+    """The rows or columns of one group."""
+    return g.call("composed::slice", self=value, dim=dim, start=start, end=end, step=1)
+
+
+@onnx_symbolic("composed::grouped_rows")
+def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> Value:
+    """Each group of the rows of `input` times its own matrix of `weight`; zeros for the rows beyond."""
+    starts, ends = _bounds(g, offs)
+    groups = static_size(g, weight, 0)
+    dtype = g.dtype(input) or DataType.FLOAT
+    is_unrolled = groups is not None and groups <= _UNROLLED
+    # No sequence holds BFLOAT16, and no Loop carries it before opset 16.
+    held = DataType.FLOAT if dtype == DataType.BFLOAT16 and not is_unrolled else dtype
+    last = g.op("Slice", ends, starts=[-1], ends=[2**63 - 1], axes=[0])
+    unused = g.call("sym::sub", a=g.size(input, 0), b=last)
+    rest = g.call("composed::full", size=[unused, g.size(weight, 2)], fill_value=0, dtype=held)
+
+    def product(group: Value | int, start: Value | int, end: Value) -> Value:
+        rows = _part(g, input, 0, start, end)
+        return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), held)
+
+    def appended(group: Value, rows: Value) -> Value:
+        more = product(group, _one(g, starts, group), _one(g, ends, group))
+        return g.call("composed::rows_appended", rows, more)
+
+    if is_unrolled:
+        own = [_one(g, ends, group) for group in range(groups or 0)]
+        begun: list[Value | int] = [0, *own]
+        parts = [product(group, begun[group], end) for group, end in enumerate(own)]
+        result = g.op("Concat", *parts, rest, axis=0)
+    else:
+        used = where_true(g, g.op("Less", starts, ends))
+        grown = _over(g, used, appended, g.call("composed::rows_begun", rest))
+        result = g.call("composed::rows_joined", grown, rest)
+    if input.shape is not None and weight.shape is not None:
+        result.shape = ir.Shape([input.shape[0], weight.shape[2]])
+    return g.cast(result, dtype)
+
+
+def _over(g: GraphContext, groups: Value, step: Callable[[Value, Value], Value], initial: Value) -> Value:
+    """A Loop over the numbers of groups; the shape of what it carries may change."""
+
+    def build(iteration: Value, condition: Value, carried: Value) -> list[Value]:
+        return [condition, step(g.op("Gather", groups, iteration, axis=0), carried)]
+
+    body = g.subgraph(build, [*loop_inputs(), Value(name="rows", type=initial.type)], "groups")
+    trips = g.constant(g.size(groups, 0), DataType.INT64)
+    result = g.op("Loop", trips, None, initial, body=body)
+    result.type = initial.type
+    return result
+
+
+@onnx_symbolic("composed::rows_begun")
+def rows_begun(g: GraphContext, rest: Value) -> Value:
+    """What a loop carries before the first group: no rows, for `rest` comes after the last."""
+    dtype = g.dtype(rest) or DataType.FLOAT
+    return g.call("composed::full", size=[0, g.size(rest, 1)], fill_value=0, dtype=dtype)
+
+
+@onnx_symbolic("composed::rows_appended")
+def rows_appended(g: GraphContext, rows: Value, more: Value) -> Value:
+    return g.op("Concat", rows, more, axis=0)
+
+
+@onnx_symbolic("composed::rows_joined")
+def rows_joined(g: GraphContext, rows: Value, rest: Value) -> Value:
+    return g.op("Concat", rows, rest, axis=0)
+
+
+def _grouped_sums(g: GraphContext, self: Value, mat2: Value, offs: Value) -> Value:
+    """The product of each group of columns of the one with the same rows of the other, stacked."""
+    starts, ends = _bounds(g, offs)
+
+    def build(iteration: Value, condition: Value, nothing: Value) -> list[Value]:
+        start, end = _one(g, starts, iteration), _one(g, ends, iteration)
+        columns, rows = _part(g, self, 1, start, end), _part(g, mat2, 0, start, end)
+        return [condition, nothing, g.cast(g.op("MatMul", columns, rows), held)]
+
+    dtype = g.dtype(self) or DataType.FLOAT
+    held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
+    nothing = g.constant(False)
+    formal = Value(name="nothing", type=nothing.type, shape=nothing.shape)
+    body = g.subgraph(build, [*loop_inputs(), formal], "groups")
+    trips = g.constant(g.size(offs, 0), DataType.INT64)
+    _, result = g.op("Loop", trips, None, nothing, body=body, outputs=2)
+    result.type = ir.TensorType(held)
+    if offs.shape is not None and self.shape is not None and mat2.shape is not None:
+        result.shape = ir.Shape([offs.shape[0], self.shape[0], mat2.shape[1]])
+    return g.cast(result, dtype)

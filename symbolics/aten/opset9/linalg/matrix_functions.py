@@ -1,0 +1,375 @@
+"""Functions of whole matrices: pseudo-inverse, rank, condition, norms, powers and the exponential.
+
+Semantics: aten/src/ATen/native/LinearAlgebra.cpp.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions import matrices as mx
+from ....compositions.sizes import Size, known_rank
+from .._common import aten, floating
+
+Tolerance = Value | float | None
+
+
+def _is_empty(g: GraphContext, value: Value) -> bool:
+    return 0 in (mx.height(g, value), mx.width(g, value))
+
+
+def _raised(g: GraphContext, value: Value | float, dtype: DataType) -> Value:
+    """A tolerance for each matrix as one for each of its singular values."""
+    value = g.constant(value, dtype)
+    return mx.as_column(g, value) if g.rank(value) else value
+
+
+@onnx_symbolic("composed::above_tolerance")
+def above_tolerance(
+    g: GraphContext, A: Value, sizes: Value, atol: Value | float | None, rtol: Value | float | None
+) -> Value:
+    """Which singular values of a matrix, or sizes of eigenvalues, do not count as zero.
+
+    Without `rtol`: the larger size times the machine epsilon, and none at all beside an `atol` above 0.
+    """
+    return g.op("Greater", sizes, _threshold(g, A, atol, rtol, mx.largest(g, sizes)))
+
+
+def _threshold(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, largest: Value) -> Value:
+    """What counts as zero, `[..., 1]`."""
+    dtype = mx.dtype_of(g, A)
+    sizes = [g.cast(g.constant(size), dtype) for size in (mx.height(g, A), mx.width(g, A))]
+    if isinstance(rtol, (Value, float, int)):
+        relative = _raised(g, rtol, dtype)
+    else:
+        longer = mx.chosen(g, g.op("Less", *sizes), sizes[1], sizes[0])
+        relative = g.op("Mul", longer, float(np.finfo(dtype.numpy()).eps))
+        if isinstance(atol, Value):
+            positive = g.op("Greater", _raised(g, atol, dtype), 0.0)
+            relative = g.op("Mul", relative, g.op("Sub", 1.0, g.cast(positive, dtype)))
+        elif atol is not None and atol > 0:
+            relative = g.constant(0.0, dtype)
+    bound = g.op("Mul", relative, largest)
+    if atol is None or (not isinstance(atol, Value) and atol == 0):
+        return bound
+    absolute = _raised(g, atol, dtype)
+    return mx.chosen(g, g.op("Less", bound, absolute), absolute, bound)
+
+
+@onnx_symbolic("composed::pinv")
+def composed_pinv(
+    g: GraphContext,
+    A: Value,
+    atol: Value | float | None,
+    rtol: Value | float | None,
+    hermitian: bool,
+) -> Value:
+    """From the singular values above a tolerance, or from the eigenvalues of a symmetric matrix."""
+    dtype = mx.dtype_of(g, A)
+    if _is_empty(g, A):
+        return mx.zeros(g, [*mx.batch_sizes(g, A), mx.width(g, A), mx.height(g, A)], dtype)
+    if hermitian:
+        values, left = g.call("composed::eigh", A, upper=False, vectors=True)
+        right = left
+    else:
+        values, left, right = g.call("composed::svd", A, full=False, vectors=True)
+    kept = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
+    ones = g.constant(1.0, dtype)
+    inverses = mx.chosen(g, kept, g.op("Reciprocal", mx.chosen(g, kept, values, ones)), 0)
+    return g.op("MatMul", g.op("Mul", right, mx.as_row(g, inverses)), mx.transposed(g, left))
+
+
+@aten("linalg_pinv.atol_rtol_tensor")
+def pinv_by_tensors(
+    g: GraphContext,
+    self: Value,
+    atol: Value | None = None,
+    rtol: Value | None = None,
+    hermitian: bool = False,
+) -> Value:
+    return g.call("composed::pinv", self, atol, rtol, hermitian)
+
+
+@aten("linalg_pinv.atol_rtol_float")
+def pinv_by_numbers(
+    g: GraphContext,
+    self: Value,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+) -> Value:
+    return g.call("composed::pinv", self, atol, rtol, hermitian)
+
+
+@aten("linalg_pinv", "linalg_pinv.rcond_tensor")
+def linalg_pinv(g: GraphContext, self: Value, rcond: Value | float, hermitian: bool = False) -> Value:
+    return g.call("composed::pinv", self, None, rcond, hermitian)
+
+
+@aten("pinverse")
+def pinverse(g: GraphContext, self: Value, rcond: float = 1e-15) -> Value:
+    return g.call("composed::pinv", self, None, rcond, False)
+
+
+@onnx_symbolic("composed::matrix_rank")
+def composed_matrix_rank(
+    g: GraphContext,
+    A: Value,
+    atol: Value | float | None,
+    rtol: Value | float | None,
+    hermitian: bool,
+) -> Value:
+    """The number of singular values above a tolerance, INT64."""
+    if _is_empty(g, A):
+        return mx.zeros(g, mx.batch_sizes(g, A), DataType.INT64)
+    values = g.call("aten::linalg_eigvalsh" if hermitian else "aten::linalg_svdvals", A)
+    kept = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
+    return mx.total(g, g.cast(kept, DataType.INT64))
+
+
+@aten("linalg_matrix_rank")
+def linalg_matrix_rank(g: GraphContext, self: Value, tol: float, hermitian: bool = False) -> Value:
+    return g.call("composed::matrix_rank", self, tol, 0.0, hermitian)
+
+
+@aten("linalg_matrix_rank.tol_tensor")
+def rank_by_tensor(g: GraphContext, input: Value, tol: Value, hermitian: bool = False) -> Value:
+    return g.call("composed::matrix_rank", input, tol, 0.0, hermitian)
+
+
+@aten("linalg_matrix_rank.atol_rtol_tensor")
+def rank_by_tensors(
+    g: GraphContext,
+    input: Value,
+    atol: Value | None = None,
+    rtol: Value | None = None,
+    hermitian: bool = False,
+) -> Value:
+    return g.call("composed::matrix_rank", input, atol, rtol, hermitian)
+
+
+@aten("linalg_matrix_rank.atol_rtol_float")
+def rank_by_numbers(
+    g: GraphContext,
+    self: Value,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+) -> Value:
+    return g.call("composed::matrix_rank", self, atol, rtol, hermitian)
+
+
+def _moved(g: GraphContext, value: Value, dims: list[int]) -> Value:
+    """With two dimensions at the end."""
+    rank = known_rank(g, value)
+    last = [dim % rank for dim in dims]
+    perm = [*(dim for dim in range(rank) if dim not in last), *last]
+    return value if perm == list(range(rank)) else g.op("Transpose", value, perm=perm)
+
+
+@onnx_symbolic("composed::matrix_norm")
+def composed_matrix_norm(
+    g: GraphContext, self: Value, ord: Number | str, dim: list[int], keepdim: bool, dtype: DataType | None
+) -> Value:
+    """`fro`, `nuc` (the sum of the singular values), 2 and -2 (the extreme ones), 1, -1, inf and -inf."""
+    self = floating(g, self) if dtype is None else g.cast(self, dtype)
+    if ord == "fro":
+        return g.call("aten::linalg_vector_norm", self, 2, dim, keepdim)
+    rank = known_rank(g, self)
+    matrix = _moved(g, self, dim)
+    order = math.nan if isinstance(ord, str) else float(ord)
+    if ord == "nuc":
+        result = mx.total(g, g.call("aten::linalg_svdvals", matrix))
+    elif abs(order) in (1, 2, math.inf):
+        if abs(order) == 2:
+            values = g.call("aten::linalg_svdvals", matrix)
+        else:
+            values = mx.total(g, g.op("Abs", matrix), -1 if math.isinf(order) else -2)
+        if order > 0:
+            result = g.op("Squeeze", mx.largest(g, values), axes=[rank - 2])
+        else:
+            result = g.op("ReduceMin", values, axes=[rank - 2], keepdims=0)
+    else:
+        raise g.refuse(f"a matrix has no norm of order {ord}")
+    return g.op("Unsqueeze", result, axes=sorted(d % rank for d in dim)) if keepdim else result
+
+
+@aten("linalg_matrix_norm")
+def linalg_matrix_norm(
+    g: GraphContext,
+    self: Value,
+    ord: Number,
+    dim: list[int] = [-2, -1],  # noqa: B006
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    return g.call("composed::matrix_norm", self, ord, dim, keepdim, dtype)
+
+
+@aten("linalg_matrix_norm.str_ord")
+def matrix_norm_by_name(
+    g: GraphContext,
+    self: Value,
+    ord: str = "fro",
+    dim: list[int] = [-2, -1],  # noqa: B006
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    return g.call("composed::matrix_norm", self, ord, dim, keepdim, dtype)
+
+
+@aten("linalg_norm")
+def linalg_norm(
+    g: GraphContext,
+    self: Value,
+    ord: Number | None = None,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    """Of vectors, unless an order is given for a matrix."""
+    count = known_rank(g, self) if dim is None else len(dim)
+    if ord is None or count != 2:
+        return g.call("aten::linalg_vector_norm", self, 2 if ord is None else ord, dim, keepdim, dtype)
+    return g.call("composed::matrix_norm", self, ord, [0, 1] if dim is None else dim, keepdim, dtype)
+
+
+@aten("linalg_norm.ord_str")
+def norm_by_name(
+    g: GraphContext,
+    self: Value,
+    ord: str,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    return g.call("composed::matrix_norm", self, ord, [-2, -1] if dim is None else dim, keepdim, dtype)
+
+
+@aten("nuclear_norm")
+def nuclear_norm(g: GraphContext, self: Value, keepdim: bool = False) -> Value:
+    return g.call("composed::matrix_norm", self, "nuc", [-2, -1], keepdim, None)
+
+
+@aten("nuclear_norm.dim")
+def nuclear_norm_over(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
+    return g.call("composed::matrix_norm", self, "nuc", dim, keepdim, None)
+
+
+@onnx_symbolic("composed::cond")
+def composed_cond(g: GraphContext, self: Value, p: Number | str) -> Value:
+    """The ratio of the extreme singular values, or the norm of a matrix times that of its inverse."""
+    dtype = mx.dtype_of(g, self)
+    if 0 in (g.shape(self) or ()):
+        return mx.zeros(g, mx.batch_sizes(g, self), dtype)
+    if p in (2, -2):
+        values = g.call("aten::linalg_svdvals", self)
+        axis = known_rank(g, values) - 1
+        extremes = [g.op(kind, values, axes=[axis], keepdims=0) for kind in ("ReduceMax", "ReduceMin")]
+        return g.op("Div", *(extremes if p == 2 else reversed(extremes)))
+    # A matrix without an inverse makes way for one that has: its own would be infinite, or nothing at all.
+    singular = g.cast(g.call("aten::linalg_inv_ex", self)[1], DataType.BOOL)
+    size = mx.height(g, self)
+    mask = mx.as_column(g, mx.as_column(g, singular))
+    inverse = g.call("aten::linalg_inv", mx.chosen(g, mask, mx.identity(g, size, size, dtype), self))
+    norms = [g.call("composed::matrix_norm", x, p, [-2, -1], False, None) for x in (self, inverse)]
+    regular = g.cast(g.op("Not", singular), dtype)
+    return g.op("Div", mx.chosen(g, singular, g.constant(1.0, dtype), g.op("Mul", *norms)), regular)
+
+
+@aten("linalg_cond")
+def linalg_cond(g: GraphContext, self: Value, p: Number | None = None) -> Value:
+    return g.call("composed::cond", self, 2 if p is None else p)
+
+
+@aten("linalg_cond.p_str")
+def cond_by_name(g: GraphContext, self: Value, p: str) -> Value:
+    return g.call("composed::cond", self, p)
+
+
+@aten("linalg_matrix_power", "matrix_power")
+def linalg_matrix_power(g: GraphContext, self: Value, n: int) -> Value:
+    """By repeated squaring; of the inverse where `n` is negative."""
+    if n == 0:
+        return mx.identities(g, self, mx.height(g, self), mx.width(g, self))
+    square = g.call("aten::linalg_inv", self) if n < 0 else self
+    rest = abs(n)
+    factors = []
+    while rest:
+        if rest % 2:
+            factors.append(square)
+        rest //= 2
+        square = g.op("MatMul", square, square) if rest else square
+    return functools.reduce(lambda a, b: g.op("MatMul", a, b), factors)
+
+
+# The Taylor polynomial of degree 18 of the exponential in five products, and the 1-norm up to which it is
+# exact to rounding: Bader, Blanes, Casas, "Computing the matrix exponential with an optimized Taylor
+# polynomial approximation", 2019. A row for each factor, its coefficients for the powers 0, 1, 2, 3 and 6.
+_EXACT_NORM = {DataType.FLOAT: 3.010066362817634, DataType.DOUBLE: 1.090863719290036}
+_FACTORS = (
+    (0.0, -1.00365581030144618291e-01, -8.02924648241156932449e-03, -8.92138498045729985177e-04, 0.0),
+    (
+        0.0,
+        3.97849749499645077844e-01,
+        1.36783778460411720168e00,
+        4.98289622525382669416e-01,
+        -6.37898194594723280150e-04,
+    ),
+    (
+        -1.09676396052962061844e01,
+        1.68015813878906206114e00,
+        5.71779846478865511061e-02,
+        -6.98210122488052056106e-03,
+        3.34975017086070470649e-05,
+    ),
+    (
+        -9.04316832390810593223e-02,
+        -6.76404519071381882256e-02,
+        6.75961301770459654925e-02,
+        2.95552570429315521194e-02,
+        -1.39180257516060693404e-05,
+    ),
+    (0.0, 0.0, -9.23364619367118555360e-02, -1.69364939002081722752e-02, -1.40086798182036094347e-05),
+)
+
+
+@aten("linalg_matrix_exp", "matrix_exp")
+def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
+    """A Taylor polynomial of a matrix divided by a power of two, squared as many times."""
+    if _is_empty(g, self):
+        return self
+    dtype = mx.dtype_of(g, self)
+    norm = mx.as_column(g, mx.largest(g, mx.total(g, g.op("Abs", self), -2)))
+    ratio = g.op("Div", norm, _EXACT_NORM[dtype])
+    squarings = g.op("Relu", g.op("Ceil", g.op("Div", g.op("Log", ratio), math.log(2.0))))
+    scaled = g.op("Div", self, g.op("Pow", g.constant(2.0, dtype), squarings))
+    wanted = g.cast(squarings, DataType.FLOAT)
+    every = g.op("Concat", g.constant([0.0]), g.op("Reshape", wanted, [-1]), axis=0)
+    trips = g.cast(g.op("ReduceMax", every, axes=[0], keepdims=0), DataType.INT64)
+
+    def step(place: Value, power: Value) -> list[Value]:
+        going = g.op("Less", g.cast(place, DataType.FLOAT), wanted)
+        return [mx.chosen(g, going, g.op("MatMul", power, power), power)]
+
+    return mx.repeated(g, trips, step, [_taylor(g, scaled)])[0]
+
+
+def _taylor(g: GraphContext, matrix: Value) -> Value:
+    """The polynomial of degree 18, as ATen evaluates it."""
+    size: Size = mx.height(g, matrix)
+    square = g.op("MatMul", matrix, matrix)
+    cube = g.op("MatMul", matrix, square)
+    powers = [mx.identity(g, size, size, mx.dtype_of(g, matrix)), matrix, square, cube]
+    powers.append(g.op("MatMul", cube, cube))
+
+    def combined(coefficients: Sequence[float]) -> Value:
+        terms = [g.op("Mul", power, c) for power, c in zip(powers, coefficients, strict=True) if c]
+        return functools.reduce(lambda a, b: g.op("Add", a, b), terms)
+
+    first, rest, factor, added, last = map(combined, _FACTORS)
+    ninth = g.op("Add", added, g.op("MatMul", first, last))
+    return g.op("Add", rest, g.op("MatMul", g.op("Add", factor, ninth), ninth))

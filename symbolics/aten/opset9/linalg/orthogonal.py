@@ -1,0 +1,127 @@
+"""QR by Householder reflections, and products with them, signs as LAPACK's.
+
+Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; geqrf, orgqr and ormqr of LAPACK.
+"""
+
+from .....registration import GraphContext, Value, onnx_symbolic
+from ....compositions import matrices as mx
+from ....compositions.sizes import Size, compute
+from .._common import aten
+
+
+@onnx_symbolic("composed::householder")
+def composed_householder(g: GraphContext, self: Value) -> list[Value]:
+    """R on and above the diagonal, the reflections' vectors below it, and their factors.
+
+    A reflection of column x with first element a, of norm n: `b = -sign(a) n`, the factor `(b - a) / b`, the
+    vector `x / (a - b)` behind its first element 1. Where there is nothing below a, none, with factor 0.
+
+    Returns:
+        `[..., m, n]` and `[..., min(m, n)]`.
+    """
+    rows, columns = mx.height(g, self), mx.width(g, self)
+    count, dtype = mx.shorter(g, self), mx.dtype_of(g, self)
+
+    def step(place: Value, matrix: Value, factors: Value) -> list[Value]:
+        values = mx.column(g, matrix, place)
+        below = mx.after(g, rows, place)
+        rest = mx.chosen(g, below, values, 0)
+        first = mx.element(g, values, place)
+        length = _norm(g, rest, first)
+        nothing = mx.is_zero(g, mx.total(g, g.op("Abs", rest), keepdim=True))
+        negative = g.cast(g.op("Less", first, 0.0), dtype)
+        sign = g.op("Sub", g.op("Mul", negative, 2.0), 1.0)
+        head = mx.chosen(g, nothing, first, g.op("Mul", sign, length))
+        blank = g.cast(nothing, dtype)
+        factor = g.op("Div", g.op("Sub", head, first), g.op("Add", head, g.cast(mx.is_zero(g, head), dtype)))
+        tail = g.op("Div", rest, g.op("Add", g.op("Sub", first, head), blank))
+        vector = g.op("Add", tail, g.cast(mx.unit(g, rows, place), dtype))
+        right = mx.chosen(g, mx.after(g, columns, place), matrix, 0)
+        products = g.op("MatMul", mx.as_row(g, vector), right)
+        change = g.op("Mul", mx.as_column(g, g.op("Mul", vector, factor)), products)
+        column = mx.chosen(g, below, tail, mx.chosen(g, mx.unit(g, rows, place), head, values))
+        here = mx.as_row(g, mx.unit(g, columns, place))
+        matrix = mx.chosen(g, here, mx.as_column(g, column), g.op("Sub", matrix, change))
+        added = g.op("Mul", factor, g.cast(mx.unit(g, count, place), dtype))
+        return [matrix, g.op("Add", factors, added)]
+
+    factors = mx.zeros(g, [*mx.batch_sizes(g, self), count], dtype)
+    return mx.repeated(g, count, step, [self, factors])
+
+
+def _norm(g: GraphContext, rest: Value, first: Value) -> Value:
+    """The norm of a vector and one more element, `[..., 1]`, without overflow."""
+    axis = (g.rank(rest) or 1) - 1
+    largest = g.op("ReduceMax", g.op("Abs", rest), axes=[axis], keepdims=1)
+    scale = g.op("Add", largest, g.op("Abs", first))
+    scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), mx.dtype_of(g, rest)))
+    part, head = g.op("Div", rest, scale), g.op("Div", first, scale)
+    squares = g.op("Add", mx.total(g, g.op("Mul", part, part), keepdim=True), g.op("Mul", head, head))
+    return g.op("Mul", scale, g.op("Sqrt", squares))
+
+
+@onnx_symbolic("composed::reflect")
+def composed_reflect(g: GraphContext, vectors: Value, factors: Value, other: Value, transpose: bool) -> Value:
+    """`Q other`, or `Q^T other`, for the product Q of the reflections that `composed::householder` gives."""
+    rows, count = mx.height(g, vectors), g.size(factors, (g.rank(factors) or 1) - 1)
+    last = compute(g, "sub", count, 1)
+    dtype = mx.dtype_of(g, other)
+
+    def step(iteration: Value, other: Value) -> list[Value]:
+        place = iteration if transpose else g.op("Sub", g.constant(last), iteration)
+        tail = mx.chosen(g, mx.after(g, rows, place), mx.column(g, vectors, place), 0)
+        vector = g.op("Add", tail, g.cast(mx.unit(g, rows, place), dtype))
+        products = g.op("MatMul", mx.as_row(g, vector), other)
+        scaled = g.op("Mul", vector, mx.element(g, factors, place))
+        return [g.op("Sub", other, g.op("Mul", mx.as_column(g, scaled), products))]
+
+    return mx.repeated(g, count, step, [other])[0]
+
+
+@onnx_symbolic("composed::orthogonal")
+def composed_orthogonal(g: GraphContext, vectors: Value, factors: Value, columns: int | Value) -> Value:
+    """The first columns of the product of reflections."""
+    start = mx.identities(g, vectors, mx.height(g, vectors), columns)
+    return g.call("composed::reflect", vectors, factors, start, transpose=False)
+
+
+@aten("geqrf")
+def geqrf(g: GraphContext, self: Value) -> list[Value]:
+    return g.call("composed::householder", self)
+
+
+@aten("linalg_householder_product")
+def linalg_householder_product(g: GraphContext, input: Value, tau: Value) -> Value:
+    return g.call("composed::orthogonal", input, tau, mx.width(g, input))
+
+
+@aten("orgqr")
+def orgqr(g: GraphContext, self: Value, input2: Value) -> Value:
+    return g.call("aten::linalg_householder_product", self, input2)
+
+
+@aten("ormqr")
+def ormqr(
+    g: GraphContext, self: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False
+) -> Value:
+    """From the right, `C Q` is `(Q^T C^T)^T`."""
+    other = input3 if left else mx.transposed(g, input3)
+    result = g.call("composed::reflect", self, input2, other, transpose == left)
+    return result if left else mx.transposed(g, result)
+
+
+@aten("linalg_qr")
+def linalg_qr(g: GraphContext, A: Value, mode: str = "reduced") -> list[Value]:
+    packed, factors = g.call("composed::householder", A)
+    upper = mx.triangle(g, packed, upper=True)
+    count = mx.shorter(g, A)
+    if mode == "r":
+        return [mx.zeros(g, [0], mx.dtype_of(g, A)), mx.leading(g, upper, count, -2)]
+    columns: Size = mx.height(g, A) if mode == "complete" else count
+    orthogonal = g.call("composed::orthogonal", packed, factors, columns)
+    return [orthogonal, upper if mode == "complete" else mx.leading(g, upper, count, -2)]
+
+
+@aten("qr")
+def qr(g: GraphContext, self: Value, some: bool = True) -> list[Value]:
+    return g.call("aten::linalg_qr", self, "reduced" if some else "complete")

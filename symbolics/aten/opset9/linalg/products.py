@@ -1,0 +1,197 @@
+"""Matrix products: linear, matmul and its kin, einsum."""
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .....registration.dtypes import FLOATS, INTEGERS
+from ....compositions.einsum import contract, read
+from ....compositions.integers import summed_as
+
+
+def _is_float(g: GraphContext, value: Value) -> bool:
+    """Whether Gemm serves the value: its integer kernels are missing from runtimes that have MatMul's."""
+    return g.dtype(value) in FLOATS
+
+
+def _scaled(g: GraphContext, value: Value, factor: Number) -> Value:
+    return value if factor == 1 else g.op("Mul", value, factor)
+
+
+def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, alpha: Number) -> Value:
+    """`beta * self + alpha * product`; at beta 0 ATen ignores `self`, NaN and infinity included.
+
+    Integers take the whole part of the factors.
+    """
+    if g.dtype(product) in INTEGERS:
+        beta, alpha = int(beta), int(alpha)
+    product = _scaled(g, product, alpha)
+    if beta == 0:
+        return product
+    return g.op("Add", _scaled(g, self, beta), product)
+
+
+def _transposed(g: GraphContext, value: Value) -> Value:
+    """The value with its last two dimensions exchanged."""
+    rank = g.rank(value)
+    if rank is None:
+        raise g.refuse("a matrix of unknown rank cannot be transposed")
+    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _widened(g: GraphContext, out_dtype: DataType | None, *values: Value) -> tuple[Value, ...]:
+    """The factors in the element type that the product is asked for."""
+    return values if out_dtype is None else tuple(g.cast(value, out_dtype) for value in values)
+
+
+@onnx_symbolic("aten::linear")
+def linear(g: GraphContext, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    if g.rank(weight) == 1:
+        product = g.op("MatMul", input, weight)
+        return product if bias is None else g.op("Add", product, bias)
+    if g.rank(input) == 2 and bias is not None and _is_float(g, input):
+        return g.op("Gemm", input, weight, bias, transB=1)
+    product = g.op("MatMul", input, g.op("Transpose", weight, perm=[1, 0]))
+    return product if bias is None else g.op("Add", product, bias)
+
+
+@onnx_symbolic("aten::matmul")
+@onnx_symbolic("aten::linalg_matmul")
+def matmul(g: GraphContext, self: Value, other: Value) -> Value:
+    return g.op("MatMul", self, other)
+
+
+@onnx_symbolic("aten::mm")
+@onnx_symbolic("aten::bmm")
+def bmm(g: GraphContext, self: Value, mat2: Value, out_dtype: DataType | None = None) -> Value:
+    return g.op("MatMul", *_widened(g, out_dtype, self, mat2))
+
+
+@onnx_symbolic("aten::mv")
+def mv(g: GraphContext, self: Value, vec: Value) -> Value:
+    return g.op("MatMul", self, vec)
+
+
+@onnx_symbolic("aten::dot")
+def dot(g: GraphContext, self: Value, tensor: Value) -> Value:
+    return g.op("MatMul", self, tensor)
+
+
+@onnx_symbolic("aten::vdot")
+def vdot(g: GraphContext, self: Value, other: Value) -> Value:
+    return g.op("MatMul", self, other)
+
+
+@onnx_symbolic("aten::addmm")
+def addmm(
+    g: GraphContext,
+    self: Value,
+    mat1: Value,
+    mat2: Value,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out_dtype: DataType | None = None,
+) -> Value:
+    """Gemm, which in onnxruntime forgets `beta` where there is nothing to multiply."""
+    self, mat1, mat2 = _widened(g, out_dtype, self, mat1, mat2)
+    is_empty = 0 in (g.shape(mat1) or ())
+    if beta != 0 and _is_float(g, mat1) and not is_empty:
+        return g.op("Gemm", mat1, mat2, self, alpha=float(alpha), beta=float(beta))
+    return _weighted_sum(g, self, g.op("MatMul", mat1, mat2), beta, alpha)
+
+
+@onnx_symbolic("aten::baddbmm")
+def baddbmm(
+    g: GraphContext,
+    self: Value,
+    batch1: Value,
+    batch2: Value,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out_dtype: DataType | None = None,
+) -> Value:
+    self, batch1, batch2 = _widened(g, out_dtype, self, batch1, batch2)
+    return _weighted_sum(g, self, g.op("MatMul", batch1, batch2), beta, alpha)
+
+
+@onnx_symbolic("aten::addbmm")
+def addbmm(
+    g: GraphContext, self: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    product = g.op("ReduceSum", g.op("MatMul", batch1, batch2), axes=[0], keepdims=0)
+    return _weighted_sum(g, self, product, beta, alpha)
+
+
+@onnx_symbolic("aten::addmv")
+def addmv(g: GraphContext, self: Value, mat: Value, vec: Value, beta: Number = 1, alpha: Number = 1) -> Value:
+    return _weighted_sum(g, self, g.op("MatMul", mat, vec), beta, alpha)
+
+
+@onnx_symbolic("aten::outer")
+@onnx_symbolic("aten::ger")
+def outer(g: GraphContext, self: Value, vec2: Value) -> Value:
+    return g.op("Mul", g.op("Unsqueeze", self, axes=[1]), g.op("Unsqueeze", vec2, axes=[0]))
+
+
+@onnx_symbolic("aten::addr")
+def addr(
+    g: GraphContext, self: Value, vec1: Value, vec2: Value, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    return _weighted_sum(g, self, outer(g, vec1, vec2), beta, alpha)
+
+
+@onnx_symbolic("aten::inner")
+def inner(g: GraphContext, self: Value, other: Value) -> Value:
+    rank, other_rank = g.rank(self), g.rank(other)
+    if rank is None or other_rank is None:
+        raise g.refuse("the ranks of both tensors must be known")
+    if rank == 0 or other_rank == 0:
+        return g.op("Mul", self, other)
+    if other_rank == 1:
+        return g.op("MatMul", self, other)
+    if other_rank == 2:
+        return g.op("MatMul", self, _transposed(g, other))
+    features = g.size(other, -1)
+    columns = g.op("Transpose", g.op("Reshape", other, [-1, features]), perm=[1, 0])
+    sizes = [
+        *(g.size(self, i) for i in range(rank - 1)),
+        *(g.size(other, i) for i in range(other_rank - 1)),
+    ]
+    return g.op("Reshape", g.op("MatMul", self, columns), sizes)
+
+
+@onnx_symbolic("aten::chain_matmul")
+def chain_matmul(g: GraphContext, matrices: list[Value]) -> Value:
+    result = matrices[0]
+    for matrix in matrices[1:]:
+        result = g.op("MatMul", result, matrix)
+    return result
+
+
+@onnx_symbolic("aten::linalg_multi_dot")
+def linalg_multi_dot(g: GraphContext, tensors: list[Value]) -> Value:
+    return chain_matmul(g, tensors)
+
+
+@onnx_symbolic("aten::linalg_vecdot")
+def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
+    product = g.op("Mul", x, y)
+    rank = g.rank(product)
+    axis = dim + rank if dim < 0 and rank is not None else dim
+    return g.op("ReduceSum", product, axes=[axis], keepdims=0)
+
+
+@onnx_symbolic("aten::einsum")
+def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int] | None = None) -> Value:
+    ranks = [g.rank(tensor) for tensor in tensors]
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) != len(ranks):
+        raise g.refuse("the rank of every tensor must be known", first_opset=12)
+    wide, dtype = summed_as(g, tensors)
+    result = contract(g, read(g, equation, known), wide)
+    return result if dtype is None else g.cast(result, dtype)
+
+
+@onnx_symbolic("aten::bilinear")
+def bilinear(
+    g: GraphContext, input1: Value, input2: Value, weight: Value, bias: Value | None = None
+) -> Value:
+    result = g.call("aten::einsum", equation="...n,anm,...m->...a", tensors=[input1, weight, input2])
+    return result if bias is None else g.op("Add", result, bias)

@@ -1,0 +1,259 @@
+"""Linear systems, inverses and determinants, from the factors of a matrix.
+
+Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp and LinearAlgebra.cpp.
+"""
+
+from collections.abc import Sequence
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions import matrices as mx
+from ....compositions.sizes import compute, product, same
+from .._common import aten
+
+
+@onnx_symbolic("composed::solve_triangular")
+def composed_solve_triangular(g: GraphContext, A: Value, B: Value, upper: bool, unitriangular: bool) -> Value:
+    """X of `A X = B`, a row in each step; batches broadcast. Only the one triangle of A is read."""
+    matrix = mx.triangle(g, A, upper, strict=True)
+    pivots = mx.diagonal(g, A)
+    count, dtype = mx.height(g, A), mx.dtype_of(g, B)
+    last = compute(g, "sub", count, 1)
+
+    def step(iteration: Value, solved: Value) -> list[Value]:
+        place = g.op("Sub", g.constant(last), iteration) if upper else iteration
+        known = g.op("MatMul", mx.as_row(g, mx.row(g, matrix, place)), solved)
+        values = g.op("Sub", mx.as_row(g, mx.row(g, B, place)), known)
+        if not unitriangular:
+            values = g.op("Div", values, mx.as_row(g, mx.element(g, pivots, place)))
+        here = mx.as_column(g, mx.unit(g, count, place))
+        return [mx.chosen(g, here, values, solved)]
+
+    return mx.repeated(g, count, step, [_unsolved(g, A, B, dtype)])[0]
+
+
+def _unsolved(g: GraphContext, A: Value, B: Value, dtype: DataType) -> Value:
+    """Zeros of the shape that the solution of `A X = B` has."""
+    sizes = [*mx.batch_sizes(g, B), mx.height(g, B), mx.width(g, B)]
+    result = mx.zeros(g, sizes, dtype)
+    own, other = (g.shape(value) or () for value in (A, B))
+    alike = len(own) == len(other) and all(same(a, b) for a, b in zip(own[:-2], other[:-2], strict=True))
+    if len(own) == 2 or alike:
+        return result
+    return g.op("Add", result, mx.zeros(g, [*mx.batch_sizes(g, A), 1, 1], dtype))
+
+
+def _from_either_side(g: GraphContext, A: Value, B: Value, left: bool) -> tuple[Value, Value]:
+    """`X A = B` is `A^T X^T = B^T`."""
+    return (A, B) if left else (mx.transposed(g, A), mx.transposed(g, B))
+
+
+@aten("linalg_solve_triangular")
+def linalg_solve_triangular(
+    g: GraphContext, self: Value, B: Value, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Value:
+    A, right = _from_either_side(g, self, B, left)
+    result = g.call("composed::solve_triangular", A, right, upper == left, unitriangular)
+    return result if left else mx.transposed(g, result)
+
+
+@aten("triangular_solve")
+def triangular_solve(
+    g: GraphContext,
+    self: Value,
+    A: Value,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> list[Value]:
+    """The solution, and A, both in the shape that their batches broadcast to."""
+    matrix = mx.transposed(g, A) if transpose else A
+    result = g.call("composed::solve_triangular", matrix, self, upper != transpose, unitriangular)
+    batch = mx.zeros(g, [*mx.batch_sizes(g, self), 1, 1], mx.dtype_of(g, A))
+    return [result, g.op("Add", A, batch)]
+
+
+@aten("cholesky_solve")
+def cholesky_solve(g: GraphContext, self: Value, input2: Value, upper: bool = False) -> Value:
+    lower = mx.transposed(g, input2) if upper else input2
+    half = g.call("composed::solve_triangular", lower, self, upper=False, unitriangular=False)
+    return g.call(
+        "composed::solve_triangular", mx.transposed(g, lower), half, upper=True, unitriangular=False
+    )
+
+
+@aten("cholesky_inverse")
+def cholesky_inverse(g: GraphContext, self: Value, upper: bool = False) -> Value:
+    """`(L L^T)^-1` is the inverse of L, transposed, times itself."""
+    lower = mx.transposed(g, self) if upper else self
+    size = mx.height(g, self)
+    ones = mx.identities(g, self, size, size)
+    inverse = g.call("composed::solve_triangular", lower, ones, upper=False, unitriangular=False)
+    return g.op("MatMul", mx.transposed(g, inverse), inverse)
+
+
+@aten("linalg_lu_solve")
+def linalg_lu_solve(
+    g: GraphContext, LU: Value, pivots: Value, B: Value, left: bool = True, adjoint: bool = False
+) -> Value:
+    """From the right, `X A = B` is `A^T X^T = B^T`."""
+    order = g.call("composed::row_order", pivots, mx.height(g, LU))
+    other = B if left else mx.transposed(g, B)
+    result = g.call("composed::lu_solve", LU, order, other, adjoint == left)
+    return result if left else mx.transposed(g, result)
+
+
+@aten("lu_solve")
+def lu_solve(g: GraphContext, self: Value, LU_data: Value, LU_pivots: Value) -> Value:
+    return g.call("aten::linalg_lu_solve", LU_data, LU_pivots, self)
+
+
+def _is_vector(g: GraphContext, A: Value, B: Value) -> bool:
+    """Whether B is a batch of vectors: of rank 1, or with the sizes of A but the last."""
+    matrix, other = g.shape(A) or (), g.shape(B) or ()
+    if len(other) == 1:
+        return True
+    return len(matrix) - 1 == len(other) and all(same(a, b) for a, b in zip(matrix[:-1], other, strict=True))
+
+
+@aten("_linalg_solve_ex")
+def _linalg_solve_ex(
+    g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
+) -> list[Value]:
+    """The solution, the factors and pivots of A, and which of its pivots is zero."""
+    is_vector = _is_vector(g, A, B)
+    other = mx.as_column(g, B) if is_vector else B
+    if not left:
+        other = other if is_vector else mx.transposed(g, other)
+    packed, pivots, order = g.call("composed::lu", A)
+    result = g.call("composed::lu_solve", packed, order, other, not left)
+    if is_vector:
+        result = g.op("Squeeze", result, axes=[mx.matrix_rank(g, result) - 1])
+    elif not left:
+        result = mx.transposed(g, result)
+    info = g.call("composed::singular_column", packed)
+    return [result, packed, g.cast(pivots, DataType.INT32), info]
+
+
+@aten("linalg_solve_ex")
+def linalg_solve_ex(
+    g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
+) -> list[Value]:
+    result, _, _, info = g.call("aten::_linalg_solve_ex", A, B, left)
+    return [result, info]
+
+
+@aten("linalg_solve")
+def linalg_solve(g: GraphContext, A: Value, B: Value, left: bool = True) -> Value:
+    return g.call("aten::_linalg_solve_ex", A, B, left)[0]
+
+
+@aten("linalg_inv_ex")
+def linalg_inv_ex(g: GraphContext, A: Value, check_errors: bool = False) -> list[Value]:
+    size = mx.height(g, A)
+    packed, _, order = g.call("composed::lu", A)
+    inverse = g.call("composed::lu_solve", packed, order, mx.identities(g, A, size, size), adjoint=False)
+    return [inverse, g.call("composed::singular_column", packed)]
+
+
+@aten("linalg_inv")
+def linalg_inv(g: GraphContext, A: Value) -> Value:
+    return g.call("aten::linalg_inv_ex", A)[0]
+
+
+@aten("inverse")
+def inverse(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::linalg_inv_ex", self)[0]
+
+
+def _parity(g: GraphContext, pivots: Value, dtype: DataType) -> Value:
+    """-1 for each matrix whose rows were exchanged an odd number of times, else 1."""
+    count = g.size(pivots, (g.rank(pivots) or 1) - 1)
+    own = g.op("Add", mx.positions(g, count), 1)
+    moved = g.op("Not", g.op("Equal", pivots, own))
+    signs = g.op("Sub", 1.0, g.op("Mul", g.cast(moved, dtype), 2.0))
+    return _product(g, signs)
+
+
+def _product(g: GraphContext, value: Value) -> Value:
+    return g.op("ReduceProd", value, axes=[(g.rank(value) or 1) - 1], keepdims=0)
+
+
+@aten("_linalg_slogdet")
+def _linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
+    """The sign, the logarithm of the size, and the factors and pivots that they are read from."""
+    packed, pivots, _ = g.call("composed::lu", A)
+    values, dtype = mx.diagonal(g, packed), mx.dtype_of(g, A)
+    sign = g.op("Mul", _parity(g, pivots, dtype), _product(g, g.call("aten::sign", values)))
+    size = mx.total(g, g.op("Log", g.op("Abs", values)))
+    return [sign, size, packed, g.cast(pivots, DataType.INT32)]
+
+
+@aten("linalg_slogdet")
+def linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
+    return g.call("aten::_linalg_slogdet", A)[:2]
+
+
+@aten("slogdet")
+def slogdet(g: GraphContext, self: Value) -> list[Value]:
+    return g.call("aten::_linalg_slogdet", self)[:2]
+
+
+@aten("logdet")
+def logdet(g: GraphContext, self: Value) -> Value:
+    """NaN of a negative determinant."""
+    sign, size = g.call("aten::linalg_slogdet", self)
+    return g.op("Add", g.op("Log", sign), size)
+
+
+def _determinant(g: GraphContext, packed: Value, pivots: Value) -> Value:
+    return g.op("Mul", _parity(g, pivots, mx.dtype_of(g, packed)), _product(g, mx.diagonal(g, packed)))
+
+
+@aten("_linalg_det")
+def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
+    packed, pivots, _ = g.call("composed::lu", A)
+    return [_determinant(g, packed, pivots), packed, g.cast(pivots, DataType.INT32)]
+
+
+@onnx_symbolic("composed::determinant")
+def determinant(g: GraphContext, A: Value) -> Value:
+    """Of the factors. Det begins at opset 11."""
+    return g.call("aten::_linalg_det", A)[0]
+
+
+@aten("linalg_det")
+def linalg_det(g: GraphContext, A: Value) -> Value:
+    return g.call("composed::determinant", A)
+
+
+@aten("det")
+def det(g: GraphContext, self: Value) -> Value:
+    return g.call("composed::determinant", self)
+
+
+@aten("linalg_tensorinv")
+def linalg_tensorinv(g: GraphContext, self: Value, ind: int = 2) -> Value:
+    sizes = [g.size(self, dim) for dim in range(g.rank(self) or 0)]
+    before, behind = sizes[:ind], sizes[ind:]
+    matrix = _as_matrix(g, self, before, behind)
+    return g.call("aten::reshape", self=linalg_inv(g, matrix), shape=[*behind, *before])
+
+
+@aten("linalg_tensorsolve")
+def linalg_tensorsolve(g: GraphContext, self: Value, other: Value, dims: list[int] | None = None) -> Value:
+    """X of `tensordot(A, X, X.ndim) = B`; the dims of A that are named go to its end before."""
+    rank = mx.known_rank(g, self)
+    if dims is not None:
+        moved = [dim % rank for dim in dims]
+        self = g.op("Transpose", self, perm=[*(i for i in range(rank) if i not in moved), *moved])
+    before = [g.size(other, dim) for dim in range(g.rank(other) or 0)]
+    behind = [g.size(self, dim) for dim in range(len(before), rank)]
+    matrix = _as_matrix(g, self, before, behind)
+    column = g.call("aten::reshape", self=other, shape=[product(g, before), 1])
+    return g.call("aten::reshape", self=linalg_solve(g, matrix, column), shape=behind)
+
+
+def _as_matrix(
+    g: GraphContext, value: Value, rows: Sequence[int | Value], columns: Sequence[int | Value]
+) -> Value:
+    return g.call("aten::reshape", self=value, shape=[product(g, rows), product(g, columns)])

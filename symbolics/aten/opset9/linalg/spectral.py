@@ -1,0 +1,286 @@
+"""Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations.
+
+Every sweep brings each pair of rows or columns together once, in rounds of disjoint pairs that are rotated at
+the same time, and sweeps go on until one finds nothing to rotate. Eigenvectors and singular vectors are
+unique up to their sign only, or, where values are equal, up to a rotation among them: LAPACK's may differ.
+Here the largest component is positive of each eigenvector, and of each right singular vector (of a left one
+where the matrix is known to be wide).
+
+Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp. Methods: Golub and Van Loan, Matrix Computations,
+8.5 (Jacobi, its parallel ordering) and 8.6.3 (one-sided Jacobi).
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions import matrices as mx
+from ....compositions.sizes import Size, compute, known_rank, mark_non_negative
+from .._common import aten
+
+_SWEEPS = 30
+"""Several times as many as any matrix needs."""
+
+Rotate = Callable[..., Sequence[Value]]
+"""From the partner of each index (INT64 `[n]`) and the carried values to new ones; the last of them counts
+the pairs of a sweep that were not finished."""
+
+
+def _partners(g: GraphContext, count: Size, rounds: Size, place: Value) -> Value:
+    """The index that each index meets in a round; one without a partner meets itself.
+
+    The indices of a pair have the round's number as their sum, modulo the number of rounds, which is odd.
+    """
+    own = mx.positions(g, count)
+    other = g.call("sym::mod", a=g.op("Sub", place, own), b=rounds)
+    return mx.chosen(g, g.op("Equal", other, g.constant(count)), own, other)
+
+
+def _sweeps(g: GraphContext, count: Size, rotate: Rotate, initial: Sequence[Value]) -> list[Value]:
+    """The carried values after as many sweeps as it takes."""
+    rounds = compute(g, "add", count, compute(g, "sub", 1, compute(g, "mod", count, 2)))
+    nothing = g.constant(0.0)
+
+    def meet(place: Value, *carried: Value) -> Sequence[Value]:
+        return rotate(_partners(g, count, rounds, mark_non_negative(place)), *carried)
+
+    def sweep(number: Value, *carried: Value) -> Sequence[Value]:
+        return mx.repeated(g, rounds, meet, [*carried[:-1], nothing])
+
+    def going(*carried: Value) -> Value:
+        return g.op("Greater", carried[-1], 0.0)
+
+    if count == 0:
+        return list(initial)
+    return mx.repeated(g, _SWEEPS, sweep, [*initial, nothing], going)[:-1]
+
+
+def _rotation(g: GraphContext, own: Value, partners: Value, off: Value) -> tuple[Value, Value]:
+    """Cosine and sine for each index: those of a pair are equal, and opposite.
+
+    Args:
+        own: diagonal elements of a symmetric matrix, `[..., n]`.
+        off: its element between each index and its partner, 0 where there is nothing to rotate.
+    """
+    dtype = mx.dtype_of(g, own)
+    count = g.size(own, known_rank(g, own) - 1)
+    nothing = g.cast(mx.is_zero(g, off), dtype)
+    other = g.op("Gather", own, partners, axis=known_rank(g, own) - 1)
+    angle = g.op("Div", g.op("Sub", other, own), g.op("Add", g.op("Mul", off, 2.0), nothing))
+    first = g.op("Greater", g.cast(partners, DataType.FLOAT), mx.numbers(g, count))
+    order = g.op("Sub", g.op("Mul", g.cast(first, dtype), 2.0), 1.0)
+    negative, positive = g.op("Less", angle, 0.0), g.op("Greater", angle, 0.0)
+    sign = g.op("Sub", g.cast(positive, dtype), g.cast(negative, dtype))
+    sign = g.op("Add", sign, g.op("Mul", order, g.cast(mx.is_zero(g, angle), dtype)))
+    root = g.op("Sqrt", g.op("Add", g.op("Mul", angle, angle), 1.0))
+    tangent = g.op("Div", sign, g.op("Add", g.op("Abs", angle), root))
+    tangent = g.op("Mul", tangent, g.op("Sub", 1.0, nothing))
+    cosine = g.op("Reciprocal", g.op("Sqrt", g.op("Add", g.op("Mul", tangent, tangent), 1.0)))
+    return cosine, g.op("Mul", tangent, cosine)
+
+
+def _rotated(
+    g: GraphContext, value: Value, partners: Value, rotation: tuple[Value, Value], rows: bool = False
+) -> Value:
+    """The columns, or rows, of a matrix rotated with their partners."""
+    place = mx.as_column if rows else mx.as_row
+    cosine, sine = (place(g, part) for part in rotation)
+    other = g.op("Gather", value, partners, axis=mx.matrix_rank(g, value) - (2 if rows else 1))
+    return g.op("Sub", g.op("Mul", value, cosine), g.op("Mul", other, sine))
+
+
+def _tolerance(g: GraphContext, value: Value) -> float:
+    """What is nothing beside 1 in the element type."""
+    return float(np.finfo(mx.dtype_of(g, value).numpy()).eps) / 16
+
+
+def _count(g: GraphContext, flags: Value) -> Value:
+    """How many are true, a zero-dim FLOAT."""
+    return g.op("ReduceSum", g.cast(flags, DataType.FLOAT), keepdims=0)
+
+
+def _order(g: GraphContext, values: Value, descending: bool) -> Value:
+    """The matrix that brings columns into the order of their values, equal ones as they are."""
+    rank = known_rank(g, values)
+    count = g.size(values, rank - 1)
+    own, other = mx.as_column(g, values), mx.as_row(g, values)
+    before = g.op("Greater" if descending else "Less", other, own)
+    behind = g.op("Less" if descending else "Greater", other, own)
+    tie = g.op("Not", g.op("Or", before, behind))
+    earlier = mx.triangle_mask(g, count, count, upper=False, strict=True)
+    ahead = g.op("Or", before, g.op("And", tie, earlier))
+    places = g.cast(mx.total(g, g.cast(ahead, DataType.FLOAT)), DataType.INT64)
+    found = g.op("Equal", mx.as_column(g, places), mx.positions(g, count))
+    return g.cast(found, mx.dtype_of(g, values))
+
+
+def _as_vector(g: GraphContext, value: Value, order: Value) -> Value:
+    """A vector of each matrix in another order."""
+    result = g.op("MatMul", mx.as_row(g, value), order)
+    return g.op("Squeeze", result, axes=[mx.matrix_rank(g, result) - 2])
+
+
+@onnx_symbolic("composed::eigh")
+def composed_eigh(g: GraphContext, A: Value, upper: bool, vectors: bool) -> list[Value]:
+    """The eigenvalues, ascending, and where they are asked for the eigenvectors, in columns."""
+    size = mx.height(g, A)
+    half = mx.triangle(g, A, upper, strict=True)
+    on_diagonal = mx.diagonal_mask(g, size, size)
+    matrix = g.op("Add", g.op("Add", half, mx.transposed(g, half)), mx.chosen(g, on_diagonal, A, 0))
+    scale = mx.total(g, mx.total(g, g.op("Abs", matrix), keepdim=True), -2, keepdim=True)
+    bound = g.op("Div", g.op("Mul", scale, _tolerance(g, A)), g.cast(g.constant(size), mx.dtype_of(g, A)))
+    bound = g.op("Squeeze", bound, axes=[mx.matrix_rank(g, A) - 1])
+
+    def rotate(partners: Value, matrix: Value, *carried: Value) -> list[Value]:
+        met = g.op("Equal", mx.as_column(g, partners), mx.positions(g, size))
+        met = g.op("And", met, g.op("Not", on_diagonal))
+        off = mx.total(g, mx.chosen(g, met, matrix, 0))
+        open_ = g.op("Greater", g.op("Abs", off), bound)
+        rotation = _rotation(g, mx.diagonal(g, matrix), partners, off)
+        matrix = _rotated(g, _rotated(g, matrix, partners, rotation), partners, rotation, rows=True)
+        matrix = mx.chosen(g, g.op("Not", met), matrix, 0)
+        matrix = g.op("Mul", g.op("Add", matrix, mx.transposed(g, matrix)), 0.5)
+        turned = [_rotated(g, value, partners, rotation) for value in carried[:-1]]
+        return [matrix, *turned, g.op("Add", carried[-1], _count(g, open_))]
+
+    initial = [matrix, mx.identities(g, A, size, size)] if vectors else [matrix]
+    matrix, *turned = _sweeps(g, size, rotate, initial)
+    values = mx.diagonal(g, matrix)
+    order = _order(g, values, descending=False)
+    bases = [g.op("MatMul", value, order) for value in turned]
+    return [_as_vector(g, values, order), *(g.op("Mul", basis, _signs(g, basis)) for basis in bases)]
+
+
+def _signs(g: GraphContext, basis: Value) -> Value:
+    """1 or -1 for each column, `[..., 1, n]`: the sign of its largest component, of the first of equals.
+
+    Components count as equal that differ by rounding alone, or else the sign would depend on it.
+    """
+    dtype, rows = mx.dtype_of(g, basis), mx.height(g, basis)
+    sizes = g.op("Abs", basis)
+    enough = g.op("Mul", mx.largest(g, sizes, -2), 0.999)
+    ahead = g.op("Sub", g.cast(g.constant(rows), DataType.FLOAT), mx.numbers(g, rows))
+    ahead = g.op("Mul", g.cast(g.op("Greater", sizes, enough), DataType.FLOAT), mx.as_column(g, ahead))
+    there = g.op("Not", g.op("Less", ahead, mx.largest(g, ahead, -2)))
+    value = mx.total(g, mx.chosen(g, there, basis, 0), -2, keepdim=True)
+    return g.op("Sub", 1.0, g.op("Mul", g.cast(g.op("Less", value, 0.0), dtype), 2.0))
+
+
+@onnx_symbolic("composed::svd")
+def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[Value]:
+    """The singular values, descending, and where they are asked for U and V, in columns.
+
+    The columns of A are rotated until they are orthogonal; then a QR makes U of them, which has orthonormal
+    columns even where singular values are zero.
+    """
+    rows, columns = mx.height(g, A), mx.width(g, A)
+    if isinstance(rows, int) and isinstance(columns, int) and rows < columns:
+        values, *bases = composed_svd(g, mx.transposed(g, A), full, vectors)
+        return [values, *reversed(bases)]
+    count, dtype = mx.shorter(g, A), mx.dtype_of(g, A)
+    scale = g.op("Abs", A)
+    scale = mx.total(g, mx.total(g, scale, keepdim=True), -2, keepdim=True)
+    scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), dtype))
+    # In units of the sum of all sizes no square overflows, and what is nothing beside 1 is noise.
+    matrix = g.op("Div", A, scale)
+    turned, *bases = _orthogonalised(g, matrix, mx.identities(g, A, columns, columns) if vectors else None)
+    norms = g.op("Sqrt", mx.total(g, g.op("Mul", turned, turned), -2))
+    order = _order(g, norms, descending=True)
+    values = _as_vector(g, norms, order)
+    values = g.op("Mul", values, g.op("Squeeze", scale, axes=[mx.matrix_rank(g, A) - 1]))
+    values = mx.leading(g, values, count)
+    if not vectors:
+        return [values]
+    right = g.op("MatMul", bases[0], order)
+    signs = _signs(g, right)
+    left = mx.leading(g, g.op("Mul", g.op("MatMul", turned, order), signs), count)
+    right = g.op("Mul", right, signs)
+    return [values, _basis(g, left, rows if full else count), right if full else mx.leading(g, right, count)]
+
+
+def _orthogonalised(g: GraphContext, matrix: Value, basis: Value | None) -> list[Value]:
+    """The columns of a matrix rotated until they are orthogonal, and a basis with them."""
+    columns = mx.width(g, matrix)
+    tolerance = _tolerance(g, matrix)
+
+    def rotate(partners: Value, matrix: Value, *carried: Value) -> list[Value]:
+        other = g.op("Gather", matrix, partners, axis=mx.matrix_rank(g, matrix) - 1)
+        alone = g.op("Equal", partners, mx.positions(g, columns))
+        off = mx.total(g, g.op("Mul", matrix, other), -2)
+        off = mx.chosen(g, g.op("Not", alone), off, 0)
+        squares = mx.total(g, g.op("Mul", matrix, matrix), -2)
+        opposite = g.op("Gather", squares, partners, axis=known_rank(g, squares) - 1)
+        sizes = g.op("Mul", g.op("Sqrt", squares), g.op("Sqrt", opposite))
+        # Sums round, so that columns are orthogonal to a few units; noise is orthogonal to nothing.
+        bound = g.op("Add", g.op("Mul", sizes, 64 * tolerance), tolerance * tolerance)
+        open_ = g.op("Greater", g.op("Abs", off), bound)
+        off = mx.chosen(g, open_, off, 0)
+        rotation = _rotation(g, squares, partners, off)
+        turned = [_rotated(g, value, partners, rotation) for value in (matrix, *carried[:-1])]
+        return [*turned, g.op("Add", carried[-1], _count(g, open_))]
+
+    return _sweeps(g, columns, rotate, [matrix] if basis is None else [matrix, basis])
+
+
+def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
+    """Orthonormal columns that begin with the directions of orthogonal ones."""
+    packed, factors = g.call("composed::householder", orthogonal)
+    basis = g.call("composed::orthogonal", packed, factors, columns)
+    rows = mx.height(g, packed)
+    mask = mx.diagonal_mask(g, rows, mx.width(g, packed))
+    heads = mx.leading(g, mx.total(g, mx.chosen(g, mask, packed, 0)), columns)
+    turned = g.cast(g.op("Less", heads, 0.0), mx.dtype_of(g, packed))
+    return g.op("Mul", basis, mx.as_row(g, g.op("Sub", 1.0, g.op("Mul", turned, 2.0))))
+
+
+@aten("_linalg_eigh")
+def _linalg_eigh(g: GraphContext, A: Value, UPLO: str = "L", compute_v: bool = True) -> list[Value]:
+    results = g.call("composed::eigh", A, UPLO.upper() == "U", compute_v)
+    return results if compute_v else [*results, mx.zeros(g, [0], mx.dtype_of(g, A))]
+
+
+@aten("linalg_eigh")
+def linalg_eigh(g: GraphContext, self: Value, UPLO: str = "L") -> list[Value]:
+    return g.call("composed::eigh", self, UPLO.upper() == "U", vectors=True)
+
+
+@aten("linalg_eigvalsh")
+def linalg_eigvalsh(g: GraphContext, self: Value, UPLO: str = "L") -> Value:
+    return g.call("composed::eigh", self, UPLO.upper() == "U", vectors=False)[0]
+
+
+@aten("_linalg_svd")
+def _linalg_svd(
+    g: GraphContext, A: Value, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
+) -> list[Value]:
+    """U, the singular values and V transposed. The driver chooses a method on CUDA only."""
+    if not compute_uv:
+        empty = mx.zeros(g, [0], mx.dtype_of(g, A))
+        return [empty, g.call("aten::linalg_svdvals", A), empty]
+    values, left, right = g.call("composed::svd", A, full_matrices, vectors=True)
+    return [left, values, mx.transposed(g, right)]
+
+
+@aten("linalg_svd")
+def linalg_svd(
+    g: GraphContext, A: Value, full_matrices: bool = True, driver: str | None = None
+) -> list[Value]:
+    return g.call("aten::_linalg_svd", A, full_matrices)
+
+
+@aten("linalg_svdvals")
+def linalg_svdvals(g: GraphContext, A: Value, driver: str | None = None) -> Value:
+    return g.call("composed::svd", A, full=False, vectors=False)[0]
+
+
+@aten("svd")
+def svd(g: GraphContext, self: Value, some: bool = True, compute_uv: bool = True) -> list[Value]:
+    """With V as it is; without vectors, zeros of their shape."""
+    if compute_uv:
+        values, left, right = g.call("composed::svd", self, not some, vectors=True)
+        return [left, values, right]
+    batch, dtype = mx.batch_sizes(g, self), mx.dtype_of(g, self)
+    rows, columns = mx.height(g, self), mx.width(g, self)
+    values = g.call("aten::linalg_svdvals", self)
+    return [mx.zeros(g, [*batch, rows, rows], dtype), values, mx.zeros(g, [*batch, columns, columns], dtype)]

@@ -1,0 +1,1 @@
+"""Layers of neural networks: activations, convolutions, normalization, losses, attention, resampling."""

@@ -1,0 +1,279 @@
+"""Activation functions, softmax, and dropout."""
+
+import math
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions.sizes import axis, known_rank, sizes_of
+from .._common import aten, is_integral
+
+_SQRT_2 = math.sqrt(2.0)
+
+
+@aten("relu")
+def relu(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::clamp", self, 0) if is_integral(g, self) else g.op("Relu", self)
+
+
+@aten("relu6")
+def relu6(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::clamp", self, 0, 6)
+
+
+@aten("hardtanh")
+def hardtanh(g: GraphContext, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
+    """Of integers between the whole parts of the bounds."""
+    if is_integral(g, self):
+        min_val, max_val = int(min_val), int(max_val)
+    return g.call("aten::clamp", self, min_val, max_val)
+
+
+def _is_double(g: GraphContext, value: Value) -> bool:
+    """Whether onnxruntime lacks the activation for its element type, so that it is composed."""
+    return g.dtype(value) == DataType.DOUBLE
+
+
+@aten("hardsigmoid")
+def hardsigmoid(g: GraphContext, self: Value) -> Value:
+    if _is_double(g, self):
+        return g.call("aten::clamp", g.op("Add", g.op("Mul", self, 1.0 / 6.0), 0.5), 0, 1)
+    return g.op("HardSigmoid", self, alpha=1.0 / 6.0, beta=0.5)
+
+
+@aten("hardswish")
+@onnx_symbolic("composed::hardswish")
+def hardswish(g: GraphContext, self: Value) -> Value:
+    return g.op("Mul", self, g.call("aten::hardsigmoid", self))
+
+
+def _leaky(g: GraphContext, self: Value, slope: Value | float) -> Value:
+    return g.op("Where", g.op("Less", self, 0.0), g.op("Mul", self, slope), self)
+
+
+@aten("leaky_relu")
+def leaky_relu(g: GraphContext, self: Value, negative_slope: Number = 0.01) -> Value:
+    if _is_double(g, self):
+        return _leaky(g, self, float(negative_slope))
+    return g.op("LeakyRelu", self, alpha=float(negative_slope))
+
+
+@aten("rrelu")
+def rrelu(
+    g: GraphContext,
+    self: Value,
+    lower: Number = 0.125,
+    upper: Number = 1.0 / 3.0,
+    training: bool = False,
+    generator: str | None = None,
+) -> Value:
+    """In training with a random slope for each element that is not positive."""
+    if not training:
+        return g.call("aten::leaky_relu", self, (lower + upper) / 2.0)
+    dtype = g.dtype(self) or DataType.FLOAT
+    slopes = g.call("composed::uniform", sizes_of(g, self), dtype, float(lower), float(upper))
+    return g.op("Where", g.call("aten::le", self, 0), g.op("Mul", self, slopes), self)
+
+
+@aten("prelu")
+def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
+    """One slope, or one for each channel, which is dim 1."""
+    shape = g.shape(weight)
+    if shape is not None and math.prod(shape) == 1:
+        wanted = [] if g.rank(self) == 0 else [1]
+        weight = weight if list(shape) == wanted else g.op("Reshape", weight, wanted)
+    elif known_rank(g, self) > 2:
+        weight = g.op("Unsqueeze", weight, axes=list(range(1, known_rank(g, self) - 1)))
+    return g.call("aten::_prelu_kernel", self, weight)
+
+
+@aten("_prelu_kernel")
+def _prelu_kernel(g: GraphContext, self: Value, weight: Value) -> Value:
+    return _leaky(g, self, weight) if _is_double(g, self) else g.op("PRelu", self, weight)
+
+
+@aten("elu")
+def elu(g: GraphContext, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
+    if input_scale == 1 and not _is_double(g, self):
+        result = g.op("Elu", self, alpha=float(alpha))
+    else:
+        below = g.op("Mul", g.call("aten::clamp_max", self, 0), input_scale)
+        negative = g.op("Mul", g.call("aten::expm1", below), alpha)
+        result = g.op("Add", g.op("Relu", self), negative)
+    return result if scale == 1 else g.op("Mul", result, scale)
+
+
+@aten("celu")
+@onnx_symbolic("composed::celu")
+def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
+    """`max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`."""
+    return g.call("aten::elu", self, alpha, 1, 1.0 / alpha)
+
+
+@aten("selu")
+def selu(g: GraphContext, self: Value) -> Value:
+    if _is_double(g, self):
+        return g.call("aten::elu", self, 1.6732632423543772, 1.0507009873554805)
+    return g.op("Selu", self)
+
+
+@aten("gelu")
+@onnx_symbolic("composed::gelu")
+def gelu(g: GraphContext, self: Value, approximate: str = "none") -> Value:
+    """In the forms that onnxruntime fuses into its own Gelu and, on accelerators, FastGelu."""
+    if approximate == "tanh":
+        cubic = g.op("Add", self, g.op("Mul", g.op("Pow", self, 3.0), 0.044715))
+        bent = g.op("Tanh", g.op("Mul", cubic, math.sqrt(2.0 / math.pi)))
+        return g.op("Mul", g.op("Mul", self, 0.5), g.op("Add", bent, 1.0))
+    below = g.op("Add", g.call("aten::erf", g.op("Div", self, _SQRT_2)), 1.0)
+    return g.op("Mul", g.op("Mul", self, below), 0.5)
+
+
+@aten("silu")
+def silu(g: GraphContext, self: Value) -> Value:
+    return g.op("Mul", self, g.op("Sigmoid", self))
+
+
+@aten("softplus")
+def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    """Above the threshold torch returns the input, which matters only where the two differ visibly."""
+    scaled = self if beta == 1 else g.op("Mul", self, beta)
+    if _is_double(g, self):
+        rest = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
+        result = g.op("Add", g.op("Relu", scaled), rest)
+    else:
+        result = g.op("Softplus", scaled)
+    if beta != 1:
+        result = g.op("Div", result, beta)
+    if threshold >= 15 and not _is_double(g, self):
+        return result
+    return g.op("Where", g.op("Greater", scaled, threshold), self, result)
+
+
+@aten("mish")
+@onnx_symbolic("composed::mish")
+def mish(g: GraphContext, self: Value) -> Value:
+    return g.op("Mul", self, g.op("Tanh", g.call("aten::softplus", self)))
+
+
+@aten("log_sigmoid")
+def log_sigmoid(g: GraphContext, self: Value) -> Value:
+    return g.op("Neg", g.call("aten::softplus", g.op("Neg", self)))
+
+
+@aten("hardshrink")
+def hardshrink(g: GraphContext, self: Value, lambd: Number = 0.5) -> Value:
+    return g.op("Where", g.call("aten::le", g.op("Abs", self), lambd), 0.0, self)
+
+
+@aten("softshrink")
+def softshrink(g: GraphContext, self: Value, lambd: Number = 0.5) -> Value:
+    return g.op("Sub", self, g.call("aten::clamp", self, -lambd, lambd))
+
+
+@aten("threshold")
+def threshold(g: GraphContext, self: Value, threshold: Number, value: Number) -> Value:
+    if threshold == 0 and value == 0:
+        return g.call("aten::relu", self)
+    return g.op("Where", g.call("aten::le", self, threshold), value, self)
+
+
+@aten("glu")
+def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    if isinstance(size, int):
+        first, second = g.op("Split", self, axis=at, split=[size // 2, size // 2], outputs=2)
+    else:
+        half = g.op("Div", size, 2)
+        first = g.op("Slice", self, starts=[0], ends=[half], axes=[at])
+        second = g.op("Slice", self, starts=[half], ends=[size], axes=[at])
+    return g.op("Mul", first, g.op("Sigmoid", second))
+
+
+def _along(g: GraphContext, op_type: str, value: Value, dim: int) -> Value:
+    """An operator that takes everything from its axis on as one row, below opset 13, along one dim."""
+    rank = known_rank(g, value)
+    if rank == 0:
+        return g.op("Squeeze", g.op(op_type, g.op("Unsqueeze", value, axes=[0]), axis=0), axes=[0])
+    at = dim % rank
+    if all(size == 1 for size in (g.shape(value) or ())[at + 1 :]):
+        return g.op(op_type, value, axis=at)
+    order = list(range(rank))
+    order[at], order[-1] = order[-1], order[at]
+    last = g.op(op_type, g.op("Transpose", value, perm=order), axis=rank - 1)
+    return g.op("Transpose", last, perm=order)
+
+
+@aten("softmax")
+def softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    return _along(g, "Softmax", self if dtype is None else g.cast(self, dtype), dim)
+
+
+@aten("log_softmax")
+def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    return _along(g, "LogSoftmax", self if dtype is None else g.cast(self, dtype), dim)
+
+
+def _register_special_softmax(name: str, general: str) -> None:
+    @aten(f"special_{name}")
+    def special(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+        return g.call(general, self, dim, dtype)
+
+    @aten(f"_{name}")
+    def kernel(g: GraphContext, self: Value, dim: int, half_to_float: bool) -> Value:
+        return g.call(general, self, dim, DataType.FLOAT if half_to_float else None)
+
+
+_register_special_softmax("softmax", "aten::softmax")
+_register_special_softmax("log_softmax", "aten::log_softmax")
+
+
+@aten("_safe_softmax")
+def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    """The softmax, and zeros for a row of nothing but minus infinity."""
+    if dtype is not None:
+        self = g.cast(self, dtype)
+    empty = g.call("aten::isneginf", g.call("aten::amax", self, [dim], True))
+    return g.op("Where", empty, 0.0, g.call("aten::softmax", self, dim))
+
+
+@aten("dropout")
+def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
+    """Nothing in inference; in training each element is dropped, and the rest made larger."""
+    return g.call("aten::native_dropout", input, p, train)[0] if train and p > 0 else input
+
+
+@aten("native_dropout")
+@onnx_symbolic("composed::native_dropout")
+def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) -> list[Value]:
+    if train is False or p == 0:
+        return [input, g.call("aten::ones_like", input, DataType.BOOL)]
+    kept = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
+    scaled = g.op("Mul", input, 1.0 / (1.0 - p)) if p < 1 else input
+    return [g.op("Where", kept, scaled, 0.0), kept]
+
+
+def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
+    @aten(name)
+    def dropped(g: GraphContext, input: Value, p: float, train: bool) -> Value:
+        """In training, elements or whole channels are dropped: made 0, or alpha's negative limit of SELU."""
+        if not train or p == 0:
+            return input
+        if p == 1:
+            return g.op("Mul", input, 0.0)
+        sizes = sizes_of(g, input)
+        if feature:
+            sizes = [*sizes[:2], *[1] * (len(sizes) - 2)]
+        dtype = g.dtype(input) or DataType.FLOAT
+        kept = g.call("composed::kept", sizes, dtype, p)
+        if not alpha:
+            return g.op("Mul", input, g.op("Div", kept, 1.0 - p))
+        limit = 1.7580993408473766
+        scale = 1.0 / math.sqrt((limit * limit * p + 1.0) * (1.0 - p))
+        shift = g.op("Mul", g.op("Sub", kept, 1.0), limit * scale)
+        shift = g.op("Add", shift, limit * scale * p)
+        return g.op("Add", g.op("Mul", input, g.op("Mul", kept, scale)), shift)
+
+
+_register_dropout("feature_dropout", feature=True, alpha=False)
+_register_dropout("alpha_dropout", feature=False, alpha=True)
+_register_dropout("feature_alpha_dropout", feature=True, alpha=True)

@@ -1,0 +1,118 @@
+"""Scaled dot-product attention, composed of matrix products and Softmax."""
+
+import math
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .....registration.dtypes import limits
+
+
+def _scaled(g: GraphContext, query: Value, scale: float | None) -> Value:
+    """The query times `scale`, by default one over the root of its last dimension."""
+    if scale is None:
+        features = g.size(query, -1)
+        if isinstance(features, Value):
+            dtype = g.dtype(query) or DataType.FLOAT
+            return g.op("Div", query, g.op("Sqrt", g.cast(features, dtype)))
+        scale = 1 / math.sqrt(features)
+    return g.op("Mul", query, scale)
+
+
+def _causal_bias(g: GraphContext, query: Value, key: Value, dtype: DataType) -> Value:
+    """Minus infinity where a key comes after the query, both counted from the first (top-left)."""
+    rows, columns = (
+        g.call("aten::arange", end=g.size(value, -2), dtype=DataType.INT64) for value in (query, key)
+    )
+    later = g.op("Less", g.op("Unsqueeze", rows, axes=[1]), g.op("Unsqueeze", columns, axes=[0]))
+    return _bias(g, later, -math.inf, 0.0, dtype)
+
+
+def _bias(g: GraphContext, condition: Value, true: float, false: float, dtype: DataType) -> Value:
+    return g.op("Where", condition, g.constant(true, dtype), g.constant(false, dtype))
+
+
+def _repeated(g: GraphContext, value: Value, heads: int, group: int) -> Value:
+    """Each head (third dimension from the end) `group` times in a row."""
+    rank = g.rank(value)
+    if rank is None:
+        raise g.refuse("the ranks of query, key and value must be known")
+    features = g.size(value, -1)
+    tail = [-1, features] if isinstance(features, int) else [g.size(value, -2), features]
+    copies = g.op("Expand", g.op("Unsqueeze", value, axes=[rank - 2]), [group, 1, 1])
+    return g.op("Reshape", copies, [*[0] * (rank - 3), heads, *tail])
+
+
+def _heads_matched(g: GraphContext, query: Value, key: Value, value: Value) -> tuple[Value, Value]:
+    """Keys and values with as many heads as the query, for grouped-query attention."""
+    heads = g.size(query, -3)
+    if not isinstance(heads, int):
+        raise g.refuse("enable_gqa needs the number of query heads to be known")
+    matched = []
+    for tensor in (key, value):
+        own = g.size(tensor, -3)
+        if not isinstance(own, int):
+            raise g.refuse("enable_gqa needs the number of key and value heads to be known")
+        matched.append(tensor if own == heads else _repeated(g, tensor, heads, heads // own))
+    return matched[0], matched[1]
+
+
+def _mask_bias(g: GraphContext, mask: Value, dtype: DataType) -> tuple[Value, Value]:
+    """The mask as what is added to the scores, and where all of a row is masked."""
+    bias = _bias(g, mask, 0.0, -math.inf, dtype) if g.dtype(mask) == DataType.BOOL else g.cast(mask, dtype)
+    rank = g.rank(bias)
+    axis = -1 if rank is None else rank - 1
+    highest = g.op("ReduceMax", bias, axes=[axis], keepdims=1)
+    return bias, g.op("Less", highest, limits(dtype)[0])
+
+
+@onnx_symbolic("aten::scaled_dot_product_attention")
+@onnx_symbolic("composed::scaled_dot_product_attention")
+def scaled_dot_product_attention(
+    g: GraphContext,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`); weights are dropped."""
+    if is_causal and attn_mask is not None:
+        raise g.refuse("attn_mask and is_causal exclude each other")
+    rank = g.rank(key)
+    if rank is None:
+        raise g.refuse("the rank of the key must be known")
+    if enable_gqa:
+        key, value = _heads_matched(g, query, key, value)
+    transposed = g.op("Transpose", key, perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = g.op("MatMul", _scaled(g, query, scale), transposed)
+    dtype = g.dtype(query) or DataType.FLOAT
+    empty = None
+    if is_causal:
+        scores = g.op("Add", scores, _causal_bias(g, query, key, dtype))
+    elif attn_mask is not None:
+        bias, empty = _mask_bias(g, attn_mask, dtype)
+        scores = g.op("Add", scores, bias)
+    weights = g.op("Softmax", scores, axis=rank - 1)
+    if dropout_p:
+        weights = g.call("aten::dropout", input=weights, p=dropout_p, train=True)
+    result = g.op("MatMul", weights, value)
+    return result if empty is None else g.op("Where", empty, g.constant(0.0, dtype), result)
+
+
+@onnx_symbolic("aten::_scaled_dot_product_flash_attention_for_cpu")
+def _scaled_dot_product_flash_attention_for_cpu(
+    g: GraphContext,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value, None]:
+    if len(g.expected) > 1 and g.expected[1].uses():
+        raise g.refuse("its logsumexp has no counterpart")
+    name = "aten::scaled_dot_product_attention"
+    return g.call(name, query, key, value, attn_mask, dropout_p, is_causal, scale), None

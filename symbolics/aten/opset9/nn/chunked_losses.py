@@ -1,0 +1,76 @@
+"""Cross entropy of a linear layer in chunks of the batch, as torch.nn.functional.linear_cross_entropy has it.
+
+Semantics: torch/nn/modules/linear_cross_entropy.py. The chunks save memory in training, and change nothing
+else: here the layer and the loss are whole. The types of its accumulators are those of ordinary arithmetic.
+"""
+
+from __future__ import annotations
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+
+_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+
+
+def _losses(
+    g: GraphContext,
+    input: Value,
+    linear_weight: Value,
+    target: Value,
+    linear_bias: Value | None,
+    weight: Value | None,
+    ignore_index: int,
+) -> tuple[Value, Value]:
+    """The loss `[N]` of each row, weighted, and its weight; both 0 where the target is the ignored one."""
+    dtype = g.dtype(input)
+    if dtype is None or dtype in _HALVES:
+        raise g.refuse("its accumulators of half precision differ from those of runtimes")
+    logits = g.call("aten::linear", input, linear_weight, linear_bias)
+    logarithms = g.call("aten::log_softmax", logits, 1)
+    return g.call("composed::likelihood_losses", logarithms, target, weight, ignore_index)
+
+
+@onnx_symbolic("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")
+def linear_cross_entropy_of_each(
+    g: GraphContext,
+    input: Value,
+    linear_weight: Value,
+    target: Value,
+    linear_bias: Value | None,
+    weight: Value | None,
+    ignore_index: int,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: DataType,
+) -> Value:
+    return _losses(g, input, linear_weight, target, linear_bias, weight, ignore_index)[0]
+
+
+@onnx_symbolic("torch_nn::_linear_cross_entropy_batch_chunked")
+def linear_cross_entropy(
+    g: GraphContext,
+    input: Value,
+    linear_weight: Value,
+    target: Value,
+    linear_bias: Value | None,
+    weight: Value | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: DataType,
+    allow_retain_graph: bool,
+    compute_input_grad: bool,
+    compute_linear_weight_grad: bool,
+    compute_linear_bias_grad: bool,
+) -> tuple[Value, None, None, None]:
+    """The loss alone: gradients are not part of a file."""
+    if any(value.uses() or value.is_graph_output() for value in g.expected[1:]):
+        raise g.refuse("the gradients of the loss are not computed")
+    if label_smoothing != 0 or reduction not in ("mean", "sum"):
+        raise g.refuse("it has no label smoothing, and reduces to the mean or the sum")
+    losses, weights = _losses(g, input, linear_weight, target, linear_bias, weight, ignore_index)
+    total = g.op("ReduceSum", losses, axes=[0], keepdims=0)
+    if reduction == "mean":
+        total = g.op("Div", total, g.op("ReduceSum", weights, axes=[0], keepdims=0))
+    return total, None, None, None

@@ -1,0 +1,259 @@
+"""Convolutions and their transposes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .....registration import GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.sizes import Size, compute, known_rank
+from ....compositions.windows import is_unbatched, per_dimension
+
+
+def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[Size]:
+    """The pads of padding="same" (ATen's `_convolution_same`): an odd total has its extra on the right."""
+    totals = [
+        compute(g, "mul", compute(g, "sub", g.size(weight, 2 + i), 1), step)
+        for i, step in enumerate(dilation)
+    ]
+    begins = [compute(g, "floordiv", total, 2) for total in totals]
+    return begins + [compute(g, "sub", *both) for both in zip(totals, begins, strict=True)]
+
+
+def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation: list[int]) -> list[Size]:
+    if isinstance(padding, str):
+        if padding == "same":
+            return _same_pads(g, weight, dilation)
+        if padding == "valid":
+            return [0] * (2 * len(dilation))
+        raise g.refuse(f'padding="{padding}" is neither "same" nor "valid"')
+    return [*per_dimension(padding, len(dilation)) * 2]
+
+
+def _padded(g: GraphContext, input: Value, pads: list[Size]) -> Value:
+    """The input with zeros around its spatial dimensions, as many as the pads say."""
+    dimensions = len(pads) // 2
+    others: list[Size] = [0] * (known_rank(g, input) - dimensions)
+    begins, ends = others + pads[:dimensions], others + pads[dimensions:]
+    return g.call("composed::pad", self=input, begins=begins, ends=ends, value=0)
+
+
+def _convolved(
+    g: GraphContext, op_type: str, input: Value, weight: Value, bias: Value | None, **attributes: Any
+) -> Value:
+    """Conv or ConvTranspose, of an input without a batch too."""
+    unbatched = is_unbatched(g, input, len(attributes["dilations"]))
+    if unbatched:
+        input = g.op("Unsqueeze", input, axes=[0])
+    shape = g.shape(weight)
+    if op_type == "Conv" and g.dtype(input) in dtypes.INTEGERS:
+        result = g.call("composed::integer_convolution", input, weight, bias, **attributes)
+    else:
+        if shape is not None and all(isinstance(size, int) for size in shape[2:]):
+            attributes["kernel_shape"] = list(shape[2:])
+        result = g.op(op_type, input, weight, bias, **attributes)
+    return g.op("Squeeze", result, axes=[0]) if unbatched else result
+
+
+def _conv(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+    dimensions: int,
+) -> Value:
+    dilation = per_dimension(dilation, dimensions)
+    pads = _pads(g, weight, padding, dilation)
+    if not all(isinstance(pad, int) for pad in pads):
+        input, pads = _padded(g, input, pads), [0] * len(pads)
+    return _convolved(
+        g,
+        "Conv",
+        input,
+        weight,
+        bias,
+        dilations=dilation,
+        group=groups,
+        pads=pads,
+        strides=per_dimension(stride, dimensions),
+    )
+
+
+def _conv_transpose(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+    dimensions: int,
+) -> Value:
+    begins = per_dimension(padding, dimensions)
+    strides = per_dimension(stride, dimensions)
+    extra = per_dimension(output_padding, dimensions)
+    ends = list(begins)
+    if any(more >= step for more, step in zip(extra, strides, strict=True)):
+        input, ends, extra = _grown(g, input, begins, extra, strides)
+    return _convolved(
+        g,
+        "ConvTranspose",
+        input,
+        weight,
+        bias,
+        dilations=per_dimension(dilation, dimensions),
+        group=groups,
+        output_padding=extra if any(extra) else None,
+        pads=[*begins, *ends],
+        strides=strides,
+    )
+
+
+def _grown(
+    g: GraphContext, input: Value, padding: list[int], extra: list[int], strides: list[int]
+) -> tuple[Value, list[int], list[int]]:
+    """The input and the pads at the end that say an output padding, which is to be less than its stride.
+
+    It takes back padding; what is left is computed from zeros after the input, of which each adds a stride.
+    """
+    left = [more - pad for more, pad in zip(extra, padding, strict=True)]
+    zeros = [max(-(-more // step), 0) for more, step in zip(left, strides, strict=True)]
+    if any(zeros):
+        rank = known_rank(g, input)
+        after = [0] * (rank - len(zeros)) + zeros
+        input = g.op("Pad", input, pads=[*[0] * rank, *after], mode="constant", value=0.0)
+    ends = [count * step - more for count, step, more in zip(zeros, strides, left, strict=True)]
+    return input, ends, [0] * len(extra)
+
+
+@onnx_symbolic("aten::conv1d")
+def conv1d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] | str = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+@onnx_symbolic("aten::conv2d")
+def conv2d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] | str = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+) -> Value:
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+@onnx_symbolic("aten::conv3d")
+def conv3d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1, 1),
+    padding: Sequence[int] | str = (0, 0, 0),
+    dilation: Sequence[int] = (1, 1, 1),
+    groups: int = 1,
+) -> Value:
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 3)
+
+
+@onnx_symbolic("aten::conv_transpose1d")
+def conv_transpose1d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Value:
+    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+
+
+@onnx_symbolic("aten::conv_transpose2d")
+def conv_transpose2d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    output_padding: Sequence[int] = (0, 0),
+    groups: int = 1,
+    dilation: Sequence[int] = (1, 1),
+) -> Value:
+    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+
+
+@onnx_symbolic("aten::conv_transpose3d")
+def conv_transpose3d(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1, 1, 1),
+    padding: Sequence[int] = (0, 0, 0),
+    output_padding: Sequence[int] = (0, 0, 0),
+    groups: int = 1,
+    dilation: Sequence[int] = (1, 1, 1),
+) -> Value:
+    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
+
+
+@onnx_symbolic("aten::convolution")
+def convolution(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    rank = g.rank(weight)
+    dimensions = rank - 2 if rank is not None else max(map(len, (stride, padding, dilation)))
+    if transposed:
+        return _conv_transpose(
+            g, input, weight, bias, stride, padding, output_padding, groups, dilation, dimensions
+        )
+    return _conv(g, input, weight, bias, stride, padding, dilation, groups, dimensions)
+
+
+@onnx_symbolic("aten::_convolution")
+def _convolution(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    benchmark: bool,
+    deterministic: bool,
+    cudnn_enabled: bool,
+    allow_tf32: bool = True,
+) -> Value:
+    return convolution(g, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

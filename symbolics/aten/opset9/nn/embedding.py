@@ -1,0 +1,78 @@
+"""Bags of embeddings: sums, means and maxima of rows of a table."""
+
+from .....registration import DataType, GraphContext, Value
+from ....compositions.sizes import compute, known_rank
+from .._common import aten
+
+_SUM, _MEAN, _MAX = range(3)
+
+
+def _is_used(value: Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+@aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(
+    g: GraphContext,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = -1,
+) -> list[Value]:
+    """A bag holds the indices from its offset to the next one; what equals `padding_idx` does not count.
+
+    An empty bag is zeros. The three further results serve the gradient, and are refused where they are used.
+    """
+    if any(_is_used(value) for value in g.expected[1:]):
+        raise g.refuse("the outputs of embedding_bag that its gradient needs have no ONNX form")
+    places, starts = g.cast(indices, DataType.INT64), g.cast(offsets, DataType.INT64)
+    # One more bag, which nobody sees, takes the padding, and what is behind the last offset.
+    bags = compute(g, "sub", g.size(starts, 0), int(include_last_offset))
+    count = g.size(places, 0)
+    numbers = g.call("sym::range", start=0, end=count)
+    started = g.call("aten::le", g.op("Unsqueeze", starts, axes=[1]), numbers)
+    bag = g.op("Sub", g.op("ReduceSum", g.cast(started, DataType.INT64), axes=[0], keepdims=0), 1)
+    if padding_idx is not None and not (padding_idx == -1 and _counts_from_front(g)):
+        padding = compute(g, "mod", padding_idx, g.size(weight, 0))
+        bag = g.op("Where", g.op("Equal", places, padding), g.constant(bags, DataType.INT64), bag)
+    rows = g.op("Gather", weight, places)
+    if per_sample_weights is not None:
+        rows = g.op("Mul", rows, g.op("Unsqueeze", per_sample_weights, axes=[1]))
+    result = _reduced(g, rows, bag, bags, g.size(weight, 1), mode)
+    nothing = g.constant([], DataType.INT64)
+    return [result, nothing, nothing, nothing][: max(len(g.expected), 1)]
+
+
+def _counts_from_front(g: GraphContext) -> bool:
+    """Whether -1 stands for no padding: in all overloads but the one that takes a padding index or None."""
+    return g.node is None or g.node.overload != "padding_idx"
+
+
+def _reduced(
+    g: GraphContext, rows: Value, bag: Value, bags: int | Value, width: int | Value, mode: int
+) -> Value:
+    dtype = g.dtype(rows) or DataType.FLOAT
+    held = [compute(g, "add", bags, 1), width]
+    if mode != _MAX:
+        zeros = g.call("composed::full", size=held, fill_value=0, dtype=dtype)
+        total = g.call("composed::accumulate_rows", zeros, bag, rows)
+        total = g.call("aten::slice", self=total, dim=0, start=0, end=bags)
+        if mode == _SUM:
+            return total
+    ones = g.call("aten::full_like", bag, 1, dtype=dtype)
+    none = g.call("composed::full", size=held[:1], fill_value=0, dtype=dtype)
+    sizes = g.call("composed::accumulate_rows", none, bag, ones)
+    sizes = g.op("Unsqueeze", g.call("aten::slice", self=sizes, dim=0, start=0, end=bags), axes=[1])
+    if mode == _MEAN:
+        return g.op("Div", total, g.call("aten::clamp_min", sizes, 1))
+    lowest = g.call("composed::full", size=held, fill_value=float("-inf"), dtype=dtype)
+    index = g.call("aten::expand_as", g.op("Unsqueeze", bag, axes=[1]), rows)
+    most = g.call("composed::scatter_reduce", lowest, 0, index, rows, "max")
+    most = g.call("aten::slice", self=most, dim=0, start=0, end=bags)
+    assert known_rank(g, sizes) == 2
+    return g.op("Where", g.op("Greater", sizes, 0.0), most, 0.0)

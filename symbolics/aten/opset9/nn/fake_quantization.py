@@ -1,0 +1,168 @@
+"""Fake quantization: rounding to what a quantized tensor can hold, as QuantizeLinear and DequantizeLinear."""
+
+import numpy as np
+
+from .....registration import GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.affine_quantization import Grid, fake_quantize, is_within, number
+
+
+def _is_on(g: GraphContext, switch: Value) -> bool:
+    state = number(g, switch)
+    if isinstance(state, Value):
+        raise g.refuse("whether it is switched on is computed, and must be constant")
+    return bool(state)
+
+
+def _every(g: GraphContext, input: Value) -> Value:
+    """A mask of the input's shape that is true everywhere."""
+    return g.op("Expand", g.constant(True), g.op("Shape", input))
+
+
+def _per_tensor(scale: Value | float, zero_point: Value | int, quant_min: int, quant_max: int) -> Grid:
+    """ATen keeps the scale in single precision."""
+    scale = scale if isinstance(scale, Value) else float(np.float32(scale))
+    return Grid(scale, zero_point, quant_min, quant_max)
+
+
+def _per_channel(
+    g: GraphContext, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
+) -> Grid:
+    """A zero point that is a float is added before rounding."""
+    rounded_last = g.dtype(zero_point) in dtypes.FLOATS
+    return Grid(scale, zero_point, quant_min, quant_max, axis, rounded_last=rounded_last)
+
+
+@onnx_symbolic("aten::fake_quantize_per_tensor_affine")
+def fake_quantize_per_tensor_affine(
+    g: GraphContext,
+    self: Value,
+    scale: Value | float,
+    zero_point: Value | int,
+    quant_min: int,
+    quant_max: int,
+) -> Value:
+    return fake_quantize(g, self, _per_tensor(scale, zero_point, quant_min, quant_max))
+
+
+@onnx_symbolic("aten::fake_quantize_per_tensor_affine_cachemask")
+def fake_quantize_per_tensor_affine_cachemask(
+    g: GraphContext,
+    self: Value,
+    scale: float,
+    zero_point: int,
+    quant_min: int,
+    quant_max: int,
+) -> tuple[Value, Value]:
+    grid = _per_tensor(scale, zero_point, quant_min, quant_max)
+    return fake_quantize(g, self, grid), is_within(g, self, grid)
+
+
+@onnx_symbolic("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+def _fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
+    g: GraphContext,
+    self: Value,
+    scale: Value,
+    zero_point: Value,
+    fake_quant_enabled: Value,
+    quant_min: int,
+    quant_max: int,
+) -> tuple[Value, Value]:
+    if not _is_on(g, fake_quant_enabled):
+        return self, _every(g, self)
+    grid = _per_tensor(scale, zero_point, quant_min, quant_max)
+    return fake_quantize(g, self, grid), is_within(g, self, grid)
+
+
+@onnx_symbolic("aten::fake_quantize_per_channel_affine")
+def fake_quantize_per_channel_affine(
+    g: GraphContext,
+    self: Value,
+    scale: Value,
+    zero_point: Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+) -> Value:
+    return fake_quantize(g, self, _per_channel(g, scale, zero_point, axis, quant_min, quant_max))
+
+
+@onnx_symbolic("aten::fake_quantize_per_channel_affine_cachemask")
+def fake_quantize_per_channel_affine_cachemask(
+    g: GraphContext,
+    self: Value,
+    scale: Value,
+    zero_point: Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+) -> tuple[Value, Value]:
+    grid = _per_channel(g, scale, zero_point, axis, quant_min, quant_max)
+    return fake_quantize(g, self, grid), is_within(g, self, grid)
+
+
+def _learned(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:
+    """A zero point that was trained as a float: rounded, then clamped to the range."""
+    array = g.constant_value(zero_point)
+    if array is not None:
+        return g.constant(array.round().clip(quant_min, quant_max))
+    rounded = g.call("aten::round", zero_point)
+    return g.op("Clip", rounded, min=float(quant_min), max=float(quant_max))
+
+
+@onnx_symbolic("aten::_fake_quantize_learnable_per_tensor_affine")
+def _fake_quantize_learnable_per_tensor_affine(
+    g: GraphContext,
+    self: Value,
+    scale: Value,
+    zero_point: Value,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Value:
+    return fake_quantize(
+        g, self, Grid(scale, _learned(g, zero_point, quant_min, quant_max), quant_min, quant_max)
+    )
+
+
+@onnx_symbolic("aten::_fake_quantize_learnable_per_channel_affine")
+def _fake_quantize_learnable_per_channel_affine(
+    g: GraphContext,
+    self: Value,
+    scale: Value,
+    zero_point: Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Value:
+    rounded = _learned(g, zero_point, quant_min, quant_max)
+    return fake_quantize(g, self, Grid(scale, rounded, quant_min, quant_max, axis))
+
+
+@onnx_symbolic("aten::fused_moving_avg_obs_fake_quant")
+def fused_moving_avg_obs_fake_quant(
+    g: GraphContext,
+    self: Value,
+    observer_on: Value,
+    fake_quant_on: Value,
+    running_min: Value,
+    running_max: Value,
+    scale: Value,
+    zero_point: Value,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> Value:
+    """With its observer off, which is what inference is: fake quantization by what was observed."""
+    if _is_on(g, observer_on):
+        raise g.refuse("its observer is on and would change its buffers: apply disable_observer to the model")
+    if not _is_on(g, fake_quant_on):
+        return self
+    if per_row_fake_quant:
+        grid = _per_channel(g, scale, zero_point, ch_axis, quant_min, quant_max)
+    else:
+        grid = _per_tensor(scale, zero_point, quant_min, quant_max)
+    return fake_quantize(g, self, grid)

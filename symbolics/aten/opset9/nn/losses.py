@@ -1,0 +1,106 @@
+"""Losses of classes: negative log likelihood, and margins of several labels at once.
+
+Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMargin.cpp.
+"""
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import known_rank
+from .._common import aten
+
+_NONE, _MEAN = 0, 1
+
+
+@onnx_symbolic("composed::likelihood_losses")
+def likelihood_losses(
+    g: GraphContext, logarithms: Value, target: Value, weight: Value | None, ignore_index: int
+) -> tuple[Value, Value]:
+    """The loss of every target, weighted, and its weight; both 0 where the target is the ignored one.
+
+    Args:
+        logarithms: `[C]`, `[N, C]` or `[N, C, d...]`.
+        target: the classes, of the same shape without C.
+        weight: `[C]`, one of each class.
+    """
+    at = 0 if known_rank(g, logarithms) == 1 else 1
+    target = g.cast(target, DataType.INT64)
+    kept = g.op("Not", g.op("Equal", target, ignore_index))
+    classes = g.op("Mul", target, g.cast(kept, DataType.INT64))
+    found = g.call("aten::gather", logarithms, at, g.op("Unsqueeze", classes, axes=[at]))
+    losses = g.op("Neg", g.op("Squeeze", found, axes=[at]))
+    weights = g.cast(kept, g.dtype(logarithms) or DataType.FLOAT)
+    if weight is not None:
+        weights = g.op("Mul", weights, g.op("Gather", weight, classes, axis=0))
+        losses = g.op("Mul", losses, weights)
+    return g.call("composed::where", kept, losses, 0.0), weights
+
+
+@aten("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss_forward(
+    g: GraphContext,
+    self: Value,
+    target: Value,
+    weight: Value | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Value, Value]:
+    """The loss, and the weight that its mean is over; without a reduction that is 0."""
+    losses, weights = g.call("composed::likelihood_losses", self, target, weight, ignore_index)
+    if reduction == _NONE:
+        return losses, g.constant(0, g.dtype(self))
+    total, over = (g.call("aten::sum", item) for item in (losses, weights))
+    return (g.op("Div", total, over) if reduction == _MEAN else total), over
+
+
+@aten("nll_loss", "nll_loss2d", "nll_loss_nd")
+def nll_loss(
+    g: GraphContext,
+    self: Value,
+    target: Value,
+    weight: Value | None = None,
+    reduction: int = _MEAN,
+    ignore_index: int = -100,
+) -> Value:
+    return g.call("aten::nll_loss_forward", self, target, weight, reduction, ignore_index)[0]
+
+
+@aten("multilabel_margin_loss_forward")
+def multilabel_margin_loss_forward(
+    g: GraphContext, self: Value, target: Value, reduction: int
+) -> tuple[Value, Value]:
+    """How far each label's class is not above every other class by 1; and which classes are labels.
+
+    The labels of a row end before the first -1.
+    """
+    rank = known_rank(g, self)
+    if rank == 0:
+        losses, labels = g.call(
+            "aten::multilabel_margin_loss_forward",
+            *(g.op("Unsqueeze", item, axes=[0]) for item in (self, target)),
+            reduction,
+        )
+        return losses, g.op("Squeeze", labels, axes=[0])
+    dtype, last = g.dtype(self), rank - 1
+    count = g.size(self, last)
+    places = g.call("sym::range", start=0, end=count)
+    ends = g.op("Where", g.op("Less", target, 0), places, g.constant(count))
+    is_valid = g.op("Less", places, g.op("ReduceMin", ends, axes=[last], keepdims=1))
+    labels = g.op("Where", is_valid, target, 0)
+    of_labels = g.op("Unsqueeze", g.call("aten::gather", self, last, labels), axes=[rank])
+    margins = g.call(
+        "aten::relu", g.op("Add", g.op("Sub", g.op("Unsqueeze", self, axes=[last]), of_labels), 1.0)
+    )
+    valid = g.op("Unsqueeze", is_valid, axes=[rank])
+    named = g.op("And", g.op("Equal", g.op("Unsqueeze", labels, axes=[rank]), places), valid)
+    named = g.op("ReduceMax", g.cast(named, DataType.INT32), axes=[last], keepdims=1)
+    others = g.op("And", g.op("Equal", named, 0), valid)
+    losses = g.op("Where", others, margins, 0.0)
+    losses = g.op("ReduceSum", losses, axes=[last, rank], keepdims=0)
+    losses = g.op("Div", losses, g.constant(count, dtype))
+    if reduction != _NONE and rank > 1:
+        losses = g.call("aten::mean" if reduction == _MEAN else "aten::sum", losses)
+    return losses, g.cast(g.op("Squeeze", named, axes=[last]), dtype or DataType.FLOAT)
+
+
+@aten("multilabel_margin_loss")
+def multilabel_margin_loss(g: GraphContext, self: Value, target: Value, reduction: int = _MEAN) -> Value:
+    return g.call("aten::multilabel_margin_loss_forward", self, target, reduction)[0]

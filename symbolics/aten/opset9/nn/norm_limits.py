@@ -1,0 +1,36 @@
+"""Norms held below a limit: renorm, and the rows of embeddings that are looked up.
+
+Semantics: aten/src/ATen/native/Normalization.cpp (renorm) and Embedding.cpp (embedding_renorm).
+"""
+
+from .....registration import DataType, GraphContext, Number, Value
+from ....compositions.sizes import axis, known_rank
+from .._common import aten
+
+_EPSILON = 1e-7
+
+
+@aten("renorm")
+def renorm(g: GraphContext, self: Value, p: Number, dim: int, maxnorm: Number) -> Value:
+    """Slices along a dim, made as short as the limit where they are longer; norms of halves in FLOAT."""
+    at, dtype = axis(g, self, dim), g.dtype(self)
+    half = dtype not in (DataType.FLOAT, DataType.DOUBLE, None)
+    wide = g.cast(self, DataType.FLOAT) if half else self
+    others = [other for other in range(known_rank(g, self)) if other != at]
+    norm = g.call("aten::linalg_vector_norm", wide, p, others, True)
+    factor = g.op("Div", float(maxnorm), g.op("Add", norm, _EPSILON))
+    factor = g.op("Where", g.op("Greater", norm, float(maxnorm)), factor, 1.0)
+    return g.op("Mul", self, g.cast(factor, dtype) if half and dtype is not None else factor)
+
+
+@aten("embedding_renorm")
+def embedding_renorm(
+    g: GraphContext, self: Value, indices: Value, max_norm: float, norm_type: float
+) -> Value:
+    """The table with the rows that the indices name renormalized, and all others as they are."""
+    index = g.op("Reshape", g.cast(indices, DataType.INT64), [-1])
+    nowhere = g.call("composed::full", size=[g.size(self, 0)], fill_value=0, dtype=DataType.INT64)
+    ones = g.call("aten::full_like", index, 1, dtype=DataType.INT64)
+    named = g.call("composed::write_rows", self=nowhere, index=index, values=ones)
+    named = g.op("Unsqueeze", g.cast(named, DataType.BOOL), axes=[1])
+    return g.op("Where", named, g.call("aten::renorm", self, norm_type, 0, max_norm), self)

@@ -1,0 +1,446 @@
+"""Normalisation: batch, instance, layer, group, root mean square."""
+
+import math
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+
+_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+
+
+def _axes(g: GraphContext, input: Value, first: int) -> list[int]:
+    """The axes from `first` on, but for the channel axis 1 where `first` is 0."""
+    rank = g.rank(input)
+    if rank is None:
+        raise g.refuse("the rank of the input must be known")
+    return [axis for axis in range(first, rank) if first or axis != 1]
+
+
+def _along_channels(g: GraphContext, parameter: Value, input: Value) -> Value:
+    """A vector over channels, shaped to broadcast over the input's spatial dimensions."""
+    spatial = (g.rank(input) or 2) - 2
+    return g.op("Unsqueeze", parameter, axes=list(range(1, spatial + 1))) if spatial > 0 else parameter
+
+
+def _affine(g: GraphContext, input: Value, weight: Value | None, bias: Value | None) -> Value:
+    """`input * weight + bias`, either of them left out where it is None."""
+    if weight is not None:
+        input = g.op("Mul", input, weight)
+    return input if bias is None else g.op("Add", input, bias)
+
+
+def _squared(g: GraphContext, value: Value) -> Value:
+    """Pow, which fusions look for; not in DOUBLE, where onnxruntime's fusion would lose `eps`."""
+    return g.op("Mul", value, value) if g.dtype(value) == DataType.DOUBLE else g.op("Pow", value, 2.0)
+
+
+def _moments(g: GraphContext, input: Value, axes: list[int], eps: float) -> tuple[Value, Value, Value]:
+    """The input less its mean, the mean, and the biased standard deviation with `eps` in the root."""
+    mean = g.op("ReduceMean", input, axes=axes, keepdims=1)
+    centred = g.op("Sub", input, mean)
+    variance = g.op("ReduceMean", _squared(g, centred), axes=axes, keepdims=1)
+    return centred, mean, g.op("Sqrt", g.op("Add", variance, eps))
+
+
+def _widened(g: GraphContext, input: Value, *parameters: Value | None) -> tuple[Value, list[Value | None]]:
+    """Input and parameters as FLOAT where one is of half precision, for ATen's statistics are FLOAT then."""
+    if not any(value is not None and g.dtype(value) in _HALVES for value in (input, *parameters)):
+        return input, list(parameters)
+    wide = [None if value is None else g.cast(value, DataType.FLOAT) for value in parameters]
+    return g.cast(input, DataType.FLOAT), wide
+
+
+def _narrowed(g: GraphContext, value: Value, like: Value) -> Value:
+    dtype = g.dtype(like)
+    return value if dtype is None else g.cast(value, dtype)
+
+
+def _channels(g: GraphContext, input: Value, *parameters: Value | None) -> int | None:
+    """The number of channels, from a parameter or from the input, where it is known."""
+    for value, axis in (*((parameter, 0) for parameter in parameters), (input, 1)):
+        shape = None if value is None else g.shape(value)
+        if shape is not None and len(shape) > axis and isinstance(shape[axis], int):
+            return shape[axis]  # type: ignore[return-value]
+    return None
+
+
+def _filled(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
+    return g.constant(np.full(count, number), g.dtype(like) or DataType.FLOAT)
+
+
+def _by_batch_statistics(
+    g: GraphContext, input: Value, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    """The normalised input, and mean and reciprocal standard deviation of each channel."""
+    wide, (weight, bias) = _widened(g, input, weight, bias)
+    axes = _axes(g, input, 0)
+    centred, mean, deviation = _moments(g, wide, axes, eps)
+    scaled = _affine(
+        g,
+        g.op("Div", centred, deviation),
+        None if weight is None else _along_channels(g, weight, input),
+        None if bias is None else _along_channels(g, bias, input),
+    )
+    inverse = g.op("Reciprocal", g.op("Squeeze", deviation, axes=axes))
+    return _narrowed(g, scaled, input), g.op("Squeeze", mean, axes=axes), inverse
+
+
+def _by_given_statistics(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    eps: float,
+) -> Value:
+    channels = _channels(g, input, mean, var, weight, bias)
+    dtypes = {g.dtype(value) for value in (input, weight, bias, mean, var) if value is not None}
+    wide = input
+    if len(dtypes) > 1:
+        wide, (weight, bias) = _widened(g, input, weight, bias)
+        mean, var = (g.cast(statistic, g.dtype(wide) or DataType.FLOAT) for statistic in (mean, var))
+    if (weight is None or bias is None) and channels is None:
+        scale = g.op("Sqrt", g.op("Add", _along_channels(g, var, input), eps))
+        normalised = g.op("Div", g.op("Sub", wide, _along_channels(g, mean, input)), scale)
+        parameters = (None if p is None else _along_channels(g, p, input) for p in (weight, bias))
+        return _narrowed(g, _affine(g, normalised, *parameters), input)
+    if weight is None:
+        weight = _filled(g, mean, channels, 1.0)  # type: ignore[arg-type]
+    if bias is None:
+        bias = _filled(g, mean, channels, 0.0)  # type: ignore[arg-type]
+    return _narrowed(g, g.op("BatchNormalization", wide, weight, bias, mean, var, epsilon=eps), input)
+
+
+@onnx_symbolic("aten::native_batch_norm")
+@onnx_symbolic("aten::_native_batch_norm_legit")
+def native_batch_norm(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None = None,
+    running_var: Value | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Value, Value, Value]:
+    # Statistics of halves are halves or FLOAT, as the parameters are.
+    saved = g.expected[1].dtype if len(g.expected) > 2 else None
+    if training or running_mean is None or running_var is None:
+        # The new running statistics are nodes of their own by now, or nobody wants them.
+        output, mean, deviation = _by_batch_statistics(g, input, weight, bias, eps)
+        if saved is not None:
+            mean, deviation = g.cast(mean, saved), g.cast(deviation, saved)
+        return output, mean, deviation
+    # ATen's CPU kernel saves no statistics in inference.
+    double = g.dtype(input) == DataType.DOUBLE
+    empty = g.constant(np.empty(0), saved or (DataType.DOUBLE if double else DataType.FLOAT))
+    return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), empty, empty
+
+
+@onnx_symbolic("aten::batch_norm")
+def batch_norm(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Value:
+    return native_batch_norm(g, input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+@onnx_symbolic("aten::_native_batch_norm_legit_no_training")
+def _native_batch_norm_legit_no_training(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, list[float], list[float]]:
+    # It saves no statistics; of what element type is the caller's to say.
+    return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), [], []
+
+
+def _reserve(g: GraphContext) -> Value:
+    """What only cuDNN keeps for gradients."""
+    return g.constant(np.empty(0), DataType.UINT8)
+
+
+@onnx_symbolic("aten::_batch_norm_with_update")
+def _batch_norm_with_update(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """Its new running statistics are nodes of their own by now, or nobody wants them."""
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *results, _reserve(g)
+
+
+@onnx_symbolic("aten::_batch_norm_no_update")
+def _batch_norm_no_update(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    if running_mean is None or running_var is None:
+        raise g.refuse("it needs running statistics")
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return *results, _reserve(g)
+
+
+def _updated_statistics(
+    g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
+) -> list[Value]:
+    """The running statistics after a batch; its variance is unbiased."""
+    wide, _ = _widened(g, input)
+    axes = _axes(g, input, 0)
+    moments = (
+        g.call("aten::mean", self=wide, dim=axes),
+        g.call("aten::var", self=wide, dim=axes, correction=1),
+    )
+    updated = []
+    for running, batch in zip((running_mean, running_var), moments, strict=True):
+        added = g.op("Mul", g.cast(batch, g.dtype(running) or DataType.FLOAT), momentum)
+        updated.append(g.op("Add", g.op("Mul", running, 1.0 - momentum), added))
+    return updated
+
+
+@onnx_symbolic("aten::_batch_norm_with_update_functional")
+def _batch_norm_with_update_functional(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *results, _reserve(g), *_updated_statistics(g, input, running_mean, running_var, momentum)
+
+
+@onnx_symbolic("aten::_native_batch_norm_legit_functional")
+def _native_batch_norm_legit_functional(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if not training:
+        return *results, running_mean, running_var
+    return *results, *_updated_statistics(g, input, running_mean, running_var, momentum)
+
+
+@onnx_symbolic("aten::instance_norm")
+def instance_norm(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Value:
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise g.refuse("without input statistics it needs running statistics")
+        return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps)
+    if 0 in (g.shape(input) or ()):
+        return g.op("Identity", input)
+    channels = _channels(g, input, weight, bias)
+    if channels is None or g.dtype(input) != DataType.FLOAT:
+        wide, (weight, bias) = _widened(g, input, weight, bias)
+        centred, _, deviation = _moments(g, wide, _axes(g, input, 2), eps)
+        parameters = (None if p is None else _along_channels(g, p, input) for p in (weight, bias))
+        return _narrowed(g, _affine(g, g.op("Div", centred, deviation), *parameters), input)
+    scale = _filled(g, input, channels, 1.0) if weight is None else weight
+    shift = _filled(g, input, channels, 0.0) if bias is None else bias
+    return g.op("InstanceNormalization", input, scale, shift, epsilon=eps)
+
+
+def _trailing_axes(g: GraphContext, input: Value, count: int) -> list[int]:
+    """The last `count` axes, from the front where the rank is known."""
+    rank = g.rank(input)
+    start = -count if rank is None else rank - count
+    return list(range(start, start + count))
+
+
+@onnx_symbolic("aten::layer_norm")
+@onnx_symbolic("composed::layer_norm")
+def layer_norm(
+    g: GraphContext,
+    input: Value,
+    normalized_shape: list[int | Value],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Value:
+    """In the form that runtimes recognise and fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps).
+
+    Over no elements nothing is left to normalize, which onnxruntime refuses.
+    """
+    if 0 in normalized_shape:
+        return g.op("Identity", input)
+    wide, (weight, bias) = _widened(g, input, weight, bias)
+    centred, _, deviation = _moments(g, wide, _trailing_axes(g, input, len(normalized_shape)), eps)
+    return _narrowed(g, _affine(g, g.op("Div", centred, deviation), weight, bias), input)
+
+
+@onnx_symbolic("aten::native_layer_norm")
+def native_layer_norm(
+    g: GraphContext,
+    input: Value,
+    normalized_shape: list[int | Value],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """The statistics are of the input's element type, as torch.export says."""
+    output = g.call("aten::layer_norm", input, normalized_shape, weight, bias, eps)
+    wide, _ = _widened(g, input, weight)
+    axes = _trailing_axes(g, input, len(normalized_shape))
+    if 0 in normalized_shape:
+        mean = g.op("ReduceSum", input, axes=axes, keepdims=1)
+        return output, mean, g.op("Div", mean, 0.0)
+    _, mean, deviation = _moments(g, wide, axes, eps)
+    return output, _narrowed(g, mean, input), _narrowed(g, g.op("Reciprocal", deviation), input)
+
+
+def _grouped(g: GraphContext, input: Value, num_groups: int) -> Value:
+    return g.op("Reshape", input, [0, num_groups, -1])
+
+
+def _ungrouped(g: GraphContext, grouped: Value, input: Value) -> Value:
+    """A tensor of [N, groups, -1] in the shape of the input again."""
+    rank = g.rank(input)
+    if rank is None:
+        return g.op("Reshape", grouped, g.op("Shape", input))
+    sizes = [g.size(input, axis) for axis in range(1, rank)]
+    unknown = [axis for axis, size in enumerate(sizes) if isinstance(size, Value)]
+    if len(unknown) == 1:
+        sizes[unknown[0]] = -1
+    return g.op("Reshape", grouped, [0, *sizes] if len(unknown) < 2 else g.op("Shape", input))
+
+
+@onnx_symbolic("aten::group_norm")
+@onnx_symbolic("composed::group_norm")
+def group_norm(
+    g: GraphContext,
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Value:
+    if (weight is not None or bias is not None) and g.rank(input) is None:
+        raise g.refuse("the rank of the input must be known")
+    if 0 in (g.shape(input) or ()):
+        return g.op("Identity", input)
+    wide, (weight, bias) = _widened(g, input, weight, bias)
+    grouped = _grouped(g, wide, num_groups)
+    if g.dtype(wide) == DataType.FLOAT:
+        ones, zeros = (_filled(g, wide, num_groups, number) for number in (1.0, 0.0))
+        normalised = g.op("InstanceNormalization", grouped, ones, zeros, epsilon=eps)
+    else:
+        centred, _, deviation = _moments(g, grouped, [2], eps)
+        normalised = g.op("Div", centred, deviation)
+    parameters = (None if p is None else _along_channels(g, p, input) for p in (weight, bias))
+    return _narrowed(g, _affine(g, _ungrouped(g, normalised, input), *parameters), input)
+
+
+@onnx_symbolic("aten::native_group_norm")
+def native_group_norm(
+    g: GraphContext,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: int | Value,
+    C: int | Value,
+    HxW: int | Value,
+    group: int,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    output = g.call("aten::group_norm", input, group, weight, bias, eps)
+    wide, _ = _widened(g, input)
+    _, mean, deviation = _moments(g, _grouped(g, wide, group), [2], eps)
+    return (
+        output,
+        _narrowed(g, g.op("Squeeze", mean, axes=[2]), input),
+        _narrowed(g, g.op("Reciprocal", g.op("Squeeze", deviation, axes=[2])), input),
+    )
+
+
+def _epsilon(g: GraphContext, input: Value, eps: float | None) -> float:
+    """The `eps` of rms_norm, which is the machine epsilon of the input's type where it is None."""
+    if eps is not None:
+        return eps
+    dtype = g.dtype(input)
+    if dtype is None:
+        raise g.refuse("without eps the element type of the input must be known")
+    bits = {DataType.FLOAT16: 10, DataType.BFLOAT16: 7, DataType.DOUBLE: 52}.get(dtype, 23)
+    return math.ldexp(1.0, -bits)
+
+
+@onnx_symbolic("aten::rms_norm")
+@onnx_symbolic("composed::rms_norm")
+def rms_norm(
+    g: GraphContext,
+    input: Value,
+    normalized_shape: list[int | Value],
+    weight: Value | None = None,
+    eps: float | None = None,
+) -> Value:
+    if 0 in normalized_shape:
+        return g.op("Identity", input)
+    return _root_mean_square(g, input, len(normalized_shape), weight, _epsilon(g, input, eps))[0]
+
+
+def _root_mean_square(
+    g: GraphContext, input: Value, dimensions: int, weight: Value | None, eps: float
+) -> tuple[Value, Value]:
+    wide, (weight,) = _widened(g, input, weight)
+    axes = _trailing_axes(g, input, dimensions)
+    square = g.op("ReduceMean", _squared(g, wide), axes=axes, keepdims=1)
+    root = g.op("Sqrt", g.op("Add", square, eps))
+    normalised = _affine(g, g.op("Div", wide, root), weight, None)
+    return _narrowed(g, normalised, input), g.op("Reciprocal", root)
+
+
+@onnx_symbolic("aten::_fused_rms_norm")
+def _fused_rms_norm(
+    g: GraphContext, input: Value, normalized_shape: list[int], weight: Value | None, eps: float | None
+) -> tuple[Value, Value]:
+    return _root_mean_square(g, input, len(normalized_shape), weight, _epsilon(g, input, eps))

@@ -1,0 +1,137 @@
+"""Padding: constant, reflected, replicated and circular; negative amounts cut."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import Size, known, known_rank, sizes_of, static_size
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+
+
+@onnx_symbolic("aten::pad")
+def pad(
+    g: GraphContext, self: Value, pad: list[int | Value], mode: str = "constant", value: float | None = None
+) -> Value:
+    amounts = [known(g, amount) for amount in pad]
+    rank = known_rank(g, self)
+    begins: list[Size] = [0] * rank
+    ends: list[Size] = [0] * rank
+    for pair in range(len(amounts) // 2):
+        begins[rank - 1 - pair], ends[rank - 1 - pair] = amounts[2 * pair], amounts[2 * pair + 1]
+    if mode == "circular":
+        for at in range(rank):
+            self = _wrapped(g, self, at, begins[at], ends[at])
+        return self
+    if mode not in _MODES:
+        raise g.refuse(f"padding mode '{mode}'")
+    if mode != "constant":
+        self, begins, ends = _beyond_cuts(g, self, mode, begins, ends)
+    self = _cut(g, self, begins, ends)
+    begins = [max(amount, 0) if isinstance(amount, int) else amount for amount in begins]
+    ends = [max(amount, 0) if isinstance(amount, int) else amount for amount in ends]
+    if all(isinstance(amount, int) and amount == 0 for amount in (*begins, *ends)):
+        return self
+    if mode == "constant":
+        filler = 0 if value is None else value
+        return g.call("composed::pad", self=self, begins=begins, ends=ends, value=filler)
+    return g.op("Pad", self, mode=_MODES[mode], pads=[*begins, *ends])
+
+
+def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Size]) -> Value:
+    """What negative amounts leave of the tensor."""
+    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        start = -begin if isinstance(begin, int) and begin < 0 else 0
+        stop = end if isinstance(end, int) and end < 0 else None
+        if start or stop is not None:
+            self = g.call("aten::slice", self=self, dim=at, start=start, end=stop)
+    return self
+
+
+def _beyond_cuts(
+    g: GraphContext, self: Value, mode: str, begins: Sequence[Size], ends: Sequence[Size]
+) -> tuple[Value, list[Size], list[Size]]:
+    """Dimensions cut at one end and padded at the other, where known: ATen pads from what is cut off too."""
+    begins, ends = list(begins), list(ends)
+    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        size = static_size(g, self, at)
+        if not isinstance(begin, int) or not isinstance(end, int) or size is None:
+            continue
+        if min(begin, end) >= 0 or max(begin, end) <= 0:
+            continue
+        g.reserve(max(0, begin + size + end))
+        positions = np.arange(-begin, size + end, dtype=np.int64)
+        if mode == "reflect":
+            positions = np.abs(positions)
+            positions = size - 1 - np.abs(size - 1 - positions)
+        else:
+            positions = positions.clip(0, size - 1)
+        self = g.op("Gather", self, positions, axis=at)
+        begins[at] = ends[at] = 0
+    return self, begins, ends
+
+
+def _wrapped(g: GraphContext, self: Value, at: int, begin: Size, end: Size) -> Value:
+    """One dimension continued by its own other end; Pad's mode `wrap` begins at opset 19 only."""
+    if not isinstance(begin, int) or not isinstance(end, int):
+        raise g.refuse("circular padding by a computed amount")
+    whole = _cut(g, self, [0] * at + [begin], [0] * at + [end])
+    parts = [whole]
+    if begin > 0:
+        parts.insert(0, g.call("aten::slice", self=whole, dim=at, start=-begin))
+    if end > 0:
+        parts.append(g.call("aten::slice", self=whole, dim=at, start=0, end=end))
+    return whole if len(parts) == 1 else g.op("Concat", *parts, axis=at)
+
+
+@onnx_symbolic("composed::pad")
+def constant_pad(
+    g: GraphContext,
+    self: Value,
+    begins: list[int | Value],
+    ends: list[int | Value],
+    value: float | int | bool,
+) -> Value:
+    """Pad before opset 11 has constant amounts and takes floats alone: all else is joined with blocks."""
+    is_constant = all(isinstance(amount, int) for amount in (*begins, *ends))
+    if is_constant and g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, None):
+        return g.op("Pad", self, mode="constant", pads=[*begins, *ends], value=float(value))
+    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        parts = [self]
+        if not (isinstance(begin, int) and begin == 0):
+            parts.insert(0, _block(g, self, at, begin, value))
+        if not (isinstance(end, int) and end == 0):
+            parts.append(_block(g, self, at, end, value))
+        self = self if len(parts) == 1 else g.op("Concat", *parts, axis=at)
+    return self
+
+
+def _block(g: GraphContext, self: Value, at: int, amount: Size, value: float | int | bool) -> Value:
+    sizes = sizes_of(g, self)
+    sizes[at] = amount
+    return g.call("aten::full", size=sizes, fill_value=value, dtype=g.dtype(self))
+
+
+@onnx_symbolic("aten::constant_pad_nd")
+def constant_pad_nd(
+    g: GraphContext, self: Value, pad: list[int | Value], value: float | int | bool = 0
+) -> Value:
+    return g.call("aten::pad", self=self, pad=pad, mode="constant", value=float(value))
+
+
+def _with_mode(name: str, mode: str) -> None:
+    def symbolic(g: GraphContext, self: Value, padding: list[int | Value]) -> Value:
+        return g.call("aten::pad", self=self, pad=padding, mode=mode)
+
+    onnx_symbolic(f"aten::{name}")(symbolic)
+
+
+for _rank in (1, 2, 3):
+    _with_mode(f"reflection_pad{_rank}d", "reflect")
+    _with_mode(f"replication_pad{_rank}d", "replicate")
+
+
+@onnx_symbolic("aten::_pad_circular")
+def _pad_circular(g: GraphContext, self: Value, pad: list[int | Value]) -> Value:
+    return g.call("aten::pad", self=self, pad=pad, mode="circular")

@@ -1,0 +1,74 @@
+"""Channels and pixels that trade places: pixel_shuffle, pixel_unshuffle, channel_shuffle."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....registration import GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import Size, compute, product, sizes_of
+from .._common import is_integral
+
+
+@onnx_symbolic("aten::pixel_shuffle")
+def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
+    """DepthToSpace, which onnxruntime lacks for integers and bools, and before 11 has no such order."""
+    [*batch, channels, height, width] = sizes_of(g, self)
+    r = upscale_factor
+    depth = compute(g, "floordiv", channels, r * r)
+    sizes = [depth, compute(g, "mul", height, r), compute(g, "mul", width, r)]
+    if is_integral(g, self) or isinstance(channels, Value):
+        blocks = g.call("aten::reshape", self=self, shape=[product(g, batch), depth, r, r, height, width])
+        blocks = g.op("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
+        return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
+    result = g.call("composed::depth_to_space", self=_as_images(g, self), channels=channels, blocksize=r)
+    return _from_images(g, result, batch, sizes)
+
+
+@onnx_symbolic("composed::depth_to_space")
+def depth_to_space(g: GraphContext, self: Value, channels: int, blocksize: int) -> Value:
+    """DepthToSpace with channels outermost. Before 11 they are innermost, so they are put there."""
+    order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
+    return g.op("DepthToSpace", g.op("Gather", self, order.tolist(), axis=1), blocksize=blocksize)
+
+
+@onnx_symbolic("aten::pixel_unshuffle")
+def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Value:
+    """SpaceToDepth, which onnxruntime lacks for integers and bools."""
+    [*batch, channels, height, width] = sizes_of(g, self)
+    r = downscale_factor
+    depth = compute(g, "mul", channels, r * r)
+    sizes = [depth, compute(g, "floordiv", height, r), compute(g, "floordiv", width, r)]
+    if is_integral(g, self) or isinstance(channels, Value):
+        shape = [product(g, batch), channels, sizes[1], r, sizes[2], r]
+        blocks = g.call("aten::reshape", self=self, shape=shape)
+        blocks = g.op("Transpose", blocks, perm=[0, 1, 3, 5, 2, 4])
+        return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
+    result = g.op("SpaceToDepth", _as_images(g, self), blocksize=r)
+    order = np.arange(channels * r * r).reshape(r, r, channels).transpose(2, 0, 1).reshape(-1)
+    result = g.op("Gather", result, order.tolist(), axis=1)
+    return _from_images(g, result, batch, sizes)
+
+
+def _as_images(g: GraphContext, self: Value) -> Value:
+    """The value with exactly one batch dimension."""
+    sizes = sizes_of(g, self)
+    if len(sizes) == 3:
+        return g.op("Unsqueeze", self, axes=[0])
+    return self if len(sizes) == 4 else g.call("aten::reshape", self=self, shape=[-1, *sizes[-3:]])
+
+
+def _from_images(g: GraphContext, images: Value, batch: Sequence[Size], sizes: Sequence[Size]) -> Value:
+    if len(batch) == 0:
+        return g.op("Squeeze", images, axes=[0])
+    return images if len(batch) == 1 else g.call("aten::reshape", self=images, shape=[*batch, *sizes])
+
+
+@onnx_symbolic("aten::channel_shuffle")
+@onnx_symbolic("aten::native_channel_shuffle")
+def channel_shuffle(g: GraphContext, self: Value, groups: int | Value) -> Value:
+    """The channels of all groups by turns."""
+    [batch, channels, *spatial] = sizes_of(g, self)
+    inner = product(g, spatial)
+    parts = [batch, groups, compute(g, "floordiv", channels, groups), inner]
+    swapped = g.op("Transpose", g.call("aten::reshape", self=self, shape=parts), perm=[0, 2, 1, 3])
+    return g.call("aten::reshape", self=swapped, shape=[batch, channels, *spatial])

@@ -1,0 +1,189 @@
+"""Connectionist temporal classification.
+
+Semantics: aten/src/ATen/native/LossCTC.cpp. A label sequence with blanks around every label, of length S, is
+followed through the time steps, of all sequences of a batch [N] at once. The zeroth step, before any
+observation, has everything at the first blank.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value
+from ....compositions.list_values import loop_inputs
+from ....compositions.matrices import dtype_of
+from ....compositions.sizes import Size, compute, sizes_of
+from .._common import aten
+
+Lengths = Value | list[int | Value]
+
+
+def _lengths(g: GraphContext, lengths: Lengths) -> Value:
+    """Lengths as an INT64 vector."""
+    if not isinstance(lengths, Value):
+        return g.constant(np.array(lengths, dtype=np.int64)) if _are_known(lengths) else g.stack(lengths)
+    lengths = g.cast(lengths, DataType.INT64)
+    return lengths if g.rank(lengths) == 1 else g.op("Reshape", lengths, [-1])
+
+
+def _are_known(lengths: Sequence[int | Value]) -> bool:
+    return all(isinstance(length, int) for length in lengths)
+
+
+def _padded(g: GraphContext, targets: Value, lengths: Value, longest: Size) -> Value:
+    """Target sequences that lie one behind the other, as rows of the length of the longest."""
+    ends = g.call("aten::cumsum", lengths, 0)
+    starts = g.op("Unsqueeze", g.op("Sub", ends, lengths), axes=[1])
+    places = g.op("Add", starts, g.op("Unsqueeze", g.call("sym::range", start=0, end=longest), axes=[0]))
+    beyond = g.call("composed::full", size=[longest], fill_value=0, dtype=DataType.INT64)
+    return g.op("Gather", g.op("Concat", targets, beyond, axis=0), places)
+
+
+def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
+    """Labels `[N, S]`: a blank before every target and behind the last. What pads a row is blank, too."""
+    rows, width = sizes_of(g, targets)
+    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=width), axes=[0])
+    inside = g.op("Less", places, g.op("Unsqueeze", lengths, axes=[1]))
+    targets = g.op("Unsqueeze", g.op("Where", inside, targets, blank), axes=[2])
+    blanks = g.call("composed::full", size=[rows, width, 1], fill_value=blank, dtype=DataType.INT64)
+    pairs = g.op("Reshape", g.op("Concat", blanks, targets, axis=2), [rows, compute(g, "mul", width, 2)])
+    last = g.call("composed::full", size=[rows, 1], fill_value=blank, dtype=DataType.INT64)
+    return g.op("Concat", pairs, last, axis=1)
+
+
+def _skips(g: GraphContext, labels: Value, dtype: DataType) -> Value:
+    """0 where the label before the blank may be followed directly, elsewhere minus infinity."""
+    ahead = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
+    earlier = g.op("Concat", ahead, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
+    earlier = g.call("aten::slice", self=earlier, dim=1, start=0, end=g.size(labels, 1))
+    return g.op("Where", g.op("Equal", labels, earlier), g.constant(-math.inf, dtype), g.constant(0.0, dtype))
+
+
+def _log_sum(g: GraphContext, terms: Sequence[Value], least: Value) -> Value:
+    """The logarithm of the sum of what the terms are logarithms of.
+
+    Args:
+        least: of the shape of a term; where all of them are minus infinity, it is taken away from them.
+    """
+    most = g.op("Max", *terms, least)
+    powers = [g.op("Exp", g.op("Sub", term, most)) for term in terms]
+    return g.op("Add", g.op("Log", g.op("Sum", *powers)), most)
+
+
+def _least(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Value:
+    """Finite, and below every logarithm of a probability."""
+    lowest = float(np.finfo(dtype.numpy()).min)
+    return g.call("composed::full", size=[rows, columns], fill_value=lowest, dtype=dtype)
+
+
+def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value) -> Value:
+    """The logarithms of the probabilities `[N, S]` of every beginning of the labels, at each one's last step.
+
+    Args:
+        log_probs: `[T, N, C]`.
+    """
+    dtype = dtype_of(g, log_probs)
+    steps, (rows, width) = g.size(log_probs, 0), sizes_of(g, labels)
+    emitted = g.call("aten::expand", self=g.op("Unsqueeze", labels, axes=[0]), size=[steps, rows, width])
+    emitted = g.call("aten::gather", self=log_probs, dim=2, index=emitted)
+    skips, least = _skips(g, labels, dtype), _least(g, rows, width, dtype)
+    nothing = g.call("composed::full", size=[rows, 2], fill_value=-math.inf, dtype=dtype)
+    begun = g.call("composed::full", size=[rows, 1], fill_value=0.0, dtype=dtype)
+    others = compute(g, "sub", width, 1)
+    unreached = g.call("composed::full", size=[rows, others], fill_value=-math.inf, dtype=dtype)
+    ends = g.op("Unsqueeze", lengths, axes=[1])
+
+    def build(iteration: Value, going: Value, alpha: Value) -> list[Value]:
+        shifted = g.op("Concat", nothing, alpha, axis=1)
+        one = g.call("aten::slice", self=shifted, dim=1, start=1, end=-1)
+        two = g.op("Add", g.call("aten::slice", self=shifted, dim=1, start=0, end=-2), skips)
+        new = g.op("Add", _log_sum(g, [alpha, one, two], least), g.op("Gather", emitted, iteration, axis=0))
+        return [going, g.op("Where", g.op("Less", iteration, ends), new, alpha)]
+
+    initial = g.op("Concat", begun, unreached, axis=1)
+    formal = Value(name="log_alpha", type=ir.TensorType(dtype), shape=ir.Shape([None, None]))
+    body = g.subgraph(build, [*loop_inputs(), formal], "steps")
+    result = g.op("Loop", g.constant(steps, DataType.INT64), None, initial, body=body)
+    result.type, result.shape = formal.type, initial.shape
+    return g.op("Concat", nothing, result, axis=1)
+
+
+def _losses(
+    g: GraphContext,
+    log_probs: Value,
+    targets: Value,
+    input_lengths: Value,
+    target_lengths: Lengths,
+    blank: int,
+) -> Value:
+    """The negative log likelihoods `[N]` for log probabilities `[T, N, C]`."""
+    lengths = _lengths(g, target_lengths)
+    targets = g.cast(targets, DataType.INT64)
+    if g.rank(targets) is None:
+        raise g.refuse("the rank of the targets must be known")
+    if g.rank(targets) == 1:
+        longest: Size
+        if isinstance(target_lengths, Value) or not _are_known(target_lengths):
+            longest = g.op("ReduceMax", lengths, axes=[0], keepdims=0)
+        else:
+            longest = max((int(length) for length in target_lengths), default=0)  # type: ignore[arg-type]
+        targets = _padded(g, targets, lengths, longest)
+    labels = _with_blanks(g, targets, lengths, blank)
+    found = _log_alpha(g, log_probs, labels, input_lengths)
+    # Two columns of minus infinity stand before the first label.
+    last = g.op("Add", g.op("Mul", g.op("Unsqueeze", lengths, axes=[1]), 2), [[1, 2]])
+    ways = g.call("aten::gather", self=found, dim=1, index=last)
+    either = [g.call("aten::slice", self=ways, dim=1, start=i, end=i + 1) for i in (0, 1)]
+    least = _least(g, g.size(labels, 0), 1, dtype_of(g, log_probs))
+    return g.op("Neg", g.op("Squeeze", _log_sum(g, either, least), axes=[1]))
+
+
+def _batched(g: GraphContext, log_probs: Value) -> Value:
+    rank = g.rank(log_probs)
+    if rank is None:
+        raise g.refuse("the rank of the input must be known")
+    return log_probs if rank == 3 else g.op("Unsqueeze", log_probs, axes=[1])
+
+
+@aten("_ctc_loss")
+def _ctc_loss(
+    g: GraphContext,
+    log_probs: Value,
+    targets: Value,
+    input_lengths: Value | list[int | Value],
+    target_lengths: Value | list[int | Value],
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Value, None]:
+    """The losses of each sequence; the logarithms of all steps are for gradients."""
+    if len(g.expected) > 1 and (g.expected[1].uses() or g.expected[1].is_graph_output()):
+        raise g.refuse("the logarithms of the probabilities at every step are not kept")
+    inputs = _lengths(g, input_lengths)
+    return _losses(g, _batched(g, log_probs), targets, inputs, target_lengths, blank), None
+
+
+@aten("ctc_loss")
+def ctc_loss(
+    g: GraphContext,
+    log_probs: Value,
+    targets: Value,
+    input_lengths: Value | list[int | Value],
+    target_lengths: Value | list[int | Value],
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Value:
+    """The mean is that of the losses per label."""
+    inputs = _lengths(g, input_lengths)
+    losses = _losses(g, _batched(g, log_probs), targets, inputs, target_lengths, blank)
+    if zero_infinity:
+        losses = g.op("Where", g.call("aten::eq", losses, math.inf), 0.0, losses)
+    if reduction == 1:
+        counts = g.cast(_lengths(g, target_lengths), dtype_of(g, losses))
+        losses = g.op("Div", losses, g.call("aten::clamp", counts, 1.0))
+        return g.call("aten::mean", losses)
+    if reduction == 2:
+        return g.call("aten::sum", losses)
+    return losses if g.rank(log_probs) == 3 else g.op("Squeeze", losses, axes=[0])

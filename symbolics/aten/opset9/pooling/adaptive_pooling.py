@@ -1,0 +1,189 @@
+"""Adaptive pooling: windows as even as may be, of which there is a given number along each dimension.
+
+Semantics: aten/src/ATen/native/AdaptivePooling.h (`start_index`, `end_index`).
+"""
+
+from collections.abc import Sequence
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import Size, compute, dimension, known, same
+from ....compositions.sliding import largest_at
+from ....compositions.windows import spatial_sizes
+from .windows import Window, as_batch, is_used, pooled
+
+
+def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
+    """Where the windows begin and end along one dimension, `[count]` each."""
+    numbers, total = g.call("sym::range", start=0, end=count), g.constant(size)
+    starts = g.op("Div", g.op("Mul", numbers, total), g.constant(count))
+    ends = g.op("Add", g.op("Mul", g.op("Add", numbers, 1), total), g.constant(compute(g, "sub", count, 1)))
+    return starts, g.op("Div", ends, g.constant(count))
+
+
+def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value) -> tuple[Value, Size]:
+    """Positions of the elements of each window, `[count, length]`, and the length of the longest one.
+
+    In shorter windows the last element stands more than once.
+    """
+    length = compute(g, "floordiv", compute(g, "add", size, compute(g, "sub", count, 1)), count)
+    if not (isinstance(size, int) and isinstance(count, int) and size % count == 0):
+        length = compute(g, "add", length, 1)
+    places = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), g.call("sym::range", start=0, end=length))
+    last = g.op("Unsqueeze", g.op("Sub", ends, 1), axes=[1])
+    return g.op("Where", g.op("Greater", places, last), last, places), length
+
+
+def _bounds(size: int, count: int) -> list[tuple[int, int]]:
+    """Where each window begins and ends."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def _regular(size: int, count: int) -> tuple[int, int] | None:
+    """The kernel and stride of windows that are equally long and far apart; None where they are not."""
+    bounds = _bounds(size, count)
+    kernel = bounds[0][1]
+    stride = bounds[1][0] if count > 1 else kernel
+    regular = [(i * stride, i * stride + kernel) for i in range(count)]
+    return (kernel, stride) if size and bounds == regular and (size - kernel) // stride + 1 == count else None
+
+
+def _window(g: GraphContext, batched: Value, counts: Sequence[Size], overlapping: bool) -> Window | None:
+    """The window that adaptive pooling amounts to, with a stride of its own where windows may overlap."""
+    sizes = spatial_sizes(g, batched, len(counts))
+    numbers = [count for count in counts if isinstance(count, int)]
+    if sizes is None or len(numbers) < len(counts):
+        return None
+    found = [_regular(size, count) for size, count in zip(sizes, numbers, strict=True)]
+    pairs = [pair for pair in found if pair is not None]
+    if len(pairs) < len(found) or not (overlapping or all(kernel == stride for kernel, stride in pairs)):
+        return None
+    kernel, stride = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return Window(kernel, stride, [0] * len(kernel), [1] * len(kernel), False)
+
+
+_LAID_OUT = 8
+"""Up to so many windows along a dimension are taken out one by one."""
+
+
+def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
+    """Means over slices of one axis. A product with a matrix would bring NaN and infinity into all means."""
+    size = g.size(input, axis)
+    if isinstance(size, int) and isinstance(count, int) and count <= _LAID_OUT:
+        slices = [
+            g.call("aten::slice", self=input, dim=axis, start=start, end=end)
+            for start, end in _bounds(size, count)
+        ]
+        means = [g.op("ReduceMean", item, axes=[axis], keepdims=1) for item in slices]
+        return g.op("Concat", *means, axis=axis)
+    starts, ends = _intervals(g, size, count)
+    places, length = _places(g, size, count, starts, ends)
+    numbers = g.call("sym::range", start=0, end=length)
+    lengths = g.op("Unsqueeze", g.op("Sub", ends, starts), axes=[1])
+    behind = list(range(2, rank - axis + 1))
+
+    def beside(value: Value) -> Value:
+        return g.op("Unsqueeze", value, axes=behind) if behind else value
+
+    windows = g.op("Gather", input, places, axis=axis)
+    inside = beside(g.op("Less", numbers, lengths))
+    windows = g.call("composed::where", condition=inside, self=windows, other=0)
+    total = g.op("ReduceSum", windows, axes=[axis + 1], keepdims=0)
+    lengths = g.op("Squeeze", beside(lengths), axes=[1])
+    return g.op("Div", total, g.cast(lengths, g.dtype(input) or DataType.FLOAT))
+
+
+def _averaged(g: GraphContext, input: Value, counts: list[Size]) -> Value:
+    """Means of one axis after the other: windows are products of intervals."""
+    rank = len(counts) + 2
+    shape = g.shape(input)
+    for axis, count in enumerate(counts, start=2):
+        if not isinstance(count, Value) and count == 1:
+            input = g.op("ReduceMean", input, axes=[axis], keepdims=1)
+        elif shape is None or not same(dimension(count), shape[axis]):
+            input = _averaged_along(g, input, axis, rank, count)
+    return input
+
+
+def _counts(g: GraphContext, output_size: Sequence[int | Value], dimensions: int) -> list[Size]:
+    """The number of windows along each dimension; a lone one is meant for all of them."""
+    counts = [known(g, count) for count in output_size]
+    return counts * dimensions if len(counts) == 1 else counts
+
+
+def _is_empty(counts: Sequence[Size]) -> bool:
+    return any(isinstance(count, int) and count == 0 for count in counts)
+
+
+def _empty(g: GraphContext, batched: Value, counts: Sequence[Size], dtype: DataType | None) -> Value:
+    """The result of no windows at all."""
+    return g.call("aten::zeros", size=[g.size(batched, 0), g.size(batched, 1), *counts], dtype=dtype)
+
+
+def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
+    def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
+        counts = _counts(g, output_size, dimensions)
+        batched, restored = as_batch(g, self, dimensions)
+        if set(counts) == {1}:
+            return restored(g.op("GlobalAveragePool", batched))
+        if _is_empty(counts):
+            return restored(_empty(g, batched, counts, g.dtype(self)))
+        # onnxruntime has no AveragePool of DOUBLE.
+        window = _window(g, batched, counts, overlapping=g.dtype(self) != DataType.DOUBLE)
+        if window is not None:
+            return restored(g.op("AveragePool", batched, **window.attributes))
+        return restored(_averaged(g, batched, counts))
+
+    for name in names:
+        onnx_symbolic(f"aten::{name}")(adaptive_avg_pool)
+
+
+def _position_of_largest(g: GraphContext, input: Value, dimensions: int) -> Value:
+    """The position of the largest element of each plane, [N, C, 1, ...]."""
+    flat = g.op("Reshape", input, [0, 0, -1])
+    position = g.op("ArgMax", flat, axis=2, keepdims=1)
+    return g.op("Unsqueeze", position, axes=list(range(3, dimensions + 2))) if dimensions > 1 else position
+
+
+def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -> tuple[Value, Value | None]:
+    """The largest element of each window, and its position in its plane.
+
+    Windows are taken out of the input as long as the longest may be; their last element fills shorter ones.
+    """
+    positions, lengths = [], []
+    for axis, count in enumerate(counts, start=2):
+        size = g.size(input, axis)
+        places, length = _places(g, size, count, *_intervals(g, size, count))
+        positions.append(places)
+        lengths.append(length)
+    return largest_at(g, input, positions, counts, lengths, indices)
+
+
+def _register_adaptive_max_pool(dimensions: int) -> None:
+    def adaptive_max_pool(
+        g: GraphContext, self: Value, output_size: list[int | Value]
+    ) -> tuple[Value, Value | None]:
+        counts = _counts(g, output_size, dimensions)
+        batched, restored = as_batch(g, self, dimensions)
+        if set(counts) == {1}:
+            values = restored(g.op("GlobalMaxPool", batched))
+            if not is_used(g, 1):
+                return values, None
+            return values, restored(_position_of_largest(g, batched, dimensions))
+        if _is_empty(counts):
+            values = restored(_empty(g, batched, counts, g.dtype(self)))
+            return values, restored(_empty(g, batched, counts, DataType.INT64))
+        window = _window(g, batched, counts, overlapping=False)
+        if window is not None:
+            values, indices = pooled(g, batched, window, indices=is_used(g, 1))
+            return restored(values), None if indices is None else restored(indices)
+        values, indices = _largest(g, batched, counts, is_used(g, 1))
+        return restored(values), None if indices is None else restored(indices)
+
+    onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d")(adaptive_max_pool)
+
+
+for _dimensions in (1, 2, 3):
+    _register_adaptive_max_pool(_dimensions)
+_register_adaptive_avg_pool(1, "adaptive_avg_pool1d")
+_register_adaptive_avg_pool(2, "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+_register_adaptive_avg_pool(3, "adaptive_avg_pool3d", "_adaptive_avg_pool3d")

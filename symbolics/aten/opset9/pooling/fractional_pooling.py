@@ -1,0 +1,91 @@
+"""Max pooling over windows that are spread at random, as random numbers that are given spread them.
+
+Semantics: aten/src/ATen/native/FractionalMaxPool2d.cpp and FractionalMaxPool3d.cpp.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.matrices import dtype_of
+from ....compositions.sizes import Size, compute, known_rank, product
+from ....compositions.windows import is_unbatched, per_dimension
+
+
+def _starts(g: GraphContext, sample: Value, size: Size, count: int, kernel: int) -> Value:
+    """Where windows begin, `[N, C, count]`: as the sample `[N, C, 1]` says, but the last one at the end."""
+    dtype = dtype_of(g, sample)
+    last = compute(g, "sub", size, kernel)
+    gaps = max(count - 1, 1)
+    if isinstance(last, int):
+        kind = dtype.numpy().type
+        step = g.constant(np.asarray(kind(last) / kind(gaps)))
+    else:
+        step = g.op("Div", g.constant(last, dtype), float(gaps))
+
+    def whole(value: Value) -> Value:
+        return g.cast(g.op("Mul", value, step), DataType.INT64)
+
+    numbers = np.arange(count, dtype=np.int64)
+    spread = g.op("Sub", whole(g.op("Add", sample, g.constant(numbers, dtype))), whole(sample))
+    return g.op("Where", g.constant(numbers == count - 1), g.constant(last), spread)
+
+
+def _windows(
+    g: GraphContext, samples: Value, sizes: Sequence[Size], counts: list[int], kernel: list[int]
+) -> Value:
+    """The positions in their plane of the elements of each window, `[N, C, count..., kernel...]`."""
+    dimensions, parts = len(kernel), []
+    stride: Size = 1
+    rank = 2 + 2 * dimensions
+    for index in reversed(range(dimensions)):
+        # Of two samples the first one is that of the width.
+        place = 1 - index if dimensions == 2 else index
+        sample = g.call("aten::slice", self=samples, dim=2, start=place, end=place + 1)
+        starts = _starts(g, sample, sizes[index], counts[index], kernel[index])
+        starts = g.op("Unsqueeze", starts, axes=[axis for axis in range(2, rank) if axis != 2 + index])
+        shape = [-1 if axis == index else 1 for axis in range(dimensions)]
+        offsets = np.arange(kernel[index], dtype=np.int64).reshape(shape)
+        parts.append(g.op("Mul", g.op("Add", starts, offsets), g.constant(stride)))
+        stride = compute(g, "mul", stride, sizes[index])
+    return functools.reduce(lambda a, b: g.op("Add", a, b), parts)
+
+
+def _register(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::fractional_max_pool{dimensions}d")
+    def fractional_max_pool(
+        g: GraphContext, self: Value, kernel_size: list[int], output_size: list[int], random_samples: Value
+    ) -> tuple[Value, Value]:
+        """The largest element of each window, and its position in its plane."""
+        if g.dtype(random_samples) not in (DataType.FLOAT, DataType.DOUBLE):
+            raise g.refuse("what rounding to half precision makes of the windows differs between runtimes")
+        known_rank(g, self)
+        unbatched = is_unbatched(g, self, dimensions)
+        input = g.op("Unsqueeze", self, axes=[0]) if unbatched else self
+        if unbatched:
+            # The module may draw samples for more; those of the first one are taken.
+            random_samples = g.call("aten::slice", self=random_samples, dim=0, start=0, end=1)
+        kernel, counts = per_dimension(kernel_size, dimensions), per_dimension(output_size, dimensions)
+        sizes = [g.size(input, 2 + index) for index in range(dimensions)]
+        leading = [g.size(input, 0), g.size(input, 1)]
+        places = _windows(g, random_samples, sizes, counts, kernel)
+        flat = g.op("Reshape", places, [*leading, math.prod(counts) * math.prod(kernel)])
+        planes = g.op("Reshape", input, [*leading, product(g, sizes)])
+        windows = g.call("composed::gather_elements", planes, 2, flat)
+        each = [*leading, math.prod(counts), math.prod(kernel)]
+        windows, places = (g.op("Reshape", item, each) for item in (windows, flat))
+        values = g.op("ReduceMax", windows, axes=[3], keepdims=0)
+        chosen = g.op("ArgMax", windows, axis=3, keepdims=1)
+        chosen.shape = ir.Shape([*(size if isinstance(size, int) else None for size in each[:3]), 1])
+        indices = g.op("Squeeze", g.call("composed::gather_elements", places, 3, chosen), axes=[3])
+        results = [g.op("Reshape", item, [*leading, *counts]) for item in (values, indices)]
+        first, second = (g.op("Squeeze", item, axes=[0]) if unbatched else item for item in results)
+        return first, second
+
+
+_register(2)
+_register(3)

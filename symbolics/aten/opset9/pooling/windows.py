@@ -1,0 +1,284 @@
+"""Pooling over windows, and adaptive pooling."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
+from ....compositions.sliding import Slide, largest
+from ....compositions.windows import is_unbatched, per_dimension, spatial_sizes
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """A pooling window, with one number per spatial dimension in each list."""
+
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    ceil_mode: bool
+
+    @classmethod
+    def of(
+        cls,
+        dimensions: int,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+    ) -> "Window":
+        kernel = per_dimension(kernel_size, dimensions)
+        return cls(
+            kernel,
+            per_dimension(stride, dimensions) if stride else kernel,
+            per_dimension(padding, dimensions),
+            per_dimension(dilation, dimensions),
+            ceil_mode,
+        )
+
+    def right_pads(self, sizes: list[int]) -> list[int]:
+        """Pads on the right that make a floor of ATen's ceil (`pooling_output_shape`).
+
+        A last window counts when it begins inside the input or its left padding.
+        """
+        result = []
+        for size, k, s, p, d in zip(
+            sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True
+        ):
+            extent = d * (k - 1) + 1
+            count = -(-(size + 2 * p - extent) // s) + 1
+            if (count - 1) * s >= size + p:
+                count -= 1
+            result.append(max(p, (count - 1) * s + extent - size - p))
+        return result
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {
+            "kernel_shape": self.kernel,
+            "strides": self.stride,
+            "dilations": self.dilation if set(self.dilation) != {1} else None,
+        }
+
+    def pads(self, g: GraphContext, input: Value) -> dict[str, Any]:
+        """The pads, and `ceil_mode` where the sizes are unknown or the pads would outgrow the window."""
+        if self.ceil_mode:
+            sizes = spatial_sizes(g, input, len(self.kernel))
+            right = None if sizes is None else self.right_pads(sizes)
+            if right is None or any(pad >= k for pad, k in zip(right, self.kernel, strict=True)):
+                return {"pads": self.padding * 2, "ceil_mode": 1}
+            return {"pads": self.padding + right}
+        return {"pads": self.padding * 2}
+
+
+def as_batch(g: GraphContext, input: Value, dimensions: int) -> tuple[Value, Callable[[Value], Value]]:
+    """The input with a batch dimension, and what takes it away from a result again."""
+    if not is_unbatched(g, input, dimensions):
+        return input, lambda value: value
+    return g.op("Unsqueeze", input, axes=[0]), lambda value: g.op("Squeeze", value, axes=[0])
+
+
+def is_used(g: GraphContext, output: int) -> bool:
+    """Whether anything uses this output of the source node."""
+    if len(g.expected) <= output:
+        return False
+    value = g.expected[output]
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def _within_plane(g: GraphContext, indices: Value, input: Value, dimensions: int) -> Value:
+    """Positions in the whole tensor, as MaxPool gives them, as positions in their own plane."""
+    rank = dimensions + 2
+    sizes = [g.size(input, axis) for axis in range(2, rank)]
+    plane = functools.reduce(lambda a, b: g.op("Mul", a, b), [g.constant(size) for size in sizes])
+    return g.op("Sub", indices, g.op("Mul", g.op("Div", indices, plane), plane))
+
+
+def _has_kernel(g: GraphContext, input: Value) -> bool:
+    """Whether runtimes have a MaxPool for the element type; onnxruntime's first one is of FLOAT."""
+    dtype = g.dtype(input)
+    if dtype in (DataType.INT64, DataType.UINT64):
+        return False
+    return dtype not in (DataType.DOUBLE, DataType.INT32, DataType.UINT32) or _outputs(g) > 1
+
+
+def _outputs(g: GraphContext) -> int:
+    schema = schemas.operator_schema("MaxPool", g.opset)
+    return 0 if schema is None else len(schema.outputs)
+
+
+def _says(g: GraphContext, op_type: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether the operator has these attributes at this opset."""
+    schema = schemas.operator_schema(op_type, g.opset)
+    wanted = (name for name, value in attributes.items() if value is not None)
+    return schema is not None and all(name in schema.attributes for name in wanted)
+
+
+def pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
+    """MaxPool, and where it cannot say it, the largest of windows that are taken out of the input.
+
+    Positions are those in their own plane.
+    """
+    attributes = {**window.attributes, **window.pads(g, input)}
+    if not _has_kernel(g, input) or not _says(g, "MaxPool", attributes) or (indices and _outputs(g) < 2):
+        slides = [
+            Slide.pooling(g, g.size(input, 2 + index), *numbers, window.ceil_mode)
+            for index, numbers in enumerate(
+                zip(window.kernel, window.stride, window.padding, window.dilation, strict=True)
+            )
+        ]
+        return largest(g, input, slides, indices)
+    if not indices:
+        return g.op("MaxPool", input, **attributes), None
+    values, found = g.op("MaxPool", input, **attributes, outputs=2)
+    return values, _within_plane(g, found, input, len(window.kernel))
+
+
+def _max_pool(g: GraphContext, input: Value, dimensions: int, window: Window) -> Value:
+    batched, restored = as_batch(g, input, dimensions)
+    return restored(pooled(g, batched, window, indices=False)[0])
+
+
+def _max_pool_with_indices(
+    g: GraphContext, input: Value, dimensions: int, window: Window
+) -> tuple[Value, Value | None]:
+    batched, restored = as_batch(g, input, dimensions)
+    values, indices = pooled(g, batched, window, indices=is_used(g, 1))
+    return restored(values), None if indices is None else restored(indices)
+
+
+def _register_max_pools(dimensions: int) -> None:
+    def max_pool(
+        g: GraphContext,
+        self: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> Value:
+        window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
+        return _max_pool(g, self, dimensions, window)
+
+    def max_pool_with_indices(
+        g: GraphContext,
+        self: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Value, Value | None]:
+        window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
+        return _max_pool_with_indices(g, self, dimensions, window)
+
+    onnx_symbolic(f"aten::max_pool{dimensions}d")(max_pool)
+    onnx_symbolic(f"aten::max_pool{dimensions}d_with_indices")(max_pool_with_indices)
+
+
+def _zero_padded(g: GraphContext, input: Value, padding: list[int]) -> Value:
+    pads = [0, 0, *padding]
+    return g.op("Pad", input, pads=pads * 2, mode="constant", value=0.0)
+
+
+def _avg_pool(
+    g: GraphContext,
+    input: Value,
+    dimensions: int,
+    window: Window,
+    count_include_pad: bool,
+    divisor_override: int | None = None,
+) -> Value:
+    batched, restored = as_batch(g, input, dimensions)
+    sizes = spatial_sizes(g, batched, dimensions)
+    padding = window.padding
+    right = padding
+    if g.dtype(input) in dtypes.INTEGERS:
+        return restored(_windowed_average(g, batched, window, count_include_pad, divisor_override))
+    if window.ceil_mode:
+        if sizes is None:
+            return restored(
+                _avg_pool_of_unknown_size(g, batched, window, count_include_pad, divisor_override)
+            )
+        right = window.right_pads(sizes)
+    if divisor_override is not None:
+        pads = padding + right
+        summed = g.op("AveragePool", batched, **window.attributes, pads=pads, count_include_pad=1)
+        return restored(g.op("Mul", summed, math.prod(window.kernel) / divisor_override))
+    if right != padding and any(padding) and count_include_pad:
+        # ATen counts its own padding, and not what lies beyond it: the padding becomes part of the input.
+        batched = _zero_padded(g, batched, padding)
+        right = [max(r - p, 0) for r, p in zip(right, padding, strict=True)]
+        padding = [0] * dimensions
+    includes = count_include_pad and right == padding
+    result = g.op(
+        "AveragePool", batched, **window.attributes, pads=padding + right, count_include_pad=int(includes)
+    )
+    return restored(result)
+
+
+def _windowed_average(
+    g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
+) -> Value:
+    return g.call(
+        "composed::windowed_average",
+        input,
+        window.kernel,
+        window.stride,
+        window.padding,
+        window.ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
+
+
+def _avg_pool_of_unknown_size(
+    g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
+) -> Value:
+    """With `ceil_mode`, where windows over the right edge count what they cover and padding does not."""
+    attributes = {**window.attributes, "pads": window.padding * 2, "ceil_mode": 1, "count_include_pad": 0}
+    counts = divisor_override is not None or (count_include_pad and any(window.padding))
+    if counts or not _says(g, "AveragePool", attributes):
+        return _windowed_average(g, input, window, count_include_pad, divisor_override)
+    return g.op("AveragePool", input, **attributes)
+
+
+@onnx_symbolic("aten::avg_pool1d")
+def avg_pool1d(
+    g: GraphContext,
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Value:
+    window = Window.of(1, kernel_size, stride, padding, [1], ceil_mode)
+    return _avg_pool(g, self, 1, window, count_include_pad)
+
+
+def _register_avg_pool(dimensions: int) -> None:
+    def avg_pool(
+        g: GraphContext,
+        self: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        window = Window.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
+        return _avg_pool(g, self, dimensions, window, count_include_pad, divisor_override)
+
+    onnx_symbolic(f"aten::avg_pool{dimensions}d")(avg_pool)
+
+
+for _dimensions in (1, 2, 3):
+    _register_max_pools(_dimensions)
+_register_avg_pool(2)
+_register_avg_pool(3)

@@ -1,0 +1,296 @@
+"""Recurrent layers: ATen's lstm, gru, rnn_tanh and rnn_relu as the operators LSTM, GRU and RNN.
+
+ATen's parameters are, per layer and direction, `w_ih, w_hh[, b_ih, b_hh][, w_hr]`, the gates of each
+stacked along its first dimension (torch.nn.LSTM, torch.nn.GRU). ONNX has the gates in another order and the
+directions of a layer in one tensor: one Gather from the concatenated parameters says both.
+
+`packed::lstm` and its kin take padded sequences with the length of each: ATen's operators over packed
+sequences, without the packing. Their results are undefined from a sequence's length on.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import compute, static_size
+from .recurrent_steps import CELLS, LSTM, Cell, Parameters, by_steps, hidden_size, zero_state
+
+_DIRECTIONS = ("forward", "reverse")
+_NARROW = (DataType.FLOAT16, DataType.BFLOAT16)
+
+
+def _parameters(g: GraphContext, params: Sequence[Value], has_biases: bool, runs: int) -> list[Parameters]:
+    """One `Parameters` for each layer and direction, of which there are `runs`."""
+    plain = 4 if has_biases else 2
+    each, rest = divmod(len(params), runs)
+    if rest or each not in (plain, plain + 1):
+        raise g.refuse(f"{len(params)} parameters are not those of {runs} layers and directions")
+    groups = [params[start : start + each] for start in range(0, len(params), each)]
+    return [
+        Parameters(group[0], group[1], tuple(group[2:plain]), group[plain] if each > plain else None)
+        for group in groups
+    ]
+
+
+def _arranged(g: GraphContext, cell: Cell, parts: Sequence[Value], hidden: int, directions: int) -> Value:
+    """Parameters of ATen's order as one tensor `[directions, gates * hidden, ...]` of ONNX's."""
+    joined = parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0)
+    gates = len(cell.order)
+    rows = np.arange(len(parts) * gates * hidden).reshape(len(parts), gates, hidden)
+    return g.op("Gather", joined, rows[:, list(cell.order)].reshape(directions, -1), axis=0)
+
+
+def _run(
+    g: GraphContext,
+    cell: Cell,
+    x: Value,
+    sets: Sequence[Parameters],
+    initial: Sequence[Value | None],
+    direction: str,
+    lengths: Value | None,
+) -> list[Value]:
+    """One operator: Y `[length, directions, batch, hidden]`, Y_h and Y_c `[directions, batch, hidden]`."""
+    directions = len(sets)
+    hidden = hidden_size(g, cell, sets[0].hidden)
+    biases = [bias for each in sets for bias in each.biases]
+    named = dict(zip(("initial_h", "initial_c"), initial, strict=False))
+    results = g.op(
+        cell.op_type,
+        x,
+        _arranged(g, cell, [each.input for each in sets], hidden, directions),
+        _arranged(g, cell, [each.hidden for each in sets], hidden, directions),
+        _arranged(g, cell, biases, hidden, directions) if biases else None,
+        hidden_size=hidden,
+        direction=direction,
+        activations=list(cell.activations) * directions or None,
+        linear_before_reset=1 if cell.op_type == "GRU" else None,
+        outputs=1 + len(initial),
+        sequence_lens=None if lengths is None else g.cast(lengths, DataType.INT32),
+        **named,
+    )
+    shape = g.shape(x)
+    length, batch = (None, None) if shape is None else shape[:2]
+    results[0].shape = ir.Shape([length, directions, batch, hidden])
+    for final in results[1:]:
+        final.shape = ir.Shape([directions, batch, hidden])
+    return results
+
+
+def _run_projected(
+    g: GraphContext,
+    x: Value,
+    each: Parameters,
+    initial: Sequence[Value | None],
+    direction: str,
+    lengths: Value | None,
+) -> list[Value]:
+    """An LSTM whose hidden state is `w_hr @ (o * tanh(c))`, which ONNX does not have (`proj_size`).
+
+    The recurrence sees the state through `w_hh` only, so `w_hh @ w_hr` over the state before its projection
+    is the same, and the projection follows at the end. A given state is projected already: it enters
+    as further columns of the first step's input, whose weights are `w_hh`.
+    """
+    weight, (start, cell_state) = each.input, initial
+    if start is not None:
+        x = g.op("Concat", x, _at_first_step(g, x, start, direction, lengths), axis=2)
+        weight = g.op("Concat", weight, each.hidden, axis=1)
+    recurrence = g.op("MatMul", each.hidden, each.projection)
+    unprojected = Parameters(weight, recurrence, each.biases)
+    y, y_h, y_c = _run(g, LSTM, x, [unprojected], [None, cell_state], direction, lengths)
+    projection = g.op("Transpose", each.projection, perm=[1, 0])
+    return [g.op("MatMul", y, projection), g.op("MatMul", y_h, projection), y_c]
+
+
+def _at_first_step(g: GraphContext, x: Value, start: Value, direction: str, lengths: Value | None) -> Value:
+    """A state as a sequence: where a direction begins, and zero at the other steps."""
+    if direction == "reverse" and lengths is not None:
+        positions = g.op("Unsqueeze", g.call("packed::positions", count=g.size(x, 0)), axes=[1])
+        last = g.op("Unsqueeze", g.op("Sub", lengths, 1), axes=[0])
+        mask = g.op("Unsqueeze", g.op("Equal", positions, last), axes=[2])
+        return g.op("Mul", start, g.cast(mask, g.dtype(x) or DataType.FLOAT))
+    zeros = zero_state(g, g.size(start, 2), x, compute(g, "sub", g.size(x, 0), 1))
+    return g.op("Concat", *((start, zeros) if direction == "forward" else (zeros, start)), axis=0)
+
+
+def _layer(
+    g: GraphContext,
+    cell: Cell,
+    x: Value,
+    sets: Sequence[Parameters],
+    initial: Sequence[Value | None],
+    lengths: Value | None,
+) -> list[Value]:
+    """One layer: Y, Y_h and Y_c as `_run` gives them, the directions apart where they must be."""
+    double = g.dtype(x) == DataType.DOUBLE
+    if sets[0].projection is None and not double:
+        return _run(g, cell, x, sets, initial, "bidirectional" if len(sets) > 1 else "forward", lengths)
+    runs = []
+    for index, (each, direction) in enumerate(zip(sets, _DIRECTIONS, strict=False)):
+        own = [_rows(g, state, index, 1, len(sets)) for state in initial]
+        if double:
+            runs.append(by_steps(g, cell, x, each, own, direction, lengths))
+        else:
+            runs.append(_run_projected(g, x, each, own, direction, lengths))
+    if len(runs) == 1:
+        return runs[0]
+    first, *rest = zip(*runs, strict=True)
+    return [g.op("Concat", *first, axis=1), *(g.op("Concat", *parts, axis=0) for parts in rest)]
+
+
+def _rows(g: GraphContext, state: Value | None, start: int, count: int, total: int) -> Value | None:
+    """Some of the layers and directions of a state, of which there are `total`."""
+    if state is None or count == total:
+        return state
+    return g.op("Slice", state, starts=[start], ends=[start + count], axes=[0])
+
+
+_KEEPING_ZERO = frozenset(
+    "Cast Expand Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
+)
+
+
+def _given(g: GraphContext, state: Value | None) -> Value | None:
+    """An initial state, None where it is zero: ONNX's default, and what torch.nn's modules start from."""
+    if state is None:
+        return None
+    source: Value | None = state
+    node = state.producer()
+    while node is not None and node.op_type in _KEEPING_ZERO:
+        source = node.inputs[0]
+        node = None if source is None else source.producer()
+    if node is not None and node.op_type == "ConstantOfShape":
+        content = node.attributes.get("value")
+        return state if content is not None and np.any(content.value.numpy()) else None
+    array = g.constant_value(source) if source is not None and g.is_foldable(source) else None
+    return state if array is None or np.any(array) else None
+
+
+def _merged(g: GraphContext, y: Value, features: int | None, directions: int, batch_first: bool) -> Value:
+    """Y as ATen has it: the directions beside one another in the last dimension."""
+    if directions == 1:
+        y = g.op("Squeeze", y, axes=[1])
+        return g.op("Transpose", y, perm=[1, 0, 2]) if batch_first else y
+    if features is None:
+        raise g.refuse("the shape of its weights is unknown")
+    y = g.op("Transpose", y, perm=[2, 0, 1, 3] if batch_first else [0, 2, 1, 3])
+    return g.op("Reshape", y, [0, 0, directions * features])
+
+
+def _recurrent(
+    g: GraphContext,
+    cell: Cell,
+    input: Value,
+    states: Sequence[Value | None],
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    directions: int,
+    batch_first: bool,
+    lengths: Value | None = None,
+) -> list[Value]:
+    """All layers: the output, then the final states.
+
+    The input is `[length, batch, features]` or batch first, its rank given by ATen's definition; a state
+    that is None is zero. onnxruntime's kernels compute in FLOAT only (those of DOUBLE are registered, and
+    refuse when run): what is narrower runs as FLOAT, and DOUBLE is unrolled.
+    """
+    if g.rank(input) not in (3, None):
+        raise g.refuse(f"its input has {g.rank(input)} dimensions, and 3 are due")
+    dtype = g.dtype(input) or g.dtype(params[0])
+    kind = DataType.FLOAT if dtype in _NARROW else dtype
+    if kind is not None:
+        # What is unknown has the element type of the weights; the cast says so.
+        input = g.cast(input, kind)
+        states = [None if state is None else g.cast(state, kind) for state in states]
+        params = [g.cast(value, kind) for value in params]
+    sets = _parameters(g, params, has_biases, num_layers * directions)
+    given = states if dtype == DataType.DOUBLE else [_given(g, state) for state in states]
+    x = g.op("Transpose", input, perm=[1, 0, 2]) if batch_first else input
+    finals: list[list[Value]] = [[] for _ in states]
+    for start in range(0, len(sets), directions):
+        own = sets[start : start + directions]
+        initial = [_rows(g, state, start, directions, len(sets)) for state in given]
+        y, *ends = _layer(g, cell, x, own, initial, lengths)
+        last = start + directions == len(sets)
+        x = _merged(g, y, static_size(g, own[0].hidden, 1), directions, batch_first and last)
+        for parts, end in zip(finals, ends, strict=True):
+            parts.append(end)
+    joined = [parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0) for parts in finals]
+    return [g.cast(value, dtype) if dtype is not None else value for value in (x, *joined)]
+
+
+def _check_dropout(g: GraphContext, num_layers: int, dropout: float, train: bool) -> None:
+    if train and dropout > 0 and num_layers > 1:
+        raise g.refuse(
+            "dropout between its layers in training mode has no form in ONNX's recurrent operators; "
+            "call eval() before the export, or build it of single layers"
+        )
+
+
+@onnx_symbolic("aten::lstm.input")
+def lstm(
+    g: GraphContext,
+    input: Value,
+    hx: list[Value],
+    params: list[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[Value]:
+    _check_dropout(g, num_layers, dropout, train)
+    return _recurrent(g, LSTM, input, hx, params, has_biases, num_layers, 1 + bidirectional, batch_first)
+
+
+def _of_cell(cell: Cell) -> Callable[..., list[Value]]:
+    def recurrent(
+        g: GraphContext,
+        input: Value,
+        hx: Value,
+        params: list[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> list[Value]:
+        _check_dropout(g, num_layers, dropout, train)
+        return _recurrent(
+            g, cell, input, [hx], params, has_biases, num_layers, 1 + bidirectional, batch_first
+        )
+
+    return recurrent
+
+
+def _packed(name: str, cell: Cell) -> None:
+    """Register a cell's operator over padded sequences with the length of each, time first."""
+
+    def recurrent(
+        g: GraphContext,
+        input: Value,
+        lengths: Value,
+        hx: Value | list[Value | None] | None,
+        params: list[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+    ) -> list[Value]:
+        _check_dropout(g, num_layers, dropout, train)
+        states: Sequence[Value | None] = [hx] if isinstance(hx, Value) else hx or [None] * cell.states
+        directions = 1 + bidirectional
+        return _recurrent(g, cell, input, states, params, has_biases, num_layers, directions, False, lengths)
+
+    onnx_symbolic(f"packed::{name}")(recurrent)
+
+
+_packed("lstm", LSTM)
+for _name, _cell in CELLS.items():
+    onnx_symbolic(f"aten::{_name}.input")(_of_cell(_cell))
+    _packed(_name, _cell)

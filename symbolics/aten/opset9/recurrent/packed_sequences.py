@@ -1,0 +1,182 @@
+"""Packed sequences: packing, padding, and recurrent layers over them.
+
+A packed sequence is the elements of several sequences, time first, the longest sequence first, and
+`batch_sizes`, the number of sequences that reach each step (torch.nn.utils.rnn). ONNX has no such thing;
+its recurrent operators take padded sequences and the length of each. The `packed` dialect says that, and
+the pass `fuse_packed_sequences` brings a graph there; what it leaves is composed here.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions.sizes import Size, compute, dimension, known, known_rank, same, where_true
+
+
+@onnx_symbolic("packed::longest")
+def longest(g: GraphContext, lengths: Value) -> Value:
+    """The length of the longest sequence, a number."""
+    return g.op("ReduceMax", lengths, axes=[0], keepdims=0)
+
+
+@onnx_symbolic("packed::positions")
+def positions(g: GraphContext, count: int | Value) -> Value:
+    """The numbers from 0 on, INT64 `[count]`."""
+    count = known(g, count)
+    if isinstance(count, int):
+        return g.constant(np.arange(count, dtype=np.int64))
+    return g.call("sym::range", start=0, end=count)
+
+
+@onnx_symbolic("packed::mask")
+def mask(g: GraphContext, lengths: Value, count: int | Value) -> Value:
+    """Where the sequences are not padding, BOOL `[count, batch]`."""
+    steps = g.call("packed::positions", count=count)
+    return g.op("Less", g.op("Unsqueeze", steps, axes=[1]), g.op("Unsqueeze", lengths, axes=[0]))
+
+
+@onnx_symbolic("packed::chosen")
+def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> Value:
+    """`self` where the mask is true, else `other`."""
+    return g.op("Where", mask, self, g.constant(other, g.dtype(self)))
+
+
+@onnx_symbolic("packed::head")
+def head(g: GraphContext, self: Value, count: Value) -> Value:
+    """The first elements of the first dimension, of which there are as many or more."""
+    return g.op("Gather", self, g.call("packed::positions", count=count), axis=0)
+
+
+def _resized(g: GraphContext, self: Value, count: Size) -> Value:
+    """The first dimension cut, or lengthened by whatever, to a size."""
+    size, shape = g.size(self, 0), g.shape(self)
+    if shape is not None and same(shape[0], dimension(count)):
+        return self
+    if isinstance(size, int) and isinstance(count, int):
+        return g.op("Gather", self, np.minimum(np.arange(count), size - 1), axis=0)
+    return g.call("packed::resized", self=self, count=count)
+
+
+@onnx_symbolic("packed::resized")
+def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
+    """The first dimension cut, or lengthened by repeating its last element, to a size."""
+    steps = g.call("packed::positions", count=count)
+    last = g.constant(compute(g, "sub", g.size(self, 0), 1), DataType.INT64)
+    return g.op("Gather", self, g.op("Where", g.op("Less", steps, last), steps, last), axis=0)
+
+
+def _swapped(g: GraphContext, self: Value, wanted: bool) -> Value:
+    """The value with its first two dimensions exchanged, where that is wanted."""
+    if not wanted:
+        return self
+    return g.op("Transpose", self, perm=[1, 0, *range(2, known_rank(g, self))])
+
+
+@onnx_symbolic("packed::pad")
+def pad(
+    g: GraphContext,
+    input: Value,
+    lengths: Value,
+    batch_first: bool,
+    padding_value: Number,
+    total_length: int | Value | None,
+) -> Value:
+    """Padded sequences, time first, cut or lengthened and with another padding: `pad_packed_sequence`.
+
+    Without `total_length` the result is as long as the longest sequence.
+    """
+    if total_length is None:
+        count: Size = g.call("packed::longest", lengths=lengths)
+        input = g.call("packed::head", self=input, count=count)
+    else:
+        count = known(g, total_length)
+        input = _resized(g, input, count)
+    valid = g.call("packed::mask", lengths=lengths, count=count)
+    beyond = list(range(2, known_rank(g, input)))
+    valid = g.op("Unsqueeze", valid, axes=beyond) if beyond else valid
+    result = g.call("packed::chosen", mask=valid, self=input, other=padding_value)
+    return _swapped(g, result, batch_first)
+
+
+def _picked(g: GraphContext, padded: Value, mask: Value) -> Value:
+    """The elements of sequences, time first, where a mask `[length, batch]` is true."""
+    flat = g.call("aten::flatten", self=padded, start_dim=0, end_dim=1)
+    return g.op("Gather", flat, where_true(g, g.op("Reshape", mask, [-1])), axis=0)
+
+
+@onnx_symbolic("aten::_pack_padded_sequence")
+def _pack_padded_sequence(g: GraphContext, input: Value, lengths: Value, batch_first: bool) -> list[Value]:
+    padded = _swapped(g, input, batch_first)
+    valid = g.call("packed::mask", lengths=lengths, count=g.size(padded, 0))
+    sizes = g.op("ReduceSum", g.cast(valid, DataType.INT64), axes=[1], keepdims=0)
+    sizes = g.call("packed::head", self=sizes, count=g.call("packed::longest", lengths=lengths))
+    return [_picked(g, padded, valid), sizes]
+
+
+def _unpacked(g: GraphContext, data: Value, batch_sizes: Value) -> tuple[Value, Value, Value]:
+    """The padded sequences, time first, their lengths, and the mask of what is not padding."""
+    batch = g.op("Squeeze", g.op("Gather", batch_sizes, [0], axis=0), axes=[0])
+    places = g.op("Unsqueeze", g.call("packed::positions", count=batch), axes=[0])
+    valid = g.op("Less", places, g.op("Unsqueeze", batch_sizes, axes=[1]))
+    lengths = g.op("ReduceSum", g.cast(valid, DataType.INT64), axes=[0], keepdims=0)
+    before = g.op("Sub", g.call("aten::cumsum", self=batch_sizes, dim=0), batch_sizes)
+    index = g.op("Add", g.op("Unsqueeze", before, axes=[1]), places)
+    padded = g.op("Gather", data, g.op("Where", valid, index, 0), axis=0)
+    return padded, lengths, valid
+
+
+@onnx_symbolic("aten::_pad_packed_sequence")
+def _pad_packed_sequence(
+    g: GraphContext,
+    data: Value,
+    batch_sizes: Value,
+    batch_first: bool,
+    padding_value: Number,
+    total_length: int | Value,
+) -> list[Value]:
+    padded, lengths, _ = _unpacked(g, data, batch_sizes)
+    result = g.call(
+        "packed::pad",
+        input=padded,
+        lengths=lengths,
+        batch_first=batch_first,
+        padding_value=padding_value,
+        total_length=total_length,
+    )
+    return [result, lengths]
+
+
+def _over_packed(name: str) -> Callable[..., list[Value]]:
+    def recurrent(
+        g: GraphContext,
+        data: Value,
+        batch_sizes: Value,
+        hx: Value | list[Value],
+        params: list[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+    ) -> list[Value]:
+        padded, lengths, valid = _unpacked(g, data, batch_sizes)
+        output, *states = g.call(
+            f"packed::{name}",
+            input=padded,
+            lengths=lengths,
+            hx=hx,
+            params=params,
+            has_biases=has_biases,
+            num_layers=num_layers,
+            dropout=dropout,
+            train=train,
+            bidirectional=bidirectional,
+        )
+        return [_picked(g, output, valid), *states]
+
+    return recurrent
+
+
+for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+    onnx_symbolic(f"aten::{_name}.data")(_over_packed(_name))

@@ -1,0 +1,182 @@
+"""Recurrent layers step by step, of elementary operators: the cells, and layers that no kernel computes."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value
+from ....compositions.sizes import Size, compute, static_size
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """How ONNX says a cell.
+
+    Attributes:
+        op_type: its operator.
+        order: for each of ONNX's gates, its position among ATen's.
+        activations: of one direction, where they are not the operator's own.
+        states: how many it has.
+    """
+
+    op_type: str
+    order: tuple[int, ...]
+    activations: tuple[str, ...] = ()
+    states: int = 1
+
+
+LSTM = Cell("LSTM", (0, 3, 1, 2), states=2)  # ATen: i, f, g, o; ONNX: i, o, f, c
+CELLS = {
+    "gru": Cell("GRU", (1, 0, 2)),  # ATen: r, z, n; ONNX: z, r, h
+    "rnn_tanh": Cell("RNN", (0,), ("Tanh",)),
+    "rnn_relu": Cell("RNN", (0,), ("Relu",)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """The parameters of one direction of a layer: two matrices, no or two biases, no or one projection."""
+
+    input: Value
+    hidden: Value
+    biases: tuple[Value, ...] = ()
+    projection: Value | None = None
+
+
+def hidden_size(g: GraphContext, cell: Cell, weight: Value) -> int:
+    """The hidden size, from a matrix that has all gates in its rows.
+
+    Raises:
+        UnsupportedError: the shape of the matrix is unknown.
+    """
+    rows = static_size(g, weight, 0)
+    if rows is None:
+        raise g.refuse("the shape of its weights is unknown")
+    return rows // len(cell.order)
+
+
+def zero_state(g: GraphContext, width: Size, x: Value, count: Size = 1) -> Value:
+    """Zeros `[count, batch, width]` for the batch of a time-major input."""
+    zero = g.constant(np.zeros((1, 1, 1)), g.dtype(x))
+    return g.op("Tile", zero, [count, g.size(x, 1), width])
+
+
+def advance(
+    g: GraphContext,
+    cell: Cell,
+    inward: Value,
+    recurrent: Value,
+    states: Sequence[Value],
+    split: Callable[[Value], Sequence[Value]],
+) -> list[Value]:
+    """The states after a step, from what the input and the hidden state give to ATen's gates.
+
+    Args:
+        split: takes the gates apart.
+    """
+    if cell.op_type == "RNN":
+        return [g.op(cell.activations[0], g.op("Add", inward, recurrent))]
+
+    if cell.op_type == "LSTM":
+        i, f, c, o = split(g.op("Add", inward, recurrent))
+        kept = g.op("Mul", g.op("Sigmoid", f), states[1])
+        new = g.op("Add", kept, g.op("Mul", g.op("Sigmoid", i), g.op("Tanh", c)))
+        return [g.op("Mul", g.op("Sigmoid", o), g.op("Tanh", new)), new]
+    (r_in, z_in, n_in), (r_h, z_h, n_h) = split(inward), split(recurrent)
+    reset, update = (g.op("Sigmoid", g.op("Add", a, b)) for a, b in ((r_in, r_h), (z_in, z_h)))
+    new = g.op("Tanh", g.op("Add", n_in, g.op("Mul", reset, n_h)))
+    return [g.op("Add", new, g.op("Mul", update, g.op("Sub", states[0], new)))]
+
+
+def by_steps(
+    g: GraphContext,
+    cell: Cell,
+    x: Value,
+    each: Parameters,
+    initial: Sequence[Value | None],
+    direction: str,
+    lengths: Value | None,
+) -> list[Value]:
+    """One direction of a layer, as LSTM, GRU and RNN give it: unrolled, or a Loop where the length varies.
+
+    Args:
+        x: time first.
+        initial: `[1, batch, width]` each; None is zero.
+        direction: `forward` or `reverse`.
+        lengths: of the sequences, after which the states stay as they are.
+
+    Returns:
+        Y `[length, 1, batch, hidden]`, then the final states.
+    """
+    length = g.size(x, 0)
+    hidden, gates = hidden_size(g, cell, each.hidden), len(cell.order)
+    by_name = {"input": each.input, "hidden": each.hidden, "projection": each.projection}
+    matrices = {k: g.op("Transpose", v, perm=[1, 0]) for k, v in by_name.items() if v is not None}
+
+    def linear(value: Value, name: str, bias: int) -> Value:
+        product = g.op("MatMul", value, matrices[name])
+        return g.op("Add", product, each.biases[bias]) if each.biases else product
+
+    def split(value: Value) -> list[Value]:
+        return g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
+
+    inward = linear(x, "input", 0)
+    widths = (g.size(each.hidden, 1), hidden)
+    states = [zero_state(g, w, x) if s is None else s for s, w in zip(initial, widths, strict=False)]
+    masks = None if lengths is None else g.call("packed::mask", lengths=lengths, count=length)
+
+    def step(place: Value, *states: Value) -> list[Value]:
+        now = g.op("Gather", inward, place, axis=0)
+        new = advance(g, cell, now, linear(states[0], "hidden", 1), states, split)
+        if each.projection is not None:
+            new[0] = g.op("MatMul", new[0], matrices["projection"])
+        if masks is None:
+            return new
+        mask = g.op("Unsqueeze", g.op("Gather", masks, place, axis=0), axes=[2])
+        pairs = zip(new, states, strict=True)
+        return [g.call("packed::chosen", mask=mask, self=a, other=b) for a, b in pairs]
+
+    if isinstance(length, Value):
+        y, *states = _looped(g, step, length, states, direction)
+    else:
+        outputs = []
+        for place in range(length) if direction == "forward" else reversed(range(length)):
+            states = step(g.constant([place]), *states)
+            outputs.append(g.op("Unsqueeze", states[0], axes=[0]))
+        ordered = outputs if direction == "forward" else outputs[::-1]
+        y = ordered[0] if length == 1 else g.op("Concat", *ordered, axis=0)
+    y.shape = ir.Shape([static_size(g, x, 0), 1, None, static_size(g, each.hidden, 1)])
+    return [y, *states]
+
+
+def _looped(
+    g: GraphContext,
+    step: Callable[..., list[Value]],
+    length: Value,
+    states: Sequence[Value],
+    direction: str,
+) -> list[Value]:
+    """A Loop over the places of a sequence: the hidden states, stacked by place, and the final states."""
+    last = compute(g, "sub", length, 1)
+
+    def build(iteration: Value, going: Value, *states: Value) -> list[Value]:
+        place = iteration if direction == "forward" else g.op("Sub", last, iteration)
+        new = step(g.op("Unsqueeze", place, axes=[0]), *states)
+        return [g.constant(True), *new, new[0]]
+
+    number, flag = (ir.TensorType(dtype) for dtype in (DataType.INT64, DataType.BOOL))
+    formals = [
+        Value(name="iteration", type=number, shape=ir.Shape(())),
+        Value(name="going", type=flag, shape=ir.Shape(())),
+        *(Value(name="state", type=state.type, shape=ir.Shape([1, None, None])) for state in states),
+    ]
+    body = g.subgraph(build, formals, "steps")
+    *ends, y = g.op("Loop", length, None, *states, body=body, outputs=len(states) + 1)
+    y.type = states[0].type
+    for end, state in zip(ends, states, strict=True):
+        end.type, end.shape = state.type, state.shape
+    if direction == "reverse":
+        y = g.op("Gather", y, g.op("Sub", last, g.call("packed::positions", count=length)), axis=0)
+    return [y, *ends]

@@ -1,0 +1,1 @@
+"""Reductions, order, counts and statistics."""

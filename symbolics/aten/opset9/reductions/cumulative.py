@@ -1,0 +1,40 @@
+"""Running extremes with their positions."""
+
+from collections.abc import Sequence
+
+from .....registration import DataType, GraphContext, Value
+from ....compositions.doubling import scanned
+from ....compositions.sizes import axis
+from .._common import aten, is_integral
+
+
+def _later(
+    g: GraphContext, largest: bool, earlier: Sequence[Value], later: Sequence[Value]
+) -> tuple[Value, Value]:
+    """Of two extremes the later one where they are equal; a NaN stays until another one comes."""
+    (old, old_at), (new, new_at) = earlier, later
+    takes = g.call("aten::ge" if largest else "aten::le", new, old)
+    if not is_integral(g, new):
+        takes = g.op("Or", takes, g.call("aten::isnan", new))
+    value = g.call("composed::where", condition=takes, self=new, other=old)
+    return value, g.op("Where", takes, new_at, old_at)
+
+
+def _register_running(name: str, largest: bool) -> None:
+    @aten(name)
+    def running(g: GraphContext, self: Value, dim: int) -> list[Value]:
+        if g.rank(self) == 0:
+            return [self, g.constant(0, DataType.INT64)]
+        at = axis(g, self, dim)
+        places = g.call("sym::range", start=0, end=g.size(self, at))
+        others = [i for i in range(g.rank(self) or 0) if i != at]
+        places = g.op("Unsqueeze", places, axes=others) if others else places
+        places = g.call("aten::expand_as", places, self)
+        kind = g.dtype(self)
+        held = g.cast(self, DataType.INT32) if kind == DataType.BOOL else self
+        value, index = scanned(g, (held, places), at, lambda *pairs: _later(g, largest, *pairs))
+        return [value if kind is None else g.cast(value, kind), index]
+
+
+_register_running("cummax", largest=True)
+_register_running("cummin", largest=False)

@@ -1,0 +1,59 @@
+"""Whether whole tensors are alike."""
+
+import functools
+
+import onnx_ir as ir
+
+from .....registration import GraphContext, Value
+from ....compositions.branches import choose
+from ....compositions.sizes import same
+from .._common import aten
+
+_FLAG = ir.Shape([])
+
+
+def _equal_shapes(g: GraphContext, self: Value, other: Value) -> Value | bool:
+    """Whether the shapes are the same; known, or as the model runs."""
+    ours, theirs = g.shape(self), g.shape(other)
+    if ours is None or theirs is None:
+        raise g.refuse("the ranks of both tensors must be known")
+    if len(ours) != len(theirs):
+        return False
+    pairs = [(at, a, b) for at, (a, b) in enumerate(zip(ours, theirs, strict=True)) if not same(a, b)]
+    if any(isinstance(a, int) and isinstance(b, int) for _, a, b in pairs):
+        return False
+    if not pairs:
+        return True
+    found = [g.call("sym::eq", a=g.size(self, at), b=g.size(other, at)) for at, _, _ in pairs]
+    return functools.reduce(lambda a, b: g.op("And", a, b), found)
+
+
+@aten("is_same_size")
+def is_same_size(g: GraphContext, self: Value, other: Value) -> Value:
+    return g.constant(_equal_shapes(g, self, other))
+
+
+@aten("equal")
+def equal(g: GraphContext, self: Value, other: Value) -> Value:
+    """Of one shape, and equal in every element."""
+    alike = _equal_shapes(g, self, other)
+
+    def compared() -> list[Value]:
+        return [g.call("aten::all", g.call("aten::eq", self, other))]
+
+    if isinstance(alike, bool):
+        return compared()[0] if alike else g.constant(False)
+    return choose(g, alike, [compared, lambda: [g.constant(False)]], [[_FLAG], [_FLAG]])[0]
+
+
+@aten("allclose")
+def allclose(
+    g: GraphContext,
+    self: Value,
+    other: Value,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> Value:
+    """Close in every element, of shapes that broadcast."""
+    return g.call("aten::all", g.call("aten::isclose", self, other, rtol, atol, equal_nan))

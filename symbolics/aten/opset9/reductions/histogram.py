@@ -1,0 +1,187 @@
+"""Counts of values: bincount, histc, histograms of one and of several dimensions.
+
+Which bin a value falls into: aten/src/ATen/native/cpu/HistogramKernel.cpp.
+"""
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value
+from ....compositions.sizes import Size, compute, known_rank, product
+from .._common import aten
+
+
+def _counted(g: GraphContext, bins: Value, count: Size, weight: Value | None, dtype: DataType) -> Value:
+    """How many positions there are of each of `count` bins, or what their weights sum to."""
+    weights = g.call("aten::full_like", bins, 1, dtype) if weight is None else weight
+    zeros = g.call("composed::full", size=[count], fill_value=0, dtype=dtype)
+    return g.call("composed::accumulate_rows", zeros, bins, weights)
+
+
+@aten("bincount")
+def bincount(g: GraphContext, self: Value, weights: Value | None = None, minlength: int | Value = 0) -> Value:
+    """As many bins as the largest value asks for."""
+    values = g.cast(self, DataType.INT64)
+    # Of no values at all the largest is -1.
+    padded = g.op("Concat", values, g.constant([-1]), axis=0)
+    largest = g.op("ReduceMax", padded, axes=[0], keepdims=0)
+    count = g.call("sym::max", a=g.op("Add", largest, 1), b=minlength)
+    dtype = DataType.INT64 if weights is None else DataType.DOUBLE
+    if weights is not None and g.dtype(weights) == DataType.FLOAT:
+        dtype = DataType.FLOAT
+    weight = None if weights is None else g.cast(weights, dtype)
+    return _counted(g, values, count, weight, dtype)
+
+
+def _widened(g: GraphContext, low: Value, high: Value, margin: float) -> tuple[Value, Value]:
+    """A range of no extent, made wider on both sides."""
+    alike = g.call("aten::eq", low, high)
+    below, above = g.op("Sub", low, margin), g.op("Add", high, margin)
+    return g.op("Where", alike, below, low), g.op("Where", alike, above, high)
+
+
+def _is_empty(g: GraphContext, self: Value) -> bool:
+    return 0 in (g.shape(self) or ())
+
+
+def _limits(
+    g: GraphContext, self: Value, given: tuple[Number, Number] | None, margin: float, empty: bool
+) -> tuple[Value, Value]:
+    """The outer edges: those given, else the extremes of the data, 0 and 1 where there is none."""
+    dtype = g.dtype(self) or DataType.FLOAT
+    if given is not None:
+        low, high = g.constant(float(given[0]), dtype), g.constant(float(given[1]), dtype)
+    elif empty:
+        low, high = g.constant(0.0, dtype), g.constant(1.0, dtype)
+    else:
+        low, high = (g.op(op, self, keepdims=0) for op in ("ReduceMin", "ReduceMax"))
+    return _widened(g, low, high, margin)
+
+
+def _edges(g: GraphContext, low: Value, high: Value, bins: int) -> Value:
+    """Equally far apart, counted from both ends to the middle, as linspace does it."""
+    dtype = low.dtype or DataType.FLOAT
+    places = np.arange(bins + 1)
+    step = g.op("Div", g.op("Sub", high, low), float(bins))
+    rising = g.op("Add", low, g.op("Mul", step, g.constant(places.astype(float), dtype)))
+    falling = g.op("Sub", high, g.op("Mul", step, g.constant((bins - places).astype(float), dtype)))
+    return g.op("Where", g.constant(places < (bins + 1) // 2), rising, falling)
+
+
+def _place(g: GraphContext, values: Value, edges: Value) -> Value:
+    """The bin of each value; -1 for those below the first edge, above the last one, and for NaN.
+
+    A bin has its left edge, and the last one its right edge too.
+    """
+    count = compute(g, "sub", g.size(edges, 0), 1)
+    reached = g.call("aten::le", g.op("Unsqueeze", edges, axes=[0]), g.op("Unsqueeze", values, axes=[1]))
+    place = g.op("Sub", g.op("ReduceSum", g.cast(reached, DataType.INT64), axes=[1], keepdims=0), 1)
+    last = g.op("Gather", edges, count, axis=0)
+    place = g.op("Sub", place, g.cast(g.call("aten::eq", values, last), DataType.INT64))
+    outside = g.op("Not", g.call("aten::le", values, last))
+    return g.op("Where", outside, g.constant(-1), place)
+
+
+def _histogram(
+    g: GraphContext, points: Value, edges: list[Value], weight: Value | None, density: bool
+) -> Value:
+    """The counts in a grid of bins of points, one a row."""
+    counts = [compute(g, "sub", g.size(edge, 0), 1) for edge in edges]
+    total = product(g, counts)
+    outside: Value | None = None
+    position: Value | None = None
+    for dimension, edge in enumerate(edges):
+        values = g.op("Gather", points, dimension, axis=1)
+        place = _place(g, values, edge)
+        missed = g.op("Less", place, 0)
+        outside = missed if outside is None else g.op("Or", outside, missed)
+        position = place if position is None else g.op("Add", g.op("Mul", position, counts[dimension]), place)
+    dtype = g.dtype(points) or DataType.FLOAT
+    # One more bin, which is cut off, takes what is outside.
+    position = g.op("Where", outside, g.constant(total, DataType.INT64), position)
+    weights = None if weight is None else g.op("Reshape", weight, [-1])
+    found = _counted(g, position, compute(g, "add", total, 1), weights, dtype)
+    found = g.call("aten::slice", self=found, dim=0, start=0, end=total)
+    found = g.call("aten::reshape", found, counts)
+    if density:
+        found = g.op("Div", found, g.op("ReduceSum", found, keepdims=0))
+        for dimension, edge in enumerate(edges):
+            width = g.call("aten::diff", edge)
+            after = len(edges) - dimension - 1
+            width = g.op("Unsqueeze", width, axes=list(range(1, after + 1))) if after else width
+            found = g.op("Div", found, width)
+    return found
+
+
+@aten("histc")
+def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
+    """By the distance from the lower edge; what is outside, and NaN, is not counted."""
+    flat = g.op("Reshape", self, [-1]) if g.rank(self) != 1 else self
+    kind = g.dtype(self) or DataType.FLOAT
+    values = g.cast(flat, DataType.FLOAT) if kind in (DataType.FLOAT16, DataType.BFLOAT16) else flat
+    if kind not in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):
+        values = g.cast(flat, DataType.DOUBLE)
+    low, high = _limits(g, values, None if min == max else (min, max), 1.0, _is_empty(g, self))
+    distance = g.op("Mul", g.op("Sub", values, low), float(bins))
+    place = g.op("Floor", g.op("Div", distance, g.op("Sub", high, low)))
+    inside = g.op("And", g.call("aten::ge", values, low), g.call("aten::le", values, high))
+    place = g.call("aten::clamp_max", g.op("Where", inside, place, 0.0), bins - 1)
+    position = g.op("Where", inside, g.cast(place, DataType.INT64), g.constant(bins))
+    dtype = values.dtype or DataType.FLOAT
+    found = _counted(g, position, bins + 1, None, dtype)
+    return g.cast(g.call("aten::slice", self=found, dim=0, start=0, end=bins), kind)
+
+
+@aten("histogram.bin_ct")
+def histogram(
+    g: GraphContext,
+    self: Value,
+    bins: int = 100,
+    range: list[float] | None = None,
+    weight: Value | None = None,
+    density: bool = False,
+) -> list[Value]:
+    given = None if range is None else (range[0], range[1])
+    edges = _edges(g, *_limits(g, self, given, 0.5, _is_empty(g, self)), bins)
+    return [_histogram(g, g.op("Reshape", self, [-1, 1]), [edges], weight, density), edges]
+
+
+@aten("histogram.bins_tensor")
+def histogram_between(
+    g: GraphContext, self: Value, bins: Value, weight: Value | None = None, density: bool = False
+) -> list[Value]:
+    return [_histogram(g, g.op("Reshape", self, [-1, 1]), [bins], weight, density), bins]
+
+
+def _grid(
+    g: GraphContext, self: Value, bins: list[int], range: list[float] | None
+) -> tuple[Value, list[Value]]:
+    """The points, a row each, and the edges of every dimension."""
+    points = g.op("Reshape", self, [-1, len(bins)]) if known_rank(g, self) != 2 else self
+    edges = []
+    for dimension, count in enumerate(bins):
+        given = None if range is None else (range[2 * dimension], range[2 * dimension + 1])
+        column = g.op("Gather", points, dimension, axis=1)
+        edges.append(_edges(g, *_limits(g, column, given, 0.5, _is_empty(g, self)), count))
+    return points, edges
+
+
+@aten("histogramdd")
+def histogramdd(
+    g: GraphContext,
+    self: Value,
+    bins: list[int] | list[Value] | int,
+    range: list[float] | None = None,
+    weight: Value | None = None,
+    density: bool = False,
+) -> list[Value]:
+    if isinstance(bins, int):
+        width = g.size(self, -1)
+        if isinstance(width, Value):
+            raise g.refuse("the number of dimensions of a histogram must be known")
+        bins = [bins] * width
+    if bins and isinstance(bins[0], Value):
+        edges: list[Value] = [edge for edge in bins if isinstance(edge, Value)]
+        points = g.op("Reshape", self, [-1, len(edges)]) if known_rank(g, self) != 2 else self
+    else:
+        points, edges = _grid(g, self, [count for count in bins if isinstance(count, int)], range)
+    return [_histogram(g, points, edges, weight, density), *edges]

@@ -1,0 +1,167 @@
+"""Order statistics beyond one sorted position: mode, medians without NaN, quantiles at computed places."""
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value
+from ....compositions.sizes import axis, known_rank, product, sizes_of
+from .._common import aten, is_integral
+
+
+def _flat(g: GraphContext, self: Value) -> Value:
+    count = product(g, sizes_of(g, self))
+    return g.op("Reshape", self, [count if isinstance(count, int) else -1])
+
+
+def _as_row(g: GraphContext, name: str, self: Value, keepdim: bool) -> list[Value]:
+    """The result for a zero-dim tensor, which is taken as a row of one."""
+    found = g.call(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
+    return [g.op("Squeeze", result, axes=[0]) for result in found] if keepdim else found
+
+
+@aten("mode")
+def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
+    """The most frequent element, the smallest of several, and the last place where it stands.
+
+    Every element is compared with every other one along the dim.
+    """
+    if g.rank(self) == 0:
+        return _as_row(g, "aten::mode", self, keepdim)
+    kind, at, rank = g.dtype(self), axis(g, self, dim), known_rank(g, self)
+    held = g.cast(self, DataType.INT64) if is_integral(g, self) else self
+    last = [i for i in range(rank) if i != at] + [at]
+    rows = g.op("Transpose", held, perm=last)
+    equal = g.call("aten::eq", g.op("Unsqueeze", rows, axes=[rank]), g.op("Unsqueeze", rows, axes=[rank - 1]))
+    counts = g.op("ReduceSum", g.cast(equal, DataType.INT32), axes=[rank], keepdims=0)
+    most = g.op("ReduceMax", counts, axes=[rank - 1], keepdims=1)
+    highest = np.iinfo(np.int64).max if is_integral(g, self) else float("inf")
+    candidates = g.op("Where", g.op("Equal", counts, most), rows, highest)
+    value = g.op("ReduceMin", candidates, axes=[rank - 1], keepdims=1)
+    here = g.call("aten::eq", rows, value)
+    places = g.call("sym::range", start=0, end=g.size(rows, rank - 1))
+    index = g.op("ReduceMax", g.op("Where", here, places, 0), axes=[rank - 1], keepdims=int(keepdim))
+    value = value if keepdim else g.op("Squeeze", value, axes=[rank - 1])
+    if keepdim:
+        back = [last.index(i) for i in range(rank)]
+        value, index = g.op("Transpose", value, perm=back), g.op("Transpose", index, perm=back)
+    return [value if kind is None else g.cast(value, kind), index]
+
+
+@aten("nanmedian")
+def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
+    """Of no elements NaN: one that is added changes nothing else."""
+    count = product(g, sizes_of(g, self))
+    if is_integral(g, self) or count == 0:
+        return g.call("aten::median", self)
+    flat = _flat(g, self)
+    if isinstance(count, Value):
+        flat = g.op("Concat", flat, g.constant([float("nan")], g.dtype(self)), axis=0)
+    return g.call("aten::nanmedian.dim", flat, 0)[0]
+
+
+@aten("nanmedian.dim")
+def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> list[Value]:
+    """The lower one of the two middle elements that are numbers; NaN where there is none."""
+    if is_integral(g, self):
+        return g.call("aten::median.dim", self, dim, keepdim)
+    if g.rank(self) == 0:
+        return _as_row(g, "aten::nanmedian.dim", self, keepdim)
+    at = axis(g, self, dim)
+    missing = g.call("aten::isnan", self)
+    ordered, order = g.call("aten::sort", g.op("Where", missing, float("inf"), self), at)
+    order.shape = ordered.shape
+    numbers = g.cast(g.op("Not", missing), DataType.INT64)
+    count = g.op("ReduceSum", numbers, axes=[at], keepdims=1)
+    middle = g.op("Div", g.op("Sub", count, 1), 2)
+    value = g.call("composed::gather_elements", ordered, at, middle)
+    index = g.call("composed::gather_elements", order, at, middle)
+    value = g.op("Where", g.op("Equal", count, 0), float("nan"), value)
+    results = [value, index]
+    return results if keepdim else [g.op("Squeeze", result, axes=[at]) for result in results]
+
+
+def _weights(g: GraphContext, at: Value, interpolation: str) -> tuple[Value, Value, Value]:
+    """The ranks below and above fractional ranks, and how far it is between them."""
+    low, high = g.op("Floor", at), g.op("Ceil", at)
+    if interpolation in ("lower", "higher", "nearest"):
+        one = g.call("aten::round", at) if interpolation == "nearest" else low
+        one = high if interpolation == "higher" else one
+        return one, one, g.op("Sub", one, one)
+    if interpolation == "midpoint":
+        return low, high, g.op("Where", g.op("Less", low, high), 0.5, 0.0)
+    return low, high, g.op("Sub", at, low)
+
+
+def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolation: str, nan: bool) -> Value:
+    """Quantiles along the last dimension at a computed place, or at several, which come in front."""
+    rank = known_rank(g, self)
+    missing = g.call("aten::isnan", self)
+    ordered, _ = g.call("aten::sort", g.op("Where", missing, float("inf"), self), rank - 1)
+    dtype = g.dtype(self) or DataType.FLOAT
+    several = known_rank(g, q) == 1
+    places = q if several else g.op("Unsqueeze", q, axes=[0])
+    numbers = g.op("ReduceSum", g.cast(g.op("Not", missing), dtype), axes=[rank - 1], keepdims=1)
+    if nan:
+        top = g.call("aten::clamp_min", g.op("Sub", numbers, 1.0), 0)
+        unusable = g.op("Less", numbers, 0.5)
+    else:
+        top = g.op("Sub", g.constant(g.size(self, rank - 1), dtype), 1.0)
+        unusable = g.call("aten::any", missing, [rank - 1], True)
+    low, high, weight = _weights(g, g.op("Mul", g.cast(places, dtype), top), interpolation)
+    shape = [*sizes_of(g, self)[:-1], g.size(places, 0)]
+
+    def taken(place: Value) -> Value:
+        index = g.call("aten::expand", self=g.cast(place, DataType.INT64), size=shape)
+        return g.call("composed::gather_elements", ordered, rank - 1, index)
+
+    below, above = taken(low), taken(high)
+    found = g.call("aten::lerp", below, above, weight)
+    # Between two infinities there is no way to go.
+    found = g.op("Where", g.call("aten::eq", below, above), below, found)
+    found = g.op("Where", unusable, float("nan"), found)
+    found = g.call("aten::movedim", self=found, source=-1, destination=0)
+    if keepdim:
+        found = g.op("Unsqueeze", found, axes=[rank])
+    return found if several else g.op("Squeeze", found, axes=[0])
+
+
+def _register_quantile(name: str, nan: bool) -> None:
+    @aten(f"{name}.default")
+    def at_places(
+        g: GraphContext,
+        self: Value,
+        q: Value,
+        dim: int | None = None,
+        keepdim: bool = False,
+        interpolation: str = "linear",
+    ) -> Value:
+        """The quantiles at computed places, several of them in front."""
+        rank = known_rank(g, self)
+        if dim is None or rank == 0:
+            found = _quantiles(g, _flat(g, self), q, False, interpolation, nan)
+            if not keepdim or not rank:
+                return found
+            front = [g.size(q, 0)] if known_rank(g, q) else []
+            return g.call("aten::reshape", found, [*front, *[1] * rank])
+        at = axis(g, self, dim)
+        rows = g.call("aten::movedim", self=self, source=at, destination=-1)
+        found = _quantiles(g, rows, q, keepdim, interpolation, nan)
+        if not keepdim:
+            return found
+        return g.call("aten::movedim", self=found, source=-1, destination=at + known_rank(g, q))
+
+
+_register_quantile("quantile", nan=False)
+_register_quantile("nanquantile", nan=True)
+
+
+@aten("nanquantile.scalar")
+def nanquantile(
+    g: GraphContext,
+    self: Value,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> Value:
+    place = g.constant(q, g.dtype(self))
+    return g.call("aten::nanquantile.default", self, place, dim, keepdim, interpolation)

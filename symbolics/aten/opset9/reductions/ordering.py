@@ -1,0 +1,243 @@
+"""Order along a dim: the largest elements, sorting, order statistics, running totals."""
+
+import math
+from collections.abc import Callable
+
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.doubling import scanned
+from ....compositions.sizes import axis, compute, known, known_rank, product, sizes_of
+from .._common import aten, counted, is_integral
+
+
+def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]:
+    """Results for a zero-dim value that was taken as a list of one."""
+    return [g.op("Squeeze", result, axes=[0]) for result in results] if g.rank(value) == 0 else results
+
+
+@aten("topk")
+def topk(
+    g: GraphContext,
+    self: Value,
+    k: int | Value,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+) -> list[Value]:
+    """Always sorted, which an unsorted result may be."""
+    if g.rank(self) == 0:
+        return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
+    return g.call("composed::top", self, known(g, k), axis(g, self, dim), largest)
+
+
+@onnx_symbolic("composed::top")
+def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """TopK has a constant `k` below 10: a computed one takes the ranks of all elements."""
+    by = "composed::top_by_rank" if isinstance(k, Value) else "composed::top_of_floats"
+    return g.call(by, self, k, dim, largest)
+
+
+@onnx_symbolic("composed::top_of_floats")
+def top_of_floats(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """TopK takes floats below 11; the smallest are the largest of the negated ones."""
+    if g.dtype(self) in (DataType.INT64, DataType.UINT64):
+        return g.call("composed::top_by_rank", self, k, dim, largest)
+    floats = self
+    if is_integral(g, self):
+        wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
+        floats = g.cast(self, DataType.DOUBLE if wide else DataType.FLOAT)
+    if largest:
+        values, indices = g.op("TopK", floats, k=[k], axis=dim, outputs=2)
+    else:
+        values, indices = g.op("TopK", g.op("Neg", floats), k=[k], axis=dim, outputs=2)
+        values = g.op("Neg", values)
+    return [g.cast(values, g.dtype(self) or DataType.FLOAT) if is_integral(g, self) else values, indices]
+
+
+@onnx_symbolic("composed::top_by_rank")
+def top_by_rank(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
+    """The elements by how many come before each, in space quadratic in the dim; NaN is above all numbers."""
+    rank, size = known_rank(g, self), g.size(self, dim)
+    last = [i for i in range(rank) if i != dim] + [dim]
+    keys = g.op("Transpose", _comparable(g, self), perm=last)
+    ours, others = g.op("Unsqueeze", keys, axes=[rank]), g.op("Unsqueeze", keys, axes=[rank - 1])
+    above, below = _exceeds(g, others, ours), _exceeds(g, ours, others)
+    first, behind = (above, below) if largest else (below, above)
+    places = g.call("aten::arange", end=size)
+    earlier = g.op("Less", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    before = g.op("Or", first, g.op("And", g.op("Not", behind), earlier))
+    ranks = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[rank], keepdims=0)
+    wanted = g.op("Unsqueeze", g.call("aten::arange", end=k), axes=[1])
+    chosen = g.op("Equal", g.op("Unsqueeze", ranks, axes=[rank - 1]), wanted)
+    found = g.op("ReduceSum", g.op("Mul", g.cast(chosen, DataType.INT64), places), axes=[rank], keepdims=0)
+    indices = g.op("Transpose", found, perm=[last.index(i) for i in range(rank)])
+    return [g.call("composed::gather_elements", self, dim, indices), indices]
+
+
+def _comparable(g: GraphContext, self: Value) -> Value:
+    """The elements in a type that runtimes compare."""
+    if g.dtype(self) == DataType.UINT64:
+        raise g.refuse("unsigned 64-bit integers cannot be compared", first_opset=11)
+    if g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.INT64, None):
+        return self
+    return g.cast(self, DataType.INT64 if is_integral(g, self) else DataType.FLOAT)
+
+
+def _exceeds(g: GraphContext, a: Value, b: Value) -> Value:
+    """Whether an element comes after another one; NaN comes after every number, and not after NaN."""
+    above = g.op("Greater", a, b)
+    if g.dtype(a) == DataType.INT64:
+        return above
+    return g.op("Or", above, g.op("And", g.op("IsNaN", a), g.op("Not", g.op("IsNaN", b))))
+
+
+@aten("sort")
+def sort(
+    g: GraphContext,
+    self: Value,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool | None = None,
+) -> list[Value]:
+    """TopK of all elements, which keeps the order of equal ones."""
+    size = 1 if g.rank(self) == 0 else g.size(self, dim)
+    return g.call("aten::topk", self, size, dim, descending)
+
+
+@aten("argsort")
+def argsort(
+    g: GraphContext, self: Value, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Value:
+    return g.call("aten::sort", self, dim, descending)[1]
+
+
+@aten("msort")
+def msort(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::sort", self, 0)[0]
+
+
+@aten("kthvalue")
+def kthvalue(
+    g: GraphContext, self: Value, k: int | Value, dim: int = -1, keepdim: bool = False
+) -> list[Value]:
+    if g.rank(self) == 0:
+        return g.call("aten::topk", self, k, 0, False)
+    at = axis(g, self, dim)
+    smallest = g.call("aten::topk", self, k, dim, False)
+    position = g.op("Sub", k, 1) if isinstance(k, Value) else k - 1
+    found = [g.op("Gather", result, g.stack([position]), axis=at) for result in smallest]
+    return found if keepdim else [g.op("Squeeze", result, axes=[at]) for result in found]
+
+
+@aten("median")
+def median_of_all(g: GraphContext, self: Value) -> Value:
+    """Of no elements NaN, and what C++ makes an integer of NaN."""
+    count, dtype = product(g, sizes_of(g, self)), g.dtype(self) or DataType.FLOAT
+    low, high = (math.nan, math.inf) if dtype in dtypes.FLOATS else dtypes.limits(dtype)
+    low = {DataType.BOOL: True, DataType.INT8: 0, DataType.INT16: 0}.get(dtype, low)
+    if count == 0:
+        return g.constant(low, dtype)
+    if isinstance(count, int):
+        return g.call("aten::median.dim", g.op("Reshape", self, [count]), 0)[0]
+    wide = dtype if dtype in dtypes.FLOATS else DataType.INT64
+    flat = g.cast(g.op("Reshape", self, [-1]), wide)
+    middle = compute(g, "max", compute(g, "floordiv", compute(g, "add", count, 1), 2), 1)
+    # One more element, behind all others, is there where there is none.
+    found = g.call("aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0)[0]
+    unusable = g.op("Equal", g.constant(count), g.constant(0))
+    if dtype in dtypes.FLOATS:
+        unusable = g.op("Or", unusable, g.call("aten::any", g.call("aten::isnan", flat)))
+    found = g.call("composed::where", condition=unusable, self=g.constant(low, wide), other=found)
+    return g.cast(found, dtype)
+
+
+@aten("median.dim")
+def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
+    """The lower one of two middle elements; the first NaN where there is one."""
+    size = 1 if g.rank(self) == 0 else g.size(self, dim)
+    middle = compute(g, "floordiv", compute(g, "add", size, 1), 2)
+    value, index = g.call("aten::kthvalue", self, middle, dim, keepdim)
+    if size == 1 or is_integral(g, self):
+        return [value, index]
+    missing = g.call("aten::isnan", self)
+    some = g.call("aten::any", missing, [dim], keepdim)
+    value = g.call("composed::where", condition=some, self=g.constant(math.nan, g.dtype(self)), other=value)
+    first = g.op("ArgMax", g.cast(missing, DataType.FLOAT), axis=axis(g, self, dim), keepdims=int(keepdim))
+    return [value, g.call("composed::where", condition=some, self=first, other=index)]
+
+
+def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, Value], Value]) -> Value:
+    """What the elements up to each one give together; of one later and one earlier part."""
+    if g.rank(self) == 0:
+        return self
+    return scanned(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
+
+
+def _masked_sum(g: GraphContext, self: Value, dim: int) -> Value:
+    """A running sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
+    rank, size = known_rank(g, self), g.size(self, dim)
+    places = g.call("aten::arange", end=size)
+    beyond = g.op("Greater", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    last = [i for i in range(rank) if i != dim] + [dim]
+    rows = g.op("Unsqueeze", g.op("Transpose", self, perm=last), axes=[rank - 1])
+    sums = g.op("ReduceSum", g.op("Where", beyond, 0, rows), axes=[rank], keepdims=0)
+    return g.op("Transpose", sums, perm=[last.index(i) for i in range(rank)])
+
+
+@aten("cumsum")
+def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    if g.rank(self) != 0 and isinstance(g.size(self, axis(g, self, dim)), Value):
+        return _masked_sum(g, self, axis(g, self, dim))
+    return _running(g, self, dim, lambda total, before: g.op("Add", total, before))
+
+
+@aten("cumprod")
+def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
+    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    return _running(g, self, dim, lambda product, before: g.op("Mul", product, before))
+
+
+@aten("logcumsumexp")
+def logcumsumexp(g: GraphContext, self: Value, dim: int) -> Value:
+    def combine(total: Value, before: Value) -> Value:
+        return g.call("aten::logaddexp", total, before)
+
+    return _running(g, self, dim, combine)
+
+
+@aten("quantile")
+def quantile(
+    g: GraphContext,
+    self: Value,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> Value:
+    """Between the two sorted elements that the quantile falls between; NaN where any element is."""
+    if dim is None or g.rank(self) == 0:
+        count = product(g, sizes_of(g, self))
+        flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
+        found = g.call("aten::quantile", flat, q, 0, False, interpolation)
+        return g.op("Reshape", found, [1] * (g.rank(self) or 0)) if keepdim else found
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    if isinstance(size, Value):
+        place = g.constant(q, g.dtype(self))
+        return g.call("aten::quantile.default", self, place, dim, keepdim, interpolation)
+    ordered = g.call("aten::sort", self, at)[0]
+    low, high, weight = _quantile_position(q * (size - 1), interpolation)
+    below, above = (g.op("Gather", ordered, [position], axis=at) for position in (low, high))
+    found = below if weight == 0 else g.call("aten::lerp", below, above, weight)
+    found = g.op("Where", g.call("aten::any", g.call("aten::isnan", self), [at], True), math.nan, found)
+    return found if keepdim else g.op("Squeeze", found, axes=[at])
+
+
+def _quantile_position(rank: float, interpolation: str) -> tuple[int, int, float]:
+    """The ranks below and above a fractional rank, and how far it is between them."""
+    low, high = math.floor(rank), math.ceil(rank)
+    exact = {"lower": low, "higher": high, "nearest": round(rank)}
+    if interpolation in exact:
+        return exact[interpolation], high, 0.0
+    weight = 0.5 if interpolation == "midpoint" and low != high else rank - low
+    return low, high, weight

@@ -1,0 +1,332 @@
+"""Reductions over dims: sums, extremes, moments, norms, and truth."""
+
+import builtins
+import math
+from collections.abc import Sequence
+
+from .....registration import DataType, GraphContext, Number, Value, dtypes
+from ....compositions.doubling import reduced_by_halves
+from ....compositions.sizes import axis, known_rank, product
+from .._common import aten, counted, floating, is_integral
+
+Dims = Sequence[int] | int | None
+
+_DOUBLE_BITS = 53
+
+
+def _reduce(g: GraphContext, op_type: str, value: Value, dims: Dims, keepdim: bool) -> Value:
+    """Reduce over dims, over all of them where none are given, and over nothing where there are none.
+
+    A zero-dim tensor is its own sum, mean and maximum, and may be reduced over dim 0 or -1 all the same.
+    """
+    if g.rank(value) == 0:
+        return g.op("Abs", value) if op_type in ("ReduceL1", "ReduceL2") else value
+    dims = [dims] if isinstance(dims, int) else dims
+    return g.op(op_type, value, axes=_axes(g, value, dims), keepdims=int(keepdim))
+
+
+def _axes(g: GraphContext, value: Value, dims: Sequence[int] | None) -> list[int] | None:
+    return sorted(axis(g, value, dim) for dim in dims) if dims else None
+
+
+def _mean(g: GraphContext, value: Value, dims: Dims, keepdim: bool) -> Value:
+    """The mean; of nothing NaN, where onnxruntime's is 0.
+
+    That is divided by whether the tensor has elements: one of none has no mean, or only means of nothing.
+    """
+    shape = g.shape(value)
+    axes = _axes(g, value, [dims] if isinstance(dims, int) else dims) if shape else None
+    reduced = None if shape is None else shape if axes is None else [shape[at] for at in axes]
+    if reduced is not None and 0 in reduced:
+        return g.op("Div", _reduce(g, "ReduceSum", value, dims, keepdim), 0.0)
+    result = _reduce(g, "ReduceMean", value, dims, keepdim)
+    dtype = g.dtype(result)
+    if dtype is None or (reduced is not None and builtins.all(isinstance(size, int) for size in reduced)):
+        return result
+    return g.op("Div", result, g.cast(g.cast(g.op("Size", value), DataType.BOOL), dtype))
+
+
+def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
+    """How many elements one result of a reduction is made of."""
+    if g.rank(value) == 0:
+        return 1
+    dims = [dims] if isinstance(dims, int) else dims
+    return product(g, [g.size(value, dim) for dim in dims or range(known_rank(g, value))])
+
+
+def _known_count(g: GraphContext, value: Value) -> int:
+    """How many elements a value has, -1 where that is unknown."""
+    count = _element_count(g, value, None)
+    return count if isinstance(count, int) else -1
+
+
+@aten("sum")
+def sum(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    return _reduce(g, "ReduceSum", self, dim, keepdim)
+
+
+@aten("nansum")
+def nansum(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    if not is_integral(g, self):
+        self = g.op("Where", g.call("aten::isnan", self), 0.0, self)
+    return g.call("aten::sum", self, dim, keepdim, dtype)
+
+
+@aten("mean")
+def mean(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    return _mean(g, self if dtype is None else g.cast(self, dtype), dim, keepdim)
+
+
+@aten("nanmean")
+def nanmean(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    self = self if dtype is None else g.cast(self, dtype)
+    numbers = g.op("Not", g.call("aten::isnan", self))
+    count = g.call("aten::sum", g.op("Cast", numbers, to=int(self.dtype or DataType.FLOAT)), dim, keepdim)
+    return g.op("Div", g.call("aten::nansum", self, dim, keepdim), count)
+
+
+@aten("prod")
+def prod(
+    g: GraphContext,
+    self: Value,
+    dim: int | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    """Integers wrap around where their product leaves the element type."""
+    if dtype is not None:
+        self = g.cast(self, dtype)
+    if not is_integral(g, self) or g.rank(self) == 0:
+        return _reduce(g, "ReduceProd", self if dtype is not None else counted(g, self), dim, keepdim)
+    whole = g.cast(self, DataType.INT64)
+    if _is_exact_product(g, self, dim):
+        result = _reduce(g, "ReduceProd", whole, dim, keepdim)
+    else:
+        flat = whole if dim is not None else g.op("Reshape", whole, [_known_count(g, whole)])
+        at = axis(g, flat, dim or 0)
+        result = reduced_by_halves(g, flat, at, 1, lambda a, b: g.op("Mul", a, b))
+        result = result if keepdim else g.op("Squeeze", result, axes=[at])
+    return result if dtype is None else g.cast(result, dtype)
+
+
+def _is_exact_product(g: GraphContext, value: Value, dim: int | None) -> bool:
+    """Whether ReduceProd is exact for this type and count: onnxruntime multiplies INT64 as DOUBLE."""
+    if g.dtype(value) == DataType.BOOL:
+        return True
+    count = _element_count(g, value, dim)
+    largest = builtins.max(abs(limit) for limit in dtypes.limits(g.dtype(value) or DataType.INT64))
+    return isinstance(count, int) and count * math.log2(largest) <= _DOUBLE_BITS
+
+
+def _register_extreme(name: str, reduction: str, index: str) -> None:
+    @aten(f"a{name}")
+    def over_dims(g: GraphContext, self: Value, dim: list[int] | None = None, keepdim: bool = False) -> Value:
+        return _reduce(g, reduction, self, dim, keepdim)
+
+    @aten(name)
+    def over_all(g: GraphContext, self: Value) -> Value:
+        return _reduce(g, reduction, self, None, False)
+
+    @aten(f"{name}.dim")
+    def with_indices(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> list[Value]:
+        return [_reduce(g, reduction, self, dim, keepdim), g.call(f"aten::arg{name}", self, dim, keepdim)]
+
+    @aten(f"arg{name}")
+    def indices(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+        rank = g.rank(self)
+        if dim is not None and rank != 0:
+            return g.op(index, self, axis=axis(g, self, dim), keepdims=int(keepdim))
+        result = g.op(index, g.op("Reshape", self, [-1]), axis=0, keepdims=0)
+        return g.op("Reshape", result, [1] * known_rank(g, self)) if keepdim and rank != 0 else result
+
+
+_register_extreme("max", "ReduceMax", "ArgMax")
+_register_extreme("min", "ReduceMin", "ArgMin")
+
+
+@aten("aminmax")
+def aminmax(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> list[Value]:
+    return [_reduce(g, "ReduceMin", self, dim, keepdim), _reduce(g, "ReduceMax", self, dim, keepdim)]
+
+
+def _truth_dtype(g: GraphContext, value: Value) -> DataType:
+    """What `any` and `all` return: BOOL, but UINT8 of UINT8."""
+    return DataType.UINT8 if g.dtype(value) == DataType.UINT8 else DataType.BOOL
+
+
+@aten("any")
+def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
+    """Whether the number of true elements is not 0; with an empty list of dims, each element by itself."""
+    truth = g.cast(self, DataType.BOOL)
+    if dim != []:
+        count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), dim, keepdim)
+        truth = g.cast(count, DataType.BOOL)
+    return g.cast(truth, _truth_dtype(g, self))
+
+
+@aten("all")
+def all(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
+    truth = g.cast(self, DataType.BOOL)
+    if dim != []:
+        least = _reduce(g, "ReduceMin", g.cast(truth, DataType.INT32), dim, keepdim)
+        truth = g.cast(least, DataType.BOOL)
+    return g.cast(truth, _truth_dtype(g, self))
+
+
+@aten("count_nonzero")
+def count_nonzero(g: GraphContext, self: Value, dim: list[int] | int | None = None) -> Value:
+    truth = g.cast(g.cast(self, DataType.BOOL), DataType.INT64)
+    return _reduce(g, "ReduceSum", truth, dim, False)
+
+
+def _variance(g: GraphContext, self: Value, dim: Dims, correction: Number, keepdim: bool) -> Value:
+    """In two passes over the data."""
+    mean_kept = _reduce(g, "ReduceMean", self, dim, True)
+    centered = g.op("Sub", self, mean_kept)
+    squares = g.op("Mul", centered, centered)
+    if correction == 0:
+        return _mean(g, squares, dim, keepdim)
+    total = _reduce(g, "ReduceSum", squares, dim, keepdim)
+    return g.op("Div", total, _degrees_of_freedom(g, self, dim, correction))
+
+
+def _degrees_of_freedom(g: GraphContext, self: Value, dim: Dims, correction: Number) -> Value | float:
+    """The number of elements less the correction, and not below 0."""
+    count = _element_count(g, self, dim)
+    if not isinstance(count, Value):
+        return float(max(count - correction, 0))
+    freedom = g.op("Sub", g.op("Cast", count, to=int(g.dtype(self) or DataType.FLOAT)), float(correction))
+    return g.op("Relu", freedom)
+
+
+def _correction(unbiased: bool, correction: Number | None) -> Number:
+    return int(unbiased) if correction is None else correction
+
+
+@aten("var")
+def var(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: Number | None = None,
+) -> Value:
+    return _variance(g, self, dim, _correction(unbiased, correction), keepdim)
+
+
+@aten("std")
+def std(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: Number | None = None,
+) -> Value:
+    return g.op("Sqrt", g.call("aten::var", self, dim, unbiased, keepdim, correction))
+
+
+@aten("var_mean")
+def var_mean(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: Number | None = None,
+) -> list[Value]:
+    variance = _variance(g, self, dim, _correction(unbiased, correction), keepdim)
+    return [variance, _mean(g, self, dim, keepdim)]
+
+
+@aten("std_mean")
+def std_mean(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: Number | None = None,
+) -> list[Value]:
+    variance = _variance(g, self, dim, _correction(unbiased, correction), keepdim)
+    return [g.op("Sqrt", variance), _mean(g, self, dim, keepdim)]
+
+
+@aten("linalg_vector_norm")
+def linalg_vector_norm(
+    g: GraphContext,
+    self: Value,
+    ord: Number = 2,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    self = floating(g, self) if dtype is None else g.cast(self, dtype)
+    if ord in (1, 2):
+        return _reduce(g, "ReduceL1" if ord == 1 else "ReduceL2", self, dim, keepdim)
+    if ord == 0:
+        nonzero = g.op("Cast", g.cast(self, DataType.BOOL), to=int(self.dtype or DataType.FLOAT))
+        return _reduce(g, "ReduceSum", nonzero, dim, keepdim)
+    size = g.op("Abs", self)
+    if math.isinf(ord):
+        return _reduce(g, "ReduceMax" if ord > 0 else "ReduceMin", size, dim, keepdim)
+    # A plain number would be an exponent of FLOAT.
+    dtype = g.dtype(self) or DataType.FLOAT
+    total = _reduce(g, "ReduceSum", g.op("Pow", size, g.constant(float(ord), dtype)), dim, keepdim)
+    return g.op("Pow", total, g.constant(1.0 / ord, dtype))
+
+
+@aten("norm")
+def norm(
+    g: GraphContext,
+    self: Value,
+    p: Number | None = 2,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    dtype: DataType | None = None,
+) -> Value:
+    return g.call("aten::linalg_vector_norm", self, 2 if p is None else p, dim, keepdim, dtype)
+
+
+@aten("dist")
+def dist(g: GraphContext, self: Value, other: Value, p: Number = 2) -> Value:
+    return g.call("aten::norm", g.op("Sub", self, other), p)
+
+
+@aten("cdist")
+def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2, compute_mode: int | None = None) -> Value:
+    """The norm of every row of `x1` less every row of `x2`."""
+    rows = g.op("Unsqueeze", x1, axes=[known_rank(g, x1) - 1])
+    columns = g.op("Unsqueeze", x2, axes=[known_rank(g, x2) - 2])
+    return g.call("aten::linalg_vector_norm", g.op("Sub", rows, columns), p, [-1])
+
+
+@aten("logsumexp", "special_logsumexp")
+def logsumexp(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
+    return _reduce(g, "ReduceLogSumExp", floating(g, self), dim, keepdim)

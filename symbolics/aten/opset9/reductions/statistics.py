@@ -1,0 +1,128 @@
+"""Covariance, correlation and least squares.
+
+Semantics: aten/src/ATen/native/Correlation.cpp and BatchLinearAlgebra.cpp.
+"""
+
+from .....registration import DataType, GraphContext, Value, dtypes
+from ....compositions import matrices as mx
+from ....compositions.sizes import known_rank, same
+from .._common import aten
+
+
+def _result_dtype(g: GraphContext, *values: Value | None) -> DataType:
+    """The float type that several values are promoted to, FLOAT of integers."""
+    floats = {g.dtype(value) for value in values if value is not None} & dtypes.FLOATS
+    if len(floats) == 1:
+        return floats.pop() or DataType.FLOAT
+    return DataType.DOUBLE if DataType.DOUBLE in floats else DataType.FLOAT
+
+
+def _degrees_of_freedom(
+    g: GraphContext, weights: Value | None, aweights: Value | None, total: Value, correction: int
+) -> Value:
+    """The sum of the weights less the correction, which they weigh too; not below zero."""
+    if correction == 0:
+        return total
+    taken: Value | float = float(correction)
+    if weights is not None and aweights is not None:
+        share = g.op("Div", mx.total(g, g.op("Mul", weights, aweights)), total)
+        taken = g.op("Mul", share, taken)
+    return g.op("Relu", g.op("Sub", total, taken))
+
+
+@aten("cov")
+def cov(
+    g: GraphContext,
+    self: Value,
+    correction: int = 1,
+    fweights: Value | None = None,
+    aweights: Value | None = None,
+) -> Value:
+    """A variable in each row; without degrees of freedom, what is divided by zero."""
+    dtype = _result_dtype(g, self, aweights)
+    given = [g.cast(item, dtype) for item in (fweights, aweights) if item is not None]
+    values = g.cast(self, dtype)
+    rank = known_rank(g, values)
+    values = values if rank == 2 else g.op("Reshape", values, [1, -1])
+    count = mx.width(g, values)
+    weights = None
+    for item in given:
+        item = item if g.rank(item) else g.op("Unsqueeze", item, axes=[0])
+        weights = item if weights is None else g.op("Mul", weights, item)
+    weighted = values if weights is None else g.op("Mul", values, weights)
+    total = g.cast(g.constant(count), dtype) if weights is None else mx.total(g, weights)
+    centered = g.op("Sub", values, g.op("Div", mx.total(g, weighted, keepdim=True), total))
+    if len(given) == 1 and count == 1:
+        centered = g.op("Mul", centered, 0.0)
+    relative = None if aweights is None else given[-1]
+    freedom = _degrees_of_freedom(g, weights, relative, total, correction)
+    if aweights is not None and fweights is None and count == 1 and correction == 1:
+        freedom = g.constant(0.0, dtype)
+    scaled = centered if weights is None else g.op("Mul", centered, weights)
+    result = g.op("Div", g.op("MatMul", centered, mx.transposed(g, scaled)), freedom)
+    return g.op("Squeeze", result, axes=[0, 1]) if mx.height(g, values) == 1 else result
+
+
+@aten("corrcoef")
+def corrcoef(g: GraphContext, self: Value) -> Value:
+    """The covariance in units of both standard deviations."""
+    covariance = g.call("aten::cov", self)
+    if g.rank(covariance) == 0:
+        return g.op("Div", covariance, covariance)
+    deviations = g.op("Sqrt", mx.diagonal(g, covariance))
+    covariance = g.op("Div", covariance, mx.as_column(g, deviations))
+    covariance = g.op("Div", covariance, mx.as_row(g, deviations))
+    return g.call("aten::clamp", covariance, -1, 1)
+
+
+@aten("linalg_lstsq")
+def linalg_lstsq(
+    g: GraphContext, self: Value, b: Value, rcond: float | None = None, driver: str | None = None
+) -> list[Value]:
+    """The shortest solution, from the singular values; the residuals, the rank, the singular values.
+
+    gelsd and gelss give no residuals at all for a matrix without full rank; here they are NaN.
+    """
+    driver = driver or "gelsy"
+    dtype, rows, columns = mx.dtype_of(g, self), mx.height(g, self), mx.width(g, self)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise g.refuse("whether there are residuals depends on the sizes of the matrix, which must be known")
+    own, other = g.shape(self) or (), g.shape(b) or ()
+    is_vector = len(other) == 1 or (
+        len(own) - 1 == len(other) and all(same(x, y) for x, y in zip(own[:-1], other, strict=True))
+    )
+    right = mx.as_column(g, b) if is_vector else b
+    solution, rank, values = _shortest(g, self, right, 0.0 if driver == "gels" else rcond)
+    empty = mx.zeros(g, [0], dtype)
+    residuals = empty
+    if driver != "gelsy" and rows > columns:
+        rest = g.op("Sub", g.op("MatMul", self, solution), right)
+        residuals = mx.total(g, g.op("Mul", rest, rest), -2)
+        if driver != "gels":
+            full = g.cast(g.op("Equal", rank, min(rows, columns)), dtype)
+            complete = mx.as_column(g, full)
+            # 0 / 0 where the rank is deficient.
+            residuals = g.op("Div", g.op("Mul", residuals, complete), complete)
+    if is_vector:
+        solution = g.op("Squeeze", solution, axes=[mx.matrix_rank(g, solution) - 1])
+    return [
+        solution,
+        residuals,
+        mx.zeros(g, [0], DataType.INT64) if driver == "gels" else rank,
+        values if driver in ("gelsd", "gelss") else empty,
+    ]
+
+
+def _shortest(g: GraphContext, A: Value, right: Value, rcond: float | None) -> tuple[Value, Value, Value]:
+    """The least-squares solution of least norm, the rank and the singular values."""
+    dtype, batch = mx.dtype_of(g, A), mx.batch_sizes(g, A)
+    if mx.shorter(g, A) == 0:
+        nothing = mx.zeros(g, [*batch, mx.width(g, A), mx.height(g, A)], dtype)
+        rank = mx.zeros(g, batch, DataType.INT64)
+        return g.op("MatMul", nothing, right), rank, mx.zeros(g, [*batch, 0], dtype)
+    values, left, basis = g.call("composed::svd", A, full=False, vectors=True)
+    kept = g.call("composed::above_tolerance", A, values, None, rcond)
+    ones = g.constant(1.0, dtype)
+    inverses = mx.chosen(g, kept, g.op("Reciprocal", mx.chosen(g, kept, values, ones)), 0)
+    projected = g.op("Mul", mx.as_column(g, inverses), g.op("MatMul", mx.transposed(g, left), right))
+    return g.op("MatMul", basis, projected), mx.total(g, g.cast(kept, DataType.INT64)), values

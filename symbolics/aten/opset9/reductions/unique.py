@@ -1,0 +1,163 @@
+"""Unique elements: of all, of neighbours, of slices along a dim."""
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import axis, compute, known_rank, sizes_of, where_true
+from .._common import aten, is_integral
+
+_NOTHING: list[int] = []
+
+
+def _comparable(g: GraphContext, self: Value) -> Value:
+    """The elements in a type that runtimes compare and sort: integers as INT64, halves as FLOAT."""
+    if g.dtype(self) == DataType.UINT64:
+        raise g.refuse("unsigned 64-bit integers are not compared")
+    if is_integral(g, self):
+        return g.cast(self, DataType.INT64)
+    halves = (DataType.FLOAT16, DataType.BFLOAT16)
+    return g.cast(self, DataType.FLOAT) if g.dtype(self) in halves else self
+
+
+def _results(g: GraphContext, values: Value, inverse: Value | None, counts: Value | None) -> list[Value]:
+    """What is not asked for is empty, as in ATen."""
+    empty = g.constant(_NOTHING, DataType.INT64)
+    return [values, empty if inverse is None else inverse, empty if counts is None else counts]
+
+
+def _runs(g: GraphContext, rows: Value) -> tuple[Value, Value, Value]:
+    """Runs of equal rows: where each run starts, the run of each row, and the length of each run."""
+    rank = known_rank(g, rows)
+    after = g.call("aten::slice", self=rows, dim=0, start=1)
+    before = g.call("aten::slice", self=rows, dim=0, end=-1)
+    differs = g.call("aten::ne", after, before)
+    if rank > 1:
+        differs = g.call("aten::any", differs, list(range(1, rank)))
+    # The first row starts a run, and there is none where there are no rows.
+    first = g.call(
+        "aten::slice", self=g.call("aten::ones_like", _column(g, rows), DataType.BOOL), dim=0, end=1
+    )
+    starts = g.op("Concat", first, differs, axis=0)
+    at = where_true(g, starts)
+    run = g.op("Sub", g.call("aten::cumsum", g.cast(starts, DataType.INT64), 0), 1)
+    ends = g.op("Concat", g.call("aten::slice", self=at, dim=0, start=1), g.stack([g.size(rows, 0)]), axis=0)
+    # Without rows there is an end too many.
+    ends = g.call("aten::slice", self=ends, dim=0, start=0, end=g.size(at, 0))
+    return at, run, g.op("Sub", ends, at)
+
+
+def _column(g: GraphContext, rows: Value) -> Value:
+    """One element of every row."""
+    return g.call("sym::range", start=0, end=g.size(rows, 0))
+
+
+@onnx_symbolic("composed::unique")
+def unique(g: GraphContext, self: Value) -> list[Value]:
+    """The unique elements of a one-dimensional tensor in order, the place of each element, and their counts.
+
+    Unique begins at 11: below, the elements are sorted and their runs counted.
+    """
+    ordered, order = g.call("aten::sort", self, 0)
+    at, run, counts = _runs(g, ordered)
+    values = g.op("Gather", ordered, at)
+    inverse = g.call("composed::scatter", self=run, dim=0, index=order, src=run)
+    return [values, inverse, counts]
+
+
+@aten("_unique2")
+def _unique2(
+    g: GraphContext,
+    self: Value,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> list[Value]:
+    """Always sorted, which an unsorted result may be."""
+    kind = g.dtype(self)
+    flat = g.op("Reshape", _comparable(g, self), [-1])
+    values, inverse, counts = g.call("composed::unique", flat)
+    if return_inverse and g.rank(self) != 1:
+        inverse = g.call("aten::reshape", inverse, sizes_of(g, self))
+    values = values if kind is None else g.cast(values, kind)
+    return _results(g, values, inverse if return_inverse else None, counts if return_counts else None)
+
+
+@aten("_unique")
+def _unique(g: GraphContext, self: Value, sorted: bool = True, return_inverse: bool = False) -> list[Value]:
+    return g.call("aten::_unique2", self, sorted, return_inverse)[:2]
+
+
+@aten("unique_consecutive")
+def unique_consecutive(
+    g: GraphContext,
+    self: Value,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> list[Value]:
+    if dim is None:
+        kept = g.op("Reshape", self, [-1])
+    elif g.rank(self) == 0:
+        raise g.refuse("unique_consecutive of a zero-dim tensor along a dim")
+    else:
+        kept = g.call("aten::movedim", self=self, source=axis(g, self, dim), destination=0)
+    at, run, counts = _runs(g, _comparable(g, kept))
+    values = g.op("Gather", kept, at)
+    if dim is not None:
+        values = g.call("aten::movedim", self=values, source=0, destination=axis(g, self, dim))
+    elif return_inverse and g.rank(self) != 1:
+        run = g.call("aten::reshape", run, sizes_of(g, self))
+    return _results(g, values, run if return_inverse else None, counts if return_counts else None)
+
+
+@aten("unique_dim_consecutive")
+def unique_dim_consecutive(
+    g: GraphContext, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> list[Value]:
+    return g.call("aten::unique_consecutive", self, return_inverse, return_counts, dim)
+
+
+@aten("unique_dim")
+def unique_dim(
+    g: GraphContext,
+    self: Value,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> list[Value]:
+    """Slices in the order of their elements, the first one deciding."""
+    rank, at = known_rank(g, self), axis(g, self, dim)
+    rows = (
+        g.call("aten::movedim", self=self, source=at, destination=0) if rank else g.op("Reshape", self, [1])
+    )
+    keys = _comparable(g, rows)
+    order = _lexicographic(g, keys)
+    at_runs, run, counts = _runs(g, g.op("Gather", keys, order))
+    values = g.op("Gather", rows, g.op("Gather", order, at_runs))
+    inverse = g.call("composed::scatter", self=run, dim=0, index=order, src=run)
+    if rank > 1:
+        values = g.call("aten::movedim", self=values, source=0, destination=at)
+    return _results(g, values, inverse if return_inverse else None, counts if return_counts else None)
+
+
+def _lexicographic(g: GraphContext, rows: Value) -> Value:
+    """The order of rows by their elements, from the comparison of every pair of rows.
+
+    A row is below another one where it is so at the first element in which they differ.
+    """
+    count = g.size(rows, 0)
+    width = 1
+    for size in sizes_of(g, rows)[1:]:
+        width = compute(g, "mul", width, size)  # type: ignore[assignment]
+    flat = g.op("Reshape", rows, [count if isinstance(count, int) else -1, width])
+    ours, others = g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0])
+    above, below = g.op("Greater", ours, others), g.op("Less", ours, others)
+    sign = g.op("Sub", g.cast(above, DataType.INT32), g.cast(below, DataType.INT32))
+    differs = g.cast(g.op("Or", above, below), DataType.INT64)
+    first = g.op("Equal", g.op("Mul", g.call("aten::cumsum", differs, 2), differs), 1)
+    decided = g.op("ReduceSum", g.op("Mul", sign, g.cast(first, DataType.INT32)), axes=[2], keepdims=0)
+    places = g.call("sym::range", start=0, end=count)
+    earlier = g.op("Less", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    tied = g.op("And", g.op("Equal", decided, 0), earlier)
+    before = g.op("Or", g.op("Greater", decided, 0), tied)
+    rank = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[1], keepdims=0)
+    return g.call("composed::scatter", self=places, dim=0, index=rank, src=places)

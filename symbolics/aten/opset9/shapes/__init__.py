@@ -1,0 +1,1 @@
+"""Operators that change shapes, take parts, or join tensors."""

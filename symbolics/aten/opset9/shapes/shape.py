@@ -1,0 +1,425 @@
+"""Operators that change the shape and keep the elements: reshape, permute, squeeze, expand, repeat."""
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import (
+    UNKNOWN,
+    Dim,
+    Size,
+    axis,
+    compute,
+    dimension,
+    known,
+    known_rank,
+    origin,
+    product,
+    same,
+    sizes_of,
+)
+
+_RESHAPES = frozenset({"view", "view_copy", "_unsafe_view", "reshape"})
+
+
+def _promised(g: GraphContext, names: frozenset[str], rank: int) -> Sequence[Dim] | None:
+    """The shape that the source node promises, where it is one of these operators itself and not a caller."""
+    if g.node is None or g.node.domain != "aten" or g.node.op_type not in names:
+        return None
+    shape = g.expected[0].shape
+    return shape.dims if shape is not None and len(shape) == rank else None
+
+
+def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim: Dim) -> bool:
+    """Whether a size of the result is the input's own at the same position."""
+    if own is None or position >= len(own):
+        return False
+    return same(own[position], dim) or origin(size) == (x, position)
+
+
+@onnx_symbolic("aten::view")
+@onnx_symbolic("aten::view_copy")
+def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
+    return g.call("aten::reshape", self=self, shape=size)
+
+
+@onnx_symbolic("aten::_unsafe_view")
+def _unsafe_view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
+    return g.call("aten::reshape", self=self, shape=size)
+
+
+@onnx_symbolic("aten::view.dtype")
+@onnx_symbolic("aten::view_copy.dtype")
+def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
+    if g.dtype(self) != dtype:
+        raise g.refuse("the bits of one element type cannot be read as another")
+    return self
+
+
+@onnx_symbolic("aten::reshape")
+def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> Value:
+    """The target is constant where it can be: 0 copies a dimension in place, one -1 stands for what is left.
+
+    An empty result is filled anew, for ONNX reads a zero in the target as a copy. A list of unknown length
+    is one value.
+    """
+    if isinstance(shape, Value):
+        return g.call("composed::reshape", self=self, shape=shape, target=shape)
+    sizes = [known(g, size) for size in shape]
+    own = g.shape(self)
+    promised = _promised(g, _RESHAPES, len(sizes)) or [UNKNOWN] * len(sizes)
+    dims = [_sharper(dimension(size), dim) for size, dim in zip(sizes, promised, strict=True)]
+    dims = _resolved(own, sizes, dims)
+    copied = [
+        _is_copy(own, self, i, size, dim) for i, (size, dim) in enumerate(zip(sizes, dims, strict=True))
+    ]
+    if own is not None and len(own) == len(sizes) and all(copied):
+        return self
+    if any(dim == 0 and not copy for dim, copy in zip(dims, copied, strict=True)):
+        real = [dim if isinstance(dim, int) else size for size, dim in zip(sizes, dims, strict=True)]
+        return g.call("aten::zeros", size=real, dtype=g.dtype(self))
+    target: list[Size | None] = [
+        0 if copy and not (isinstance(dim, int) and dim) else dim if isinstance(dim, int) else None
+        for dim, copy in zip(dims, copied, strict=True)
+    ]
+    missing = target.count(None)
+    if missing <= 1:
+        result = g.op("Reshape", self, [-1 if item is None else item for item in target])
+    else:
+        filled = [size if item is None else item for size, item in zip(sizes, target, strict=True)]
+        result = g.call("composed::reshape", self=self, shape=sizes, target=filled)
+    if result.producer() is not None:
+        result.shape = ir.Shape(dims)
+    return result
+
+
+def _sharper(given: Dim, promised: Dim) -> Dim:
+    return promised if isinstance(given, ir.SymbolicDim) and given.value is None else given
+
+
+def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim]) -> list[Dim]:
+    """The dimensions with a lone -1 filled in where all the others, and the input's, are numbers."""
+    unknown = [i for i, dim in enumerate(dims) if not isinstance(dim, int)]
+    if len(unknown) == 1 and sizes[unknown[0]] == -1 and own is not None:
+        rest = math.prod(dim for dim in dims if isinstance(dim, int))
+        given = [dim for dim in own if isinstance(dim, int)]
+        if rest and len(given) == len(own):
+            dims[unknown[0]] = math.prod(given) // rest
+    return dims
+
+
+@onnx_symbolic("composed::reshape")
+def computed_reshape(
+    g: GraphContext, self: Value, shape: list[int | Value] | Value, target: list[int | Value] | Value
+) -> Value:
+    """Reshape to a computed `target`, whose zeros copy; `shape` holds the real sizes."""
+    return g.op("Reshape", self, target)
+
+
+@onnx_symbolic("aten::view_as")
+@onnx_symbolic("aten::reshape_as")
+def view_as(g: GraphContext, self: Value, other: Value) -> Value:
+    if g.rank(other) is None:
+        return g.op("Reshape", self, g.op("Shape", other))
+    return g.call("aten::reshape", self=self, shape=sizes_of(g, other))
+
+
+@onnx_symbolic("aten::flatten")
+def flatten(g: GraphContext, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    if g.rank(self) is None and end_dim == -1 and start_dim in (0, 1):
+        return g.op("Flatten", self, axis=1) if start_dim else g.op("Reshape", self, [-1])
+    start, end = axis(g, self, start_dim), axis(g, self, end_dim)
+    if known_rank(g, self) == 0:
+        return g.op("Reshape", self, [1])
+    sizes = sizes_of(g, self)
+    return g.call(
+        "aten::reshape", self=self, shape=[*sizes[:start], _merged(sizes[start : end + 1]), *sizes[end + 1 :]]
+    )
+
+
+def _merged(sizes: Sequence[Size]) -> Size:
+    """The product of sizes, -1 where it would have to be computed."""
+    if len(sizes) == 1:
+        return sizes[0]
+    static = [size for size in sizes if isinstance(size, int)]
+    return math.prod(static) if 0 in static or len(static) == len(sizes) else -1
+
+
+@onnx_symbolic("aten::unflatten")
+def unflatten(g: GraphContext, self: Value, dim: int, sizes: list[int | Value]) -> Value:
+    at = axis(g, self, dim)
+    own = sizes_of(g, self)
+    return g.call("aten::reshape", self=self, shape=[*own[:at], *sizes, *own[at + 1 :]])
+
+
+@onnx_symbolic("aten::permute")
+def permute(g: GraphContext, self: Value, dims: list[int]) -> Value:
+    perm = [dim % len(dims) for dim in dims]
+    return self if perm == sorted(perm) else g.op("Transpose", self, perm=perm)
+
+
+@onnx_symbolic("aten::transpose")
+def transpose(g: GraphContext, self: Value, dim0: int, dim1: int) -> Value:
+    order = list(range(known_rank(g, self)))
+    a, b = axis(g, self, dim0), axis(g, self, dim1)
+    if order:
+        order[a], order[b] = order[b], order[a]
+    return g.call("aten::permute", self=self, dims=order)
+
+
+@onnx_symbolic("aten::swapaxes")
+def swapaxes(g: GraphContext, self: Value, axis0: int, axis1: int) -> Value:
+    return g.call("aten::transpose", self=self, dim0=axis0, dim1=axis1)
+
+
+@onnx_symbolic("aten::swapdims")
+def swapdims(g: GraphContext, self: Value, dim0: int, dim1: int) -> Value:
+    return g.call("aten::transpose", self=self, dim0=dim0, dim1=dim1)
+
+
+@onnx_symbolic("aten::t")
+@onnx_symbolic("aten::numpy_T")
+def t(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::permute", self=self, dims=list(range(known_rank(g, self)))[::-1])
+
+
+@onnx_symbolic("aten::mT")
+def mT(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::transpose", self=self, dim0=-2, dim1=-1)
+
+
+@onnx_symbolic("aten::movedim")
+@onnx_symbolic("aten::moveaxis")
+def movedim(g: GraphContext, self: Value, source: int | list[int], destination: int | list[int]) -> Value:
+    sources = [axis(g, self, dim) for dim in (source if isinstance(source, list) else [source])]
+    places = [axis(g, self, dim) for dim in (destination if isinstance(destination, list) else [destination])]
+    moved = dict(zip(places, sources, strict=True))
+    rank = known_rank(g, self)
+    rest = iter(dim for dim in range(rank) if dim not in sources)
+    order = [moved[place] if place in moved else next(rest) for place in range(rank)]
+    return g.call("aten::permute", self=self, dims=order)
+
+
+@onnx_symbolic("aten::unsqueeze")
+def unsqueeze(g: GraphContext, self: Value, dim: int) -> Value:
+    at = dim if dim >= 0 else dim + known_rank(g, self) + 1
+    return g.op("Unsqueeze", self, axes=[at])
+
+
+@onnx_symbolic("aten::squeeze")
+def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) -> Value:
+    """Only dimensions of size 1 go; whether a symbolic one does, the promised rank says."""
+    rank = known_rank(g, self)
+    dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else dim
+    chosen = sorted({axis(g, self, item) for item in dims if rank})
+    shape = g.shape(self) or ()
+    ones = [item for item in chosen if shape[item] == 1]
+    computed = [item for item in chosen if not isinstance(shape[item], int)]
+    if computed and g.node is not None and g.node.op_type == "squeeze" and g.expected[0].shape is not None:
+        gone = rank - len(g.expected[0].shape) - len(ones)
+        if gone not in (0, len(computed)):
+            raise g.refuse("which of its dimensions have size 1 is not known")
+        ones = chosen if gone else ones
+    elif computed and (dim is None or any(shape[item].value is None for item in computed)):  # type: ignore[union-attr]
+        raise g.refuse("which of its dimensions have size 1 is not known")
+    return g.op("Squeeze", self, axes=sorted(ones)) if ones else self
+
+
+@onnx_symbolic("aten::expand")
+def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implicit: bool = False) -> Value:
+    if isinstance(size, Value):
+        # What is -1 keeps the input's own size, and so does 1.
+        return g.op("Expand", self, g.call("sym::max", a=size, b=g.call("sym::mul", a=size, b=-1)))
+    target = _expansion(g, self, size)
+    if all(item == 1 for item in target if isinstance(item, int)) and not _values(target):
+        return _raised(g, self, len(target))
+    return g.call("composed::expand", self=self, target=target)
+
+
+@onnx_symbolic("composed::expand")
+def expanded(g: GraphContext, self: Value, target: list[int | Value]) -> Value:
+    """Expand, where 1 keeps the input's own size."""
+    return g.op("Expand", self, target)
+
+
+def _values(sizes: Sequence[Size]) -> bool:
+    return any(isinstance(size, Value) for size in sizes)
+
+
+def _expansion(g: GraphContext, self: Value, size: Sequence[Size]) -> list[Size]:
+    """The target of Expand: 1 wherever the input's own size stays."""
+    shape = g.shape(self)
+    added = len(size) - known_rank(g, self)
+    dims = _promised(g, frozenset({"expand", "broadcast_to"}), len(size)) or [UNKNOWN] * len(size)
+    target: list[Size] = []
+    for position, (item, dim) in enumerate(zip(size, dims, strict=True)):
+        item = known(g, item)
+        if position < added:
+            target.append(dim if isinstance(dim, int) else item)
+            continue
+        place = position - added
+        own = shape[place]  # type: ignore[index]
+        kept = same(own, dim) or same(own, dimension(item)) or origin(item) == (self, place)
+        target.append(1 if kept or (isinstance(item, int) and item == -1) else item)
+    return target
+
+
+def _raised(g: GraphContext, self: Value, rank: int) -> Value:
+    """The value with leading dimensions of size 1 up to a rank."""
+    missing = rank - known_rank(g, self)
+    return g.op("Unsqueeze", self, axes=list(range(missing))) if missing > 0 else self
+
+
+@onnx_symbolic("aten::broadcast_to")
+def broadcast_to(g: GraphContext, self: Value, size: list[int | Value]) -> Value:
+    return g.call("aten::expand", self=self, size=size)
+
+
+@onnx_symbolic("aten::expand_as")
+def expand_as(g: GraphContext, self: Value, other: Value) -> Value:
+    own, shape = g.shape(self), g.shape(other)
+    if own is not None and shape is not None:
+        paired = list(zip(own[::-1], shape[::-1], strict=False))
+        if (
+            all(isinstance(dim, int) or same(mine, dim) for mine, dim in paired)
+            or len(own) == len(shape) == 1
+        ):
+            return g.call("aten::expand", self=self, size=sizes_of(g, other))
+    return g.op("Expand", self, g.op("Shape", other))
+
+
+@onnx_symbolic("aten::broadcast_tensors")
+def broadcast_tensors(g: GraphContext, tensors: list[Value]) -> list[Value]:
+    sizes = broadcast_sizes(g, tensors)
+    return [g.call("aten::expand", self=tensor, size=sizes) for tensor in tensors]
+
+
+def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
+    """The sizes that tensors broadcast to; of two symbolic ones either may turn out to be 1."""
+    rank = max(known_rank(g, tensor) for tensor in tensors)
+    result: list[Size] = [1] * rank
+    dims: list[Dim] = [1] * rank
+    for tensor in tensors:
+        shape = g.shape(tensor) or ()
+        for place, dim in enumerate(shape):
+            position = rank - len(shape) + place
+            current = dims[position]
+            if dim == 1 or (isinstance(current, int) and current != 1) or same(current, dim):
+                continue
+            size = dim if isinstance(dim, int) else g.size(tensor, place)
+            if isinstance(dim, int) or current == 1:
+                result[position], dims[position] = size, dim
+            else:
+                is_one = g.call("sym::eq", a=result[position], b=1)
+                result[position] = g.call("sym::ite", cond=is_one, a=size, b=result[position])
+                dims[position] = UNKNOWN
+    return result
+
+
+@onnx_symbolic("aten::repeat")
+def repeat(g: GraphContext, self: Value, repeats: list[int | Value] | Value) -> Value:
+    if isinstance(repeats, Value):
+        missing = g.op("Sub", g.op("Size", repeats), known_rank(g, self))
+        ones = g.call("aten::ones", size=[missing], dtype=DataType.INT64)
+        raised = g.op("Reshape", self, g.op("Concat", ones, g.op("Shape", self), axis=0))
+        return g.op("Tile", raised, repeats)
+    counts = [known(g, count) for count in repeats]
+    raised = _raised(g, self, len(counts))
+    if all(isinstance(count, int) and count == 1 for count in counts):
+        return raised
+    return g.op("Tile", raised, g.stack(counts))
+
+
+@onnx_symbolic("aten::tile")
+def tile(g: GraphContext, self: Value, dims: list[int | Value]) -> Value:
+    missing = known_rank(g, self) - len(dims)
+    return g.call("aten::repeat", self=self, repeats=[*[1] * missing, *dims])
+
+
+@onnx_symbolic("aten::repeat_interleave.self_int")
+def repeat_interleave(
+    g: GraphContext,
+    self: Value,
+    repeats: int | Value,
+    dim: int | None = None,
+    output_size: int | Value | None = None,
+) -> Value:
+    if dim is None:
+        self, dim = g.call("aten::flatten", self=self), 0
+    at = axis(g, self, dim)
+    sizes = sizes_of(g, self)
+    spread = g.op("Unsqueeze", self, axes=[at + 1])
+    spread = g.call(
+        "aten::repeat", self=spread, repeats=[*[1] * (at + 1), repeats, *[1] * (len(sizes) - at - 1)]
+    )
+    return g.call(
+        "aten::reshape",
+        self=spread,
+        shape=[*sizes[:at], compute(g, "mul", sizes[at], repeats), *sizes[at + 1 :]],
+    )
+
+
+@onnx_symbolic("aten::repeat_interleave.Tensor")
+def repeated_positions(g: GraphContext, repeats: Value, output_size: int | Value | None = None) -> Value:
+    """Each position as often as its number says: how many of the running totals are at or below a place."""
+    counts = g.cast(repeats, DataType.INT64)
+    ends = g.call("aten::cumsum", self=counts, dim=0)
+    total = g.op("ReduceSum", counts, axes=[0], keepdims=0)
+    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=total), axes=[1])
+    passed = g.call("aten::le", self=g.op("Unsqueeze", ends, axes=[0]), other=places)
+    found = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
+    return g.cast(found, g.dtype(repeats) or DataType.INT64)
+
+
+@onnx_symbolic("aten::repeat_interleave.self_Tensor")
+def repeat_interleave_by(
+    g: GraphContext,
+    self: Value,
+    repeats: Value,
+    dim: int | None = None,
+    output_size: int | Value | None = None,
+) -> Value:
+    """Each slice as often as its own number says, or all of them as often as the only one."""
+    if dim is None:
+        self, dim = g.call("aten::flatten", self=self), 0
+    if g.rank(self) == 0:
+        self = g.op("Unsqueeze", self, axes=[0])
+    at = axis(g, self, dim)
+    counts = g.op("Reshape", repeats, [-1]) if g.rank(repeats) != 1 else repeats
+    counts = g.call("aten::expand", self=counts, size=[g.size(self, at)])
+    positions = g.call("aten::repeat_interleave.Tensor", repeats=counts)
+    return g.op("Gather", self, positions, axis=at)
+
+
+def _at_least(rank: int, axes: dict[int, list[int]]) -> None:
+    def symbolic(
+        g: GraphContext, self: Value | None = None, tensors: list[Value] | None = None
+    ) -> Value | list[Value]:
+        if self is None:
+            return [g.call(f"aten::atleast_{rank}d", self=tensor) for tensor in tensors or []]
+        added = axes.get(known_rank(g, self))
+        return g.op("Unsqueeze", self, axes=added) if added else self
+
+    onnx_symbolic(f"aten::atleast_{rank}d")(symbolic)
+
+
+_at_least(1, {0: [0]})
+_at_least(2, {0: [0, 1], 1: [0]})
+_at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
+
+
+@onnx_symbolic("aten::sym_size")
+@onnx_symbolic("aten::size")
+def sym_size(g: GraphContext, self: Value, dim: int | None = None) -> int | Value | list[int | Value]:
+    return sizes_of(g, self) if dim is None else g.size(self, dim)
+
+
+@onnx_symbolic("aten::sym_numel")
+@onnx_symbolic("aten::numel")
+def sym_numel(g: GraphContext, self: Value) -> int | Value:
+    shape = g.shape(self)
+    if shape is not None and all(isinstance(dim, int) for dim in shape):
+        return product(g, shape)  # type: ignore[arg-type]
+    return g.op("Size", self)

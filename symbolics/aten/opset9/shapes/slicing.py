@@ -1,0 +1,336 @@
+"""Operators that take parts of a dimension: slice, select, split, chunk, unbind, roll, flip, unfold."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import (
+    Size,
+    axis,
+    compute,
+    is_non_negative,
+    known,
+    known_rank,
+    sizes_of,
+    static_size,
+)
+
+END = 2**63 - 1
+"""What torch gives for the end of a slice that has none."""
+
+
+@onnx_symbolic("aten::slice")
+def slice_(
+    g: GraphContext,
+    self: Value,
+    dim: int = 0,
+    start: int | Value | None = None,
+    end: int | Value | None = None,
+    step: int | Value = 1,
+) -> Value:
+    """Bounds beyond the tensor are clamped, in ONNX as in ATen."""
+    at = axis(g, self, dim)
+    start = known(g, start) if start is not None else 0
+    end = known(g, end) if end is not None else END
+    step = known(g, step)
+    size = static_size(g, self, at)
+    if isinstance(size, int):
+        start = start if not isinstance(start, int) else slice(start, None).indices(size)[0]
+        end = end if not isinstance(end, int) else slice(None, end).indices(size)[1]
+    if _covers(start, end, size if isinstance(size, int) else END) and step == 1:
+        return self
+    result = g.call("composed::slice", self=self, dim=at, start=start, end=end, step=step)
+    if result.producer() is not None and self.shape is not None:
+        length = None
+        if all(isinstance(bound, int) for bound in (size, start, end, step)):
+            length = len(range(start, end, step))  # type: ignore[arg-type]
+        result.shape = ir.Shape([*self.shape[:at], length, *self.shape[at + 1 :]])
+    return result
+
+
+def _covers(start: Size, end: Size, size: int) -> bool:
+    return isinstance(start, int) and isinstance(end, int) and start == 0 and end >= size
+
+
+@onnx_symbolic("composed::slice")
+def slice_9(
+    g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int | Value
+) -> Value:
+    """Slice with normalised bounds.
+
+    Before opset 10 its bounds are attributes and its step is 1; beyond that, the positions are gathered.
+    """
+    if not isinstance(step, int):
+        raise g.refuse("a slice by a computed step", first_opset=10)
+    if isinstance(start, int) and isinstance(end, int) and step == 1:
+        return g.op("Slice", self, starts=[start], ends=[end], axes=[dim])
+    size = g.size(self, dim)
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return g.op("Gather", self, list(range(size)[start:end:step]), axis=dim)
+    first = _clamped(g, start, size)
+    positions = g.call("sym::range", start=first, end=_clamped(g, end, size), step=step)
+    return g.op("Gather", self, positions, axis=dim)
+
+
+def _clamped(g: GraphContext, bound: Size, size: Size) -> Size:
+    """A bound of a slice as a position from 0 to the size."""
+    if isinstance(bound, int) and bound == END:
+        return size
+    if isinstance(bound, int) and bound == 0:
+        return bound
+    if not is_non_negative(bound):
+        if isinstance(bound, int):
+            return compute(g, "max", compute(g, "add", bound, size), 0)
+        bound = compute(g, "max", g.call("composed::wrap", index=bound, size=size), 0)
+    return compute(g, "min", bound, size)
+
+
+@onnx_symbolic("aten::select")
+def select(g: GraphContext, self: Value, dim: int, index: int | Value) -> Value:
+    at = axis(g, self, dim)
+    index = known(g, index)
+    size = static_size(g, self, at)
+    if isinstance(index, int) and index < 0:
+        if isinstance(size, int):
+            index += size
+        else:
+            end = index + 1 if index != -1 else END
+            part = g.call("aten::slice", self=self, dim=at, start=index, end=end)
+            return g.op("Squeeze", part, axes=[at])
+    return g.call("composed::gather", self=self, dim=at, index=g.constant(index))
+
+
+@onnx_symbolic("composed::gather")
+def gather_9(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
+    """Gather by positions that may count from the end; before opset 11 the operator does not know them."""
+    return g.op("Gather", self, g.call("composed::wrap", index=index, size=g.size(self, dim)), axis=dim)
+
+
+@onnx_symbolic("composed::wrap")
+def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
+    """Positions counted from the front, of positions that may count from the end."""
+    if is_non_negative(index):
+        return index
+    index = g.cast(index, DataType.INT64)
+    return g.op("Where", g.op("Less", index, 0), g.op("Add", index, size), index)
+
+
+@onnx_symbolic("aten::narrow")
+def narrow(g: GraphContext, self: Value, dim: int, start: int | Value, length: int | Value) -> Value:
+    start = known(g, start)
+    if isinstance(start, Value) and known_rank(g, start) == 1:
+        start = g.op("Squeeze", start, axes=[0])
+    if not is_non_negative(start):
+        if isinstance(start, int):
+            start = compute(g, "add", start, g.size(self, dim))
+        else:
+            start = g.call("composed::wrap", index=start, size=g.size(self, dim))
+    return g.call("aten::slice", self=self, dim=dim, start=start, end=compute(g, "add", start, length))
+
+
+def _parts(g: GraphContext, self: Value, at: int, sizes: Sequence[Size]) -> list[Value]:
+    """Consecutive parts of a dimension. Computed sizes are slices, for Split takes them from 13 only."""
+    sizes = [known(g, size) for size in sizes]
+    if len(sizes) == 1 and isinstance(sizes[0], int) and static_size(g, self, at) == sizes[0]:
+        return [self]
+    if all(isinstance(size, int) for size in sizes):
+        parts = g.op("Split", self, axis=at, split=sizes, outputs=len(sizes))
+        return parts if isinstance(parts, list) else [parts]
+    start: Size = 0
+    parts = []
+    for position, size in enumerate(sizes):
+        end = compute(g, "add", start, size)
+        last = position == len(sizes) - 1
+        parts.append(g.call("aten::slice", self=self, dim=at, start=start, end=END if last else end))
+        start = end
+    return parts
+
+
+@onnx_symbolic("aten::split")
+@onnx_symbolic("aten::unsafe_split")
+def split(
+    g: GraphContext, self: Value, split_size: int | Value | list[int | Value], dim: int = 0
+) -> list[Value]:
+    at = axis(g, self, dim)
+    if isinstance(split_size, list):
+        return _parts(g, self, at, split_size)
+    split_size = known(g, split_size)
+    size = g.size(self, at)
+    if isinstance(size, int) and isinstance(split_size, int):
+        if size == 0 or split_size == 0:
+            return _parts(g, self, at, [size])
+        return _parts(g, self, at, [min(split_size, size - start) for start in range(0, size, split_size)])
+    count = _number_of_results(g, "split", "unsafe_split")
+    return _parts(g, self, at, [split_size] * (count - 1) + [size])
+
+
+def _number_of_results(g: GraphContext, *names: str) -> int:
+    if g.node is None or g.node.op_type not in names:
+        raise g.refuse("the number of parts is not known")
+    return len(g.expected)
+
+
+@onnx_symbolic("aten::split_with_sizes")
+@onnx_symbolic("aten::unsafe_split_with_sizes")
+@onnx_symbolic("aten::split_with_sizes_copy")
+def split_with_sizes(
+    g: GraphContext, self: Value, split_sizes: list[int | Value], dim: int = 0
+) -> list[Value]:
+    return _parts(g, self, axis(g, self, dim), split_sizes)
+
+
+@onnx_symbolic("aten::chunk")
+@onnx_symbolic("aten::unsafe_chunk")
+def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value]:
+    """Parts of the rounded-up size; there may be fewer than asked for."""
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    if isinstance(size, int):
+        part = -(-size // chunks)
+        sizes = [min(part, size - start) for start in range(0, size, part)] if part else [0] * chunks
+        return _parts(g, self, at, sizes)
+    computed = compute(g, "floordiv", compute(g, "add", size, chunks - 1), chunks)
+    count = _number_of_results(g, "chunk", "unsafe_chunk")
+    return _parts(g, self, at, [computed] * (count - 1) + [size])
+
+
+def _sections_or_indices(g: GraphContext, given: Value) -> tuple[int | None, list[int | Value] | None]:
+    """A number of parts, or the positions between them; a number that is computed gives no known number."""
+    array, shape = g.constant_value(given), g.shape(given)
+    if array is not None:
+        return (int(array), None) if array.ndim == 0 else (None, [int(item) for item in array])
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+        raise g.refuse("the number of parts of tensor_split must be known")
+    return None, [g.op("Gather", given, i, axis=0) for i in range(shape[0])]
+
+
+@onnx_symbolic("aten::tensor_split")
+def tensor_split(
+    g: GraphContext,
+    self: Value,
+    sections: int | None = None,
+    indices: list[int | Value] | None = None,
+    dim: int = 0,
+    tensor_indices_or_sections: Value | None = None,
+) -> list[Value]:
+    """Parts at positions, or parts whose sizes differ by one at most, the larger ones first."""
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    if tensor_indices_or_sections is not None:
+        sections, indices = _sections_or_indices(g, tensor_indices_or_sections)
+    if indices is None:
+        count = sections or 1
+        if isinstance(size, int):
+            return _parts(g, self, at, [size // count + (part < size % count) for part in range(count)])
+        least, rest = compute(g, "floordiv", size, count), compute(g, "mod", size, count)
+        indices = [
+            compute(g, "add", compute(g, "mul", least, i), compute(g, "min", rest, i))
+            for i in range(1, count)
+        ]
+    bounds = [0, *indices, END]
+    return [
+        g.call("aten::slice", self=self, dim=at, start=start, end=end)
+        for start, end in itertools.pairwise(bounds)
+    ]
+
+
+def _axis_of_split(rank: int, name: str) -> int:
+    """The dim that hsplit, vsplit and dsplit cut."""
+    return {"hsplit": 0 if rank == 1 else 1, "vsplit": 0, "dsplit": 2}[name]
+
+
+def _register_split_of_axis(name: str) -> None:
+    def split_of_axis(
+        g: GraphContext,
+        self: Value,
+        sections: int | None = None,
+        indices: list[int | Value] | None = None,
+    ) -> list[Value]:
+        dim = _axis_of_split(known_rank(g, self), name)
+        return g.call("aten::tensor_split", self=self, sections=sections, indices=indices, dim=dim)
+
+    onnx_symbolic(f"aten::{name}")(split_of_axis)
+
+
+for _name in ("hsplit", "vsplit", "dsplit"):
+    _register_split_of_axis(_name)
+
+
+@onnx_symbolic("aten::unbind")
+def unbind(g: GraphContext, self: Value, dim: int = 0) -> list[Value]:
+    at = axis(g, self, dim)
+    size = g.size(self, at)
+    count = size if isinstance(size, int) else _number_of_results(g, "unbind")
+    if count == 0:
+        return []
+    return [g.op("Squeeze", part, axes=[at]) for part in _parts(g, self, at, [1] * count)]
+
+
+@onnx_symbolic("aten::roll")
+def roll(g: GraphContext, self: Value, shifts: list[int | Value], dims: list[int] = []) -> Value:  # noqa: B006
+    """Without dims, the elements roll in their order in memory."""
+    if known_rank(g, self) == 0:
+        return self
+    if not dims:
+        rolled = g.call("aten::roll", self=g.call("aten::flatten", self=self), shifts=shifts, dims=[0])
+        return g.call("aten::reshape", self=rolled, shape=sizes_of(g, self))
+    for shift, dim in zip(shifts, dims, strict=True):
+        at = axis(g, self, dim)
+        size = g.size(self, at)
+        if isinstance(size, int) and size == 0:
+            continue
+        # A size of 0 may only turn up when the model runs; its remainder must not divide by it.
+        split = compute(g, "mod", compute(g, "mul", shift, -1), compute(g, "max", size, 1))
+        if isinstance(split, int) and split == 0:
+            continue
+        back = g.call("aten::slice", self=self, dim=at, start=split)
+        shape = self.shape
+        self = g.op("Concat", back, g.call("aten::slice", self=self, dim=at, end=split), axis=at)
+        self.shape = shape
+    return self
+
+
+@onnx_symbolic("aten::flip")
+def flip(g: GraphContext, self: Value, dims: list[int]) -> Value:
+    axes = [axis(g, self, dim) for dim in dims] if known_rank(g, self) else []
+    return g.call("composed::reverse", self=self, dims=axes) if axes else self
+
+
+@onnx_symbolic("composed::reverse")
+def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
+    """Dimensions backwards. Slice has no steps before opset 10: the positions are gathered."""
+    for at in dims:
+        size = g.size(self, at)
+        if isinstance(size, int):
+            g.reserve(size)
+            backwards = g.constant(np.arange(size, dtype=np.int64)[::-1])
+        else:
+            last = compute(g, "sub", size, 1)
+            backwards = g.op("Sub", last, g.call("sym::range", start=0, end=size))
+        self = g.op("Gather", self, backwards, axis=at)
+    return self
+
+
+@onnx_symbolic("aten::unfold")
+def unfold(g: GraphContext, self: Value, dimension: int, size: int, step: int) -> Value:
+    """Windows of a dimension in its place; what is in them becomes the last dimension."""
+    if known_rank(g, self) == 0:
+        return g.op("Reshape", self, [size])
+    at = axis(g, self, dimension)
+    length = g.size(self, at)
+    g.reserve(size)
+    within = np.arange(size, dtype=np.int64)
+    if isinstance(length, int):
+        g.reserve(max(0, length - size + step) // step, size)
+        starts = np.arange(0, length - size + 1, step, dtype=np.int64)
+        windows = g.constant(starts[:, None] + within)
+    else:
+        end = compute(g, "sub", length, size - 1)
+        windows = g.op(
+            "Add", g.op("Unsqueeze", g.call("sym::range", start=0, end=end, step=step), axes=[1]), within
+        )
+    gathered = g.op("Gather", self, windows, axis=at)
+    return g.call("aten::movedim", self=gathered, source=at + 1, destination=-1)

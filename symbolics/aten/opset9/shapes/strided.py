@@ -1,0 +1,118 @@
+"""Views by strides, and tensors without contents.
+
+Strides are over the storage of a tensor, which a graph has not: it is taken to be contiguous, from its first
+element on. The exporter refuses any other.
+"""
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value
+from ....compositions.sizes import Size, known
+from .._common import aten
+
+
+def _positions(
+    g: GraphContext, size: list[Size], stride: list[Size], storage_offset: Size | None
+) -> tuple[Value, list[Size]]:
+    """Where each element of the view stands in the storage."""
+    sizes, strides = [known(g, item) for item in size], [known(g, item) for item in stride]
+    offset = 0 if storage_offset is None else known(g, storage_offset)
+    if all(isinstance(item, int) for item in (*sizes, *strides, offset)):
+        places = np.asarray(offset, dtype=np.int64)
+        for count, step in zip(sizes, strides, strict=True):
+            places = places[..., None] + np.arange(count) * step  # type: ignore[arg-type]
+        return g.constant(places), sizes
+    total = g.constant(offset, DataType.INT64)
+    for at, (count, step) in enumerate(zip(sizes, strides, strict=True)):
+        along = g.op("Mul", g.call("sym::range", start=0, end=count), g.constant(step, DataType.INT64))
+        after = len(sizes) - at - 1
+        total = g.op(
+            "Add", total, g.op("Unsqueeze", along, axes=list(range(1, after + 1))) if after else along
+        )
+    return total, sizes
+
+
+@aten("as_strided", "as_strided_copy")
+def as_strided(
+    g: GraphContext,
+    self: Value,
+    size: list[int | Value],
+    stride: list[int | Value],
+    storage_offset: int | Value | None = None,
+) -> Value:
+    positions, _ = _positions(g, size, stride, storage_offset)
+    _check_within(g, self, positions)
+    return g.op("Gather", g.op("Reshape", self, [-1]), positions)
+
+
+def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
+    """A view may not reach beyond the elements of the tensor into a storage that is larger."""
+    places, shape = g.constant_value(positions), g.shape(self)
+    if places is None or shape is None or not all(isinstance(item, int) for item in shape):
+        return
+    count = int(np.prod(shape))  # type: ignore[arg-type]
+    if places.size and int(places.max()) >= count:
+        raise g.refuse("the view reaches into a storage that is larger than the tensor")
+
+
+@aten("as_strided_scatter")
+def as_strided_scatter(
+    g: GraphContext,
+    self: Value,
+    src: Value,
+    size: list[int | Value],
+    stride: list[int | Value],
+    storage_offset: int | Value | None = None,
+) -> Value:
+    positions, sizes = _positions(g, size, stride, storage_offset)
+    _check_within(g, self, positions)
+    places = g.constant_value(positions)
+    if places is None or len(np.unique(places)) != places.size:
+        raise g.refuse("a write to elements that may overlap has no defined result")
+    flat = g.op("Reshape", self, [-1])
+    updates = g.op("Reshape", g.call("aten::expand", self=src, size=sizes), [-1])
+    written = g.call("composed::scatter", flat, 0, g.constant(places.reshape(-1)), updates)
+    return g.call("aten::view_as", self=written, other=self)
+
+
+@aten("new_empty_strided")
+def new_empty_strided(
+    g: GraphContext,
+    self: Value,
+    size: list[int | Value],
+    stride: list[int | Value],
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """What torch leaves undefined is zero here."""
+    return g.call("aten::new_full", self=self, size=size, fill_value=0, dtype=dtype)
+
+
+@aten("empty_strided")
+def empty_strided(
+    g: GraphContext,
+    size: list[int | Value],
+    stride: list[int | Value],
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """What torch leaves undefined is zero here."""
+    return g.call("aten::empty", size=size, dtype=dtype)
+
+
+@aten("empty_permuted")
+def empty_permuted(
+    g: GraphContext,
+    size: list[int | Value],
+    physical_layout: list[int],
+    dtype: DataType | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """What torch leaves undefined is zero here."""
+    return g.call("aten::empty", size=size, dtype=dtype)

@@ -1,0 +1,143 @@
+"""Orthogonal polynomials of any degree, by their recurrences, as ATen has them (aten/src/ATen/native/Math.h).
+
+A degree that is no whole number counts as the next one towards 0; below 0, infinite or NaN it gives 0.
+"""
+
+import math
+from collections.abc import Callable
+
+from .....registration import GraphContext, Number, Value
+from ....compositions.formulas import Formula, iterate, spread
+from .._common import aten
+from ._registration import narrowed, two_operands
+
+Step = Callable[[Formula, Formula, Formula, Formula], Formula]
+"""From the argument, the index k, and the polynomials of degree k - 1 and k to that of degree k + 1."""
+
+Closed = Callable[[Formula, Formula], Formula]
+"""From the argument in (-1, 1) and the degree to the polynomial."""
+
+
+def _doubled(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
+    return (x + x) * q - p
+
+
+def _hermite_h(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
+    return (x + x) * q - p * (k + k)
+
+
+def _hermite_he(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
+    return x * q - p * k
+
+
+def _laguerre(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
+    return ((1.0 - x + (k + k)) * q - p * k) / (k + 1.0)
+
+
+def _legendre(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
+    return (x * q * (k + k + 1.0) - p * k) / (k + 1.0)
+
+
+def _alternating(n: Formula) -> Formula:
+    """1 for an even number, -1 for an odd one."""
+    half = n * 0.5
+    return half.equals(half.floor()).chosen(1.0, n * 0.0 - 1.0)
+
+
+def _cosine(x: Formula, n: Formula) -> Formula:
+    return (n * x.op("Acos")).cos()
+
+
+def _sines(x: Formula, n: Formula) -> Formula:
+    angle = x.op("Acos")
+    return ((n + 1.0) * angle).sin() / angle.sin()
+
+
+def _half_cosines(x: Formula, n: Formula) -> Formula:
+    """Where the divisor vanishes, its value at -1."""
+    angle = x.op("Acos")
+    half = angle * 0.5
+    limit = (n + n + 1.0) * _alternating(n)
+    return half.sin().equals(1.0).chosen(limit, ((n + 0.5) * angle).cos() / half.cos())
+
+
+def _half_sines(x: Formula, n: Formula) -> Formula:
+    """Where the divisor vanishes, its value at 1."""
+    angle = x.op("Acos")
+    half = angle * 0.5
+    return half.cos().equals(1.0).chosen(n + n + 1.0, ((n + 0.5) * angle).sin() / half.sin())
+
+
+def _evaluated(
+    x: Formula, n: Formula, first: Formula, step: Step, largest: int | None, closed: tuple[int, Closed] | None
+) -> Formula:
+    """The polynomial of degree `n`; `first` is that of degree 1.
+
+    Args:
+        largest: the degree from which on there is no number.
+        closed: the degree above which, and the form in which, arguments in (-1, 1) are computed at once.
+    """
+    n = (abs(n) < 2.0**62).chosen(n, -1.0).call("aten::trunc")
+    x, first, n = spread(x, n), spread(first, n), spread(n, x)
+    begins = n > 1.0
+    if largest is not None:
+        begins = begins & (n <= float(largest))
+    at_once: Formula | None = None
+    # onnxruntime's Acos takes no DOUBLE; the recurrence is as good.
+    if closed is not None and not x.is_double:
+        at_once = (n > float(closed[0])) & (abs(x) < 1.0)
+        begins = begins & ~at_once
+
+    def advance(iteration: Formula, p: Formula, q: Formula) -> tuple[list[Formula], Formula]:
+        later = step(x, iteration + 1.0, p, q)
+        return [q, later], (n > iteration + 2.0) & later.equals(later)
+
+    one = n * 0.0 + 1.0
+    result = iterate(begins, [one, first], advance)[1]
+    if at_once is not None and closed is not None:
+        result = at_once.chosen(closed[1](x, n), result)
+    if largest is not None:
+        result = (n > float(largest)).chosen(math.nan, result)
+    low = (n < 0.0).chosen(0.0, one)
+    return (n < 1.0).chosen(low, result)
+
+
+def _register(
+    names: str,
+    degree_1: tuple[float, float],
+    step: Step,
+    closed: tuple[int, Closed] | None = None,
+    largest: tuple[int, int] | None = None,
+    shifted: bool = False,
+) -> None:
+    """A family: its polynomial of degree 1 as slope and intercept, and its recurrence."""
+
+    @aten(names)
+    def polynomial(g: GraphContext, x: Value | Number, n: Value | Number) -> Value:
+        argument, degree, like = two_operands(g, x, n)
+        if shifted:
+            argument = argument + argument - 1.0
+        slope, intercept = degree_1
+        first = argument * slope + intercept
+        limit = None if largest is None else largest[argument.is_double]
+        return narrowed(g, _evaluated(argument, degree, first, step, limit, closed), like)
+
+
+# Slope and intercept of degree 1, the closed form, and the degrees above which ATen takes it, for the
+# polynomial and for the shifted one.
+_CHEBYSHEV: dict[str, tuple[tuple[float, float], Closed, int, int]] = {
+    "t": ((1.0, 0.0), _cosine, 6, 6),
+    "u": ((2.0, 0.0), _sines, 8, 6),
+    "v": ((2.0, -1.0), _half_cosines, 8, 6),
+    "w": ((2.0, 1.0), _half_sines, 8, 4),
+}
+
+for _kind, (_degree_1, _closed, _above, _above_shifted) in _CHEBYSHEV.items():
+    _name = f"chebyshev_polynomial_{_kind}"
+    _register(f"special_{_name}", _degree_1, _doubled, (_above, _closed))
+    _register(f"special_shifted_{_name}", _degree_1, _doubled, (_above_shifted, _closed), shifted=True)
+
+_register("special_hermite_polynomial_h", (2.0, 0.0), _hermite_h, largest=(128, 512))
+_register("special_hermite_polynomial_he", (1.0, 0.0), _hermite_he, largest=(128, 512))
+_register("special_laguerre_polynomial_l", (-1.0, 1.0), _laguerre)
+_register("special_legendre_polynomial_p", (1.0, 0.0), _legendre)

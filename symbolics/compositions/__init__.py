@@ -1,0 +1,1 @@
+"""Building blocks that symbolic functions of several dialects share."""

@@ -1,0 +1,403 @@
+"""Affine quantization in ONNX: QuantizeLinear and DequantizeLinear where an opset has them, else arithmetic.
+
+A real number x is kept as `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, rounded half to even,
+and read back as `(q - zero_point) * scale`. What the operators take (element types, axes, blocks) is read
+from their schemas at the target opset; the rest is composed of arithmetic as torch does it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...registration import SOURCE, DataType, GraphContext, Number, Value, dtypes, schemas
+from ...registration.promotion import promote
+
+# Integer types in the order in which a range looks for its own; those of four bits hold no other range.
+_TYPES = (
+    DataType.UINT4,
+    DataType.INT4,
+    DataType.INT8,
+    DataType.UINT8,
+    DataType.INT16,
+    DataType.UINT16,
+)
+_BYTES = (DataType.INT8, DataType.UINT8)
+"""The types whose Clip onnxruntime has."""
+_LIMITS = {DataType.UINT4: (0, 15), DataType.INT4: (-8, 7)}
+_CHOOSERS = frozenset(f"quantized_decomposed::choose_qparams{kind}" for kind in ("", "_symmetric"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The numbers that a quantized tensor can hold.
+
+    Attributes:
+        scale: one number, or one for each index of `axis`.
+        zero_point: the integer that stands for 0, likewise; None for 0.
+        quant_min, quant_max: the lowest and highest integer.
+        axis: the dimension along which scale and zero point vary; None where they do not.
+        block: how many indices of `axis` share a scale, which then has the rank of the tensor; None for one.
+        rounded_last: whether the zero point is added before rounding, as torch does with float zero points.
+    """
+
+    scale: Value | float
+    zero_point: Value | int | None
+    quant_min: Number | Value
+    quant_max: Number | Value
+    axis: int | None = None
+    block: int | None = None
+    rounded_last: bool = False
+
+
+def limits(dtype: DataType) -> tuple[int, int]:
+    """Lowest and highest integer of an integer type."""
+    if dtype in _LIMITS:
+        return _LIMITS[dtype]
+    low, high = dtypes.limits(dtype)
+    return int(low), int(high)
+
+
+def number(g: GraphContext, item: Value | Number) -> Number | Value:
+    """The number in a constant of one element; what is computed stays a value."""
+    if not isinstance(item, Value):
+        return item
+    array = g.constant_value(item)
+    return item if array is None or array.size != 1 else array.reshape(()).item()
+
+
+def _array(g: GraphContext, item: Value | Number | None) -> np.ndarray | None:
+    if isinstance(item, Value):
+        return g.constant_value(item)
+    return np.asarray(0 if item is None else item)
+
+
+def _shaped(g: GraphContext, item: Value, axis: int | None) -> Value:
+    """A scale or zero point as QuantizeLinear takes it: zero-dim where there is one, else as it is."""
+    if axis is not None or g.rank(item) == 0:
+        return item
+    producer = item.producer()
+    if producer is not None and producer.op_type == "Unsqueeze" and producer.inputs[0] is not None:
+        return producer.inputs[0]
+    return g.op("Reshape", item, g.constant([]))
+
+
+def aligned(g: GraphContext, item: Value, grid: Grid, rank: int | None) -> Value:
+    """A scale or zero point in a shape that broadcasts against the tensor, along `axis`."""
+    if grid.axis is None or grid.block is not None:
+        return item if grid.block is not None else _shaped(g, item, None)
+    if rank is None:
+        raise g.refuse("quantization along an axis of a tensor of unknown rank")
+    trailing = rank - 1 - grid.axis % rank
+    return g.op("Unsqueeze", item, axes=list(range(1, trailing + 1))) if trailing else item
+
+
+def _in_dtype(g: GraphContext, item: Value | Number | None, dtype: DataType, axis: int | None) -> Value:
+    """A scale or zero point in another element type; a constant is converted here."""
+    array = _array(g, item)
+    if array is None:
+        assert isinstance(item, Value)
+        return g.cast(_shaped(g, item, axis), dtype)
+    wanted = array.shape if axis is not None else ()
+    if isinstance(item, Value) and g.dtype(item) == dtype and array.shape == wanted:
+        return item
+    return g.constant(np.asarray(array.reshape(wanted), dtype=dtype.numpy()))
+
+
+def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
+    """The zero points in the quantized type, as many as there are scales."""
+    if grid.zero_point is None and isinstance(grid.scale, Value) and grid.axis is not None:
+        sizes = [size for size in g.shape(grid.scale) or (None,) if isinstance(size, int)]
+        if len(sizes) != g.rank(grid.scale):
+            raise g.refuse("zero points are left out, and how many scales there are is unknown")
+        return g.constant(np.zeros(sizes, dtype=dtype.numpy()))
+    return _in_dtype(g, grid.zero_point, dtype, grid.axis)
+
+
+def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
+    """Whether the zero points are integers of the quantized type, and added after rounding or 0.
+
+    Computed ones are known to be where torch's own operator chose them.
+    """
+    array = _array(g, grid.zero_point)
+    if array is None:
+        assert isinstance(grid.zero_point, Value)
+        producer = grid.zero_point.producer()
+        source = "" if producer is None else producer.metadata_props.get(SOURCE, "")
+        return source.startswith(
+            ("quantized_decomposed::choose_qparams.", "quantized_decomposed::choose_qparams_s")
+        )
+    if grid.rounded_last and np.any(array):
+        return False
+    low, high = limits(dtype)
+    exact = np.asarray(array, dtype=np.float64)
+    return bool(np.all((exact == np.round(exact)) & (exact >= low) & (exact <= high)))
+
+
+def _is_said(g: GraphContext, op_type: str, dtype: DataType | None, grid: Grid) -> bool:
+    """Whether the operator exists at this opset with the quantized type, the axis and the blocks."""
+    schema = schemas.operator_schema(op_type, g.opset)
+    if schema is None or dtype is None:
+        return False
+    formal = schema.outputs[0] if op_type == "QuantizeLinear" else schema.inputs[0]
+    return (
+        dtype in formal.dtypes
+        and (grid.axis is None or "axis" in schema.attributes)
+        and (grid.block is None or "block_size" in schema.attributes)
+    )
+
+
+def is_zero(g: GraphContext, zero_point: Value | Number | None) -> bool:
+    """Whether every zero point is known to be 0."""
+    array = _array(g, zero_point)
+    return array is not None and not np.any(array)
+
+
+def wraps_around(g: GraphContext, zero_point: Value | None) -> bool:
+    """Whether torch subtracts the zero point in a narrow integer type, where the result may wrap around."""
+    if zero_point is None or is_zero(g, zero_point):
+        return False
+    return g.dtype(zero_point) not in (*dtypes.FLOATS, DataType.INT32, DataType.INT64)
+
+
+def combined(g: GraphContext, op_type: str, a: Value, b: Value) -> Value:
+    """Arithmetic of two tensors in the element type that torch promotes them to."""
+    first, second = g.dtype(a), g.dtype(b)
+    if first is None or second is None:
+        raise g.refuse("the element types must be known")
+    dtype = promote(first, second)
+    if dtype is None:
+        raise g.refuse(f"{first.name} and {second.name} have no common element type")
+    return g.op(op_type, g.cast(a, dtype), g.cast(b, dtype))
+
+
+def computed_in(g: GraphContext, value: Value) -> DataType:
+    """The float type of the arithmetic: DOUBLE for DOUBLE, else FLOAT, as torch does it."""
+    return DataType.DOUBLE if g.dtype(value) == DataType.DOUBLE else DataType.FLOAT
+
+
+def _reciprocal(g: GraphContext, grid: Grid, dtype: DataType, rank: int | None) -> Value:
+    """1 / scale, rounded once to the type of the arithmetic."""
+    array = _array(g, grid.scale)
+    if array is not None and (grid.axis is None or np.ndim(array) <= 1):
+        inverse = np.asarray(_inverse(array), dtype=dtype.numpy())
+        return aligned(g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank)
+    assert isinstance(grid.scale, Value)
+    inverse = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), aligned(g, grid.scale, grid, rank))
+    return g.cast(g.cast(inverse, DataType.FLOAT), dtype)
+
+
+def _inverse(scale: np.ndarray) -> np.ndarray:
+    """1 / scale in single precision, rounded once."""
+    return (1.0 / scale.astype(np.float64)).astype(np.float32)
+
+
+def clamped(g: GraphContext, value: Value, low: Number | Value, high: Number | Value) -> Value:
+    """The value within two bounds that may be computed; onnxruntime's first Clip takes FLOAT only."""
+    if isinstance(low, Value) or isinstance(high, Value) or g.dtype(value) == DataType.DOUBLE:
+        dtype = g.dtype(value) or DataType.FLOAT
+        lower, upper = (g.constant(_scalar(g, bound), dtype) for bound in (low, high))
+        return g.call("aten::minimum", g.call("aten::maximum", value, lower), upper)
+    if g.dtype(value) in dtypes.FLOATS:
+        return g.op("Clip", value, min=float(low), max=float(high))
+    return g.op("Clip", value, min=low, max=high)
+
+
+def _scalar(g: GraphContext, item: Value | Number) -> Value | Number:
+    return _shaped(g, item, None) if isinstance(item, Value) else item
+
+
+def levels(g: GraphContext, input: Value, grid: Grid) -> Value:
+    """The integers of a tensor before they are clamped, as a float tensor, in torch's own arithmetic.
+
+    Torch multiplies by the reciprocal of the scale.
+    """
+    dtype = computed_in(g, input)
+    rank = g.rank(input)
+    scaled = g.op("Mul", g.cast(input, dtype), _reciprocal(g, grid, dtype, rank))
+    if is_zero(g, grid.zero_point):
+        return g.call("aten::round", scaled)
+    zero_point = aligned(g, _in_dtype(g, grid.zero_point, dtype, grid.axis), grid, rank)
+    if grid.rounded_last:
+        return g.call("aten::round", g.op("Add", scaled, zero_point))
+    return g.op("Add", g.call("aten::round", scaled), zero_point)
+
+
+def _is_clamped(grid: Grid, dtype: DataType) -> bool:
+    """Whether the type's own range, or a Clip of it, is the range."""
+    bounds = (grid.quant_min, grid.quant_max)
+    return not any(isinstance(bound, Value) for bound in bounds) and (
+        dtype in _BYTES or bounds == limits(dtype)
+    )
+
+
+def quantize(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Value:
+    """A float tensor as integers of `dtype`, or as one of the small float types.
+
+    What is constant is quantized here, so that a model's weights are kept as integers.
+    """
+    folded = _quantized_constant(g, input, grid, dtype)
+    if folded is not None:
+        return folded
+    if (
+        dtype in _TYPES
+        and computed_in(g, input) == DataType.FLOAT
+        and _is_said(g, "QuantizeLinear", dtype, grid)
+        and _is_clamped(grid, dtype)
+        and _fits(g, grid, dtype)
+    ):
+        scale = _in_dtype(g, grid.scale, DataType.FLOAT, grid.axis)
+        result = g.op(
+            "QuantizeLinear",
+            g.cast(input, DataType.FLOAT),
+            scale,
+            _zero_points(g, grid, dtype),
+            axis=grid.axis,
+            block_size=grid.block,
+        )
+        if (grid.quant_min, grid.quant_max) != limits(dtype):
+            result = clamped(g, result, grid.quant_min, grid.quant_max)
+        return result
+    return g.cast(clamped(g, levels(g, input, grid), grid.quant_min, grid.quant_max), dtype)
+
+
+def _quantized_constant(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Value | None:
+    array = g.constant_value(input)
+    parts = [_array(g, item) for item in (grid.scale, grid.zero_point, grid.quant_min, grid.quant_max)]
+    if array is None or dtype not in dtypes.INTEGERS or grid.block is not None:
+        return None
+    if any(part is None for part in parts):
+        return None
+    scale, zero_point, low, high = (np.asarray(part) for part in parts)
+    computed = computed_in(g, input).numpy()
+    inverse = _inverse(scale).astype(computed)
+    if grid.axis is not None:
+        shape = [1] * array.ndim
+        shape[grid.axis] = -1
+        inverse = inverse.reshape(shape)
+        zero_point = zero_point.reshape(shape) if zero_point.ndim else zero_point
+    else:
+        inverse, zero_point = inverse.reshape(()), zero_point.reshape(())
+    scaled, zero_point = array.astype(computed) * inverse, zero_point.astype(computed)
+    whole = np.round(scaled + zero_point) if grid.rounded_last else np.round(scaled) + zero_point
+    return g.constant(np.clip(whole, low.item(), high.item()).astype(dtype.numpy()))
+
+
+def is_read(g: GraphContext, input: Value, grid: Grid) -> bool:
+    """Whether DequantizeLinear reads the tensor at this opset."""
+    dtype = g.dtype(input)
+    if not _is_said(g, "DequantizeLinear", dtype, grid):
+        return False
+    return is_zero(g, grid.zero_point) or (dtype in _TYPES and _fits(g, grid, dtype))
+
+
+def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -> Value:
+    """The real numbers that integers stand for.
+
+    The arithmetic is FLOAT (DOUBLE for DOUBLE results), and the result is rounded once to `out_dtype`.
+    """
+    input = _packed(g, input, grid)
+    dtype = g.dtype(input)
+    constant = g.constant_value(input) is not None
+    if constant and schemas.operator_schema("Round", g.opset) is None:
+        # Beside a constant that it sees to be quantized, onnxruntime quantizes the bias, by Round.
+        read = False
+    else:
+        read = out_dtype != DataType.DOUBLE and is_read(g, input, grid)
+    if read and dtype is not None:
+        scale = _in_dtype(g, grid.scale, DataType.FLOAT, grid.axis)
+        zero_point = _zero_points(g, grid, dtype) if dtype in _TYPES else None
+        result = g.op("DequantizeLinear", input, scale, zero_point, axis=grid.axis, block_size=grid.block)
+        return g.cast(result, out_dtype)
+    computed = DataType.DOUBLE if out_dtype == DataType.DOUBLE else DataType.FLOAT
+    whole = _dequantized_as_is(g, input) if constant and computed == DataType.FLOAT else input
+    return g.cast(real_numbers(g, g.cast(whole, computed), grid, g.rank(input)), out_dtype)
+
+
+def _dequantized_as_is(g: GraphContext, input: Value) -> Value:
+    """Constant integers as the floats that they are, by DequantizeLinear where there is one.
+
+    A Cast of them onnxruntime would fold, and quantize the result anew, all channels by one scale.
+    """
+    plain = Grid(1.0, None, 0, 0)
+    if g.dtype(input) not in _TYPES or not is_read(g, input, plain):
+        return input
+    dtype = g.dtype(input) or DataType.INT8
+    return g.op("DequantizeLinear", input, g.constant(1.0), _zero_points(g, plain, dtype))
+
+
+def real_numbers(g: GraphContext, whole: Value, grid: Grid, rank: int | None) -> Value:
+    """`(whole - zero_point) * scale` of whole numbers in a float tensor."""
+    dtype = g.dtype(whole) or DataType.FLOAT
+    if not is_zero(g, grid.zero_point):
+        zero_point = _in_dtype(g, grid.zero_point, dtype, grid.axis)
+        whole = g.op("Sub", whole, aligned(g, zero_point, grid, rank))
+    scale = _in_dtype(g, grid.scale, dtype, grid.axis)
+    return g.op("Mul", whole, aligned(g, scale, grid, rank))
+
+
+def _packed(g: GraphContext, input: Value, grid: Grid) -> Value:
+    """Constant integers of four bits in the type of four bits, where the opset has it."""
+    array = g.constant_value(input)
+    bounds = (grid.quant_min, grid.quant_max)
+    if array is None or g.dtype(input) not in _BYTES or not array.size:
+        return input
+    for dtype in (DataType.INT4, DataType.UINT4):
+        low, high = limits(dtype)
+        if (
+            all(not isinstance(bound, Value) and low <= bound <= high for bound in bounds)
+            and low <= array.min()
+            and array.max() <= high
+            and _is_said(g, "DequantizeLinear", dtype, grid)
+            and _array(g, grid.zero_point) is not None
+            and _fits(g, grid, dtype)
+        ):
+            return g.constant(array.astype(dtype.numpy()))
+    return input
+
+
+def fitting(g: GraphContext, grid: Grid, constant: bool) -> DataType | None:
+    """The integer type for a range of integers: the one of just that range, else one of eight bits.
+
+    Args:
+        constant: whether the tensor is quantized here, so that only its reading is left to the file.
+    """
+    bounds = (grid.quant_min, grid.quant_max)
+    if any(isinstance(bound, Value) for bound in bounds):
+        return None
+    low, high = (int(bound) for bound in bounds)  # type: ignore[arg-type]
+    said: Sequence[DataType] = [
+        dtype for dtype in _TYPES if constant or _is_said(g, "QuantizeLinear", dtype, grid)
+    ]
+    for dtype in said:
+        if limits(dtype) == (low, high) and not (constant and dtype in _LIMITS):
+            return dtype
+    for dtype in said:
+        least, most = limits(dtype)
+        if dtype in _BYTES and least <= low and high <= most and _fits(g, grid, dtype):
+            return dtype
+    return None
+
+
+def fake_quantize(g: GraphContext, input: Value, grid: Grid) -> Value:
+    """A float tensor rounded to what its quantized form can hold; the element type stays."""
+    out_dtype = g.dtype(input) or DataType.FLOAT
+    constant = g.constant_value(input) is not None
+    dtype = fitting(g, grid, constant) if computed_in(g, input) == DataType.FLOAT else None
+    if dtype is not None and _fits(g, grid, dtype):
+        return dequantize(g, quantize(g, input, grid, dtype), grid, out_dtype)
+    whole = clamped(g, levels(g, input, grid), grid.quant_min, grid.quant_max)
+    if grid.axis is None:
+        # ATen's kernel for one scale works in single precision here, whatever the input's type.
+        whole = g.cast(whole, DataType.FLOAT)
+    return g.cast(real_numbers(g, whole, grid, g.rank(input)), out_dtype)
+
+
+def is_within(g: GraphContext, input: Value, grid: Grid) -> Value:
+    """Which elements are not clamped, as BOOL: the mask that fake quantization keeps for its gradient."""
+    whole = levels(g, input, grid)
+    below = g.op("Less", whole, g.constant(grid.quant_min, g.dtype(whole)))
+    above = g.op("Greater", whole, g.constant(grid.quant_max, g.dtype(whole)))
+    return g.op("Not", g.op("Or", below, above))

@@ -1,0 +1,81 @@
+"""What the branches of an If give: results of different shapes, at every opset."""
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic, schemas
+from .sizes import same
+
+Branch = Callable[[], Sequence[Value]]
+"""Emits the nodes of a branch and returns its results."""
+
+
+def choose(
+    g: GraphContext, condition: Value, branches: Sequence[Branch], shapes: Sequence[Sequence[ir.Shape | None]]
+) -> list[Value]:
+    """An If.
+
+    Args:
+        condition: a zero-dim BOOL.
+        branches: what happens where it is true, and where it is false.
+        shapes: the shapes that each branch's results are known to have; as many results as shapes.
+    """
+    alike = [_same_shape(a, b) for a, b in zip(*shapes, strict=True)]
+
+    def build(branch: Branch, taken: bool) -> ir.Graph:
+        def results() -> list[Value]:
+            chosen = condition if taken or all(alike) else g.op("Not", condition)
+            return [
+                value if plain else g.call("composed::branch_result", value, chosen)
+                for value, plain in zip(branch(), alike, strict=True)
+            ]
+
+        return g.subgraph(results, name="then_branch" if taken else "else_branch")
+
+    then_branch, else_branch = (build(b, taken) for b, taken in zip(branches, (True, False), strict=True))
+    results = g.op("If", condition, then_branch=then_branch, else_branch=else_branch, outputs=len(alike))
+    check_carried(g, "If", then_branch.outputs)
+    return results if isinstance(results, list) else [results]
+
+
+def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> None:
+    """See that an operator with sub-graphs gives values of these types.
+
+    Raises:
+        UnsupportedError: it does not at this opset.
+    """
+    schema = schemas.operator_schema(op_type, g.opset)
+    for value in values:
+        if value.dtype is None or (schema is not None and schemas.carries(schema, value)):
+            continue
+        later = schemas.first_opset_that_carries(op_type, value, after=g.opset)
+        raise g.refuse(
+            f"ONNX operator {op_type} gives no {value.dtype.name} at opset {g.opset}"
+            + (f"; from {later} it does" if later else ""),
+            later,
+        )
+
+
+@onnx_symbolic("composed::branch_result")
+def hidden(g: GraphContext, value: Value, chosen: Value) -> Value:
+    """A result of a branch whose shape nobody can tell before it runs.
+
+    Below 11 the results of both branches must have one shape, as far as it can be told: shape inference
+    refuses the file otherwise, or believes one of the two.
+
+    Args:
+        chosen: a BOOL that is true where the branch runs.
+    """
+    shape = g.op("Mul", g.op("Shape", value), g.cast(chosen, DataType.INT64))
+    return g.op("Reshape", value, shape)
+
+
+@onnx_symbolic("composed::branch_result", opset=11)
+def branch_result(g: GraphContext, value: Value, chosen: Value) -> Value:
+    """From 11: the results may have different shapes."""
+    return value
+
+
+def _same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))

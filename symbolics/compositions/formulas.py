@@ -1,0 +1,223 @@
+"""Arithmetic over graph values written as formulas, and the series that special functions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ...registration import DataType, GraphContext, Value
+from .list_values import loop_inputs
+
+Operand: TypeAlias = "Formula | float"
+
+
+class Formula:
+    """A value whose Python operators emit the ONNX operators of the same meaning.
+
+    Attributes:
+        g: the graph under construction.
+        value: the value; operands have its element type, numbers take it.
+    """
+
+    __slots__ = ("g", "value")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, g: GraphContext, value: Value):
+        self.g = g
+        self.value = value
+
+    def op(self, op_type: str, *others: Operand) -> Formula:
+        """An ONNX operator with this formula as its first input."""
+        return Formula(self.g, self.g.op(op_type, self.value, *map(_plain, others)))
+
+    def _from(self, op_type: str, left: float) -> Formula:
+        return Formula(self.g, self.g.op(op_type, left, self.value))
+
+    def call(self, name: str, *others: Operand) -> Formula:
+        """Another symbolic function of this formula."""
+        return Formula(self.g, self.g.call(name, self.value, *map(_plain, others)))
+
+    def __add__(self, other: Operand) -> Formula:
+        return self.op("Add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Operand) -> Formula:
+        return self.op("Sub", other)
+
+    def __rsub__(self, other: float) -> Formula:
+        return self._from("Sub", other)
+
+    def __mul__(self, other: Operand) -> Formula:
+        return self.op("Mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Operand) -> Formula:
+        return self.op("Div", other)
+
+    def __rtruediv__(self, other: float) -> Formula:
+        return self.op("Reciprocal") if other == 1 else self._from("Div", other)
+
+    def __pow__(self, other: Operand) -> Formula:
+        return self.op("Pow", other)
+
+    def __neg__(self) -> Formula:
+        return self.op("Neg")
+
+    def __abs__(self) -> Formula:
+        return self.op("Abs")
+
+    def __lt__(self, other: Operand) -> Formula:
+        return self.op("Less", other)
+
+    def __gt__(self, other: Operand) -> Formula:
+        return self.op("Greater", other)
+
+    def __le__(self, other: Operand) -> Formula:
+        return self.call("aten::le", other)
+
+    def __ge__(self, other: Operand) -> Formula:
+        return self.call("aten::ge", other)
+
+    def __and__(self, other: Formula) -> Formula:
+        return self.op("And", other)
+
+    def __or__(self, other: Formula) -> Formula:
+        return self.op("Or", other)
+
+    def __invert__(self) -> Formula:
+        return self.op("Not")
+
+    def equals(self, other: Operand) -> Formula:
+        """Element-wise equality, false for NaN."""
+        return self.call("aten::eq", other)
+
+    def chosen(self, true: Operand, false: Operand) -> Formula:
+        """`true` where this condition holds, else `false`; one of them is a formula."""
+        return self.op("Where", true, false)
+
+    def cast(self, dtype: DataType) -> Formula:
+        return Formula(self.g, self.g.cast(self.value, dtype))
+
+    def exp(self) -> Formula:
+        return self.op("Exp")
+
+    def log(self) -> Formula:
+        return self.op("Log")
+
+    def sqrt(self) -> Formula:
+        return self.op("Sqrt")
+
+    def sin(self) -> Formula:
+        return self.op("Sin")
+
+    def cos(self) -> Formula:
+        return self.op("Cos")
+
+    def floor(self) -> Formula:
+        return self.op("Floor")
+
+    @property
+    def is_double(self) -> bool:
+        return self.g.dtype(self.value) == DataType.DOUBLE
+
+
+def _plain(item: Operand) -> Value | float:
+    return item.value if isinstance(item, Formula) else item
+
+
+def coefficients(text: str) -> tuple[float, ...]:
+    """A table of numbers separated by blanks."""
+    return tuple(map(float, text.split()))
+
+
+def polynomial(x: Formula, table: Sequence[float]) -> Formula:
+    """A polynomial by Horner's scheme, coefficients from the highest degree down."""
+    first, second, *rest = table
+    result = x + second if first == 1 else x * first + second
+    for coefficient in rest:
+        result = result * x + coefficient
+    return result
+
+
+def rational(x: Formula, numerator: Sequence[float], denominator: Sequence[float]) -> Formula:
+    """A quotient of polynomials."""
+    return polynomial(x, numerator) / polynomial(x, denominator)
+
+
+def chebyshev(x: Formula, table: Sequence[float]) -> Formula:
+    """A Chebyshev series by Clenshaw's recurrence, its argument doubled (Cephes' `chbevl`).
+
+    Below DOUBLE the leading coefficients, whose sum is below 2**-31 of the largest one, are left out.
+    """
+    start, dropped = 0, 0.0
+    if not x.is_double:
+        limit = max(map(abs, table)) * 2.0**-31
+        while dropped + abs(table[start]) < limit:
+            dropped += abs(table[start])
+            start += 1
+    first, second, *rest = table[start:]
+    before: Operand = first
+    result = x * first + second
+    last: Operand = 0.0
+    for coefficient in rest:
+        last, before, result = before, result, x * result - before + coefficient
+    return (result - last) * 0.5
+
+
+def iterate(
+    condition: Formula,
+    state: Sequence[Formula],
+    step: Callable[..., tuple[Sequence[Formula], Formula | None]],
+    limit: int | None = None,
+) -> list[Formula]:
+    """A Loop in which each element goes on until it is done, and then keeps its state.
+
+    Args:
+        condition: BOOL, which elements begin.
+        state: what is carried, all of the condition's shape.
+        step: from the iteration's number (zero-dim, of the state's element type) and the state to the new
+            state and whether an element goes on; the state of an element that is done is not taken over.
+            None for the latter: until the limit.
+        limit: the most iterations to make.
+
+    Returns:
+        The state after the last iteration.
+    """
+    g, dtype = condition.g, state[0].value.dtype or DataType.FLOAT
+    names = ("active", *(f"state_{i}" for i in range(len(state))))
+    initial = [condition, *state]
+    formals = [
+        Value(name=name, type=item.value.type, shape=item.value.shape)
+        for name, item in zip(names, initial, strict=True)
+    ]
+
+    def build(iteration: Value, going: Value, active: Value, *carried: Value) -> list[Value]:
+        mask, old = Formula(g, active), [Formula(g, value) for value in carried]
+        new, goes_on = step(Formula(g, g.cast(iteration, dtype)), *old)
+        kept = [mask.chosen(later, earlier) for later, earlier in zip(new, old, strict=True)]
+        still = mask if goes_on is None else mask & goes_on
+        return [_some(still), still.value, *(item.value for item in kept)]
+
+    body = g.subgraph(build, [*loop_inputs(), *formals], "iteration")
+    trips = None if limit is None else g.constant(limit, DataType.INT64)
+    values = [item.value for item in initial]
+    results = g.op("Loop", trips, _some(condition), *values, body=body, outputs=len(values))
+    for result, value in zip(results, values, strict=True):
+        result.type, result.shape = value.type, value.shape
+    return [Formula(g, result) for result in results[1:]]
+
+
+def _some(condition: Formula) -> Value:
+    """Whether any element is true, also among none; zero-dim."""
+    g = condition.g
+    count = g.op("ReduceSum", g.cast(condition.value, DataType.FLOAT), keepdims=0)
+    return g.op("Greater", count, 0.5)
+
+
+def spread(x: Formula, *others: Formula) -> Formula:
+    """The values, broadcast to the shape that they have together with the others."""
+    for other in others:
+        x = (other < 0).chosen(x, x)
+    return x

@@ -1,0 +1,382 @@
+"""What a list of unknown length is in ONNX: a sequence, or one tensor of its elements, stacked.
+
+A list of numbers is always a one-dimensional tensor, which is the stack of its elements. A list of tensors is
+stacked where its elements are known to have one shape, and a sequence (from opset 11) otherwise. One whose
+elements are at hand is `Known`, and becomes either only where it meets a list that is not.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .branches import choose
+from .sizes import UNKNOWN, Dim, Size, compute, is_non_negative, known, mark_non_negative, same
+
+# onnxruntime splits no tensors of these types into sequences.
+_NEVER_SPLIT = frozenset(
+    {DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64}
+)
+
+
+class Known(Value):
+    """A list whose elements are at hand. It is no value of the ONNX graph.
+
+    Attributes:
+        items: its elements.
+    """
+
+    def __init__(self, items: Iterable[Value], dtype: DataType | None, shape: ir.Shape | None = None):
+        super().__init__(
+            type=None if dtype is None else ir.SequenceType(ir.TensorType(dtype)),
+            shape=shape,
+        )
+        self.items = list(items)
+
+
+def is_sequence(self: Value) -> bool:
+    """Whether a list is an ONNX sequence."""
+    return isinstance(self.type, ir.SequenceType) and not isinstance(self, Known)
+
+
+def is_stacked(self: Value) -> bool:
+    """Whether a list is one tensor of its elements."""
+    return not isinstance(self.type, ir.SequenceType) and not isinstance(self, Known)
+
+
+def common(shapes: Sequence[ir.Shape | Sequence[Dim] | None]) -> list[Dim] | None:
+    """What several shapes share: a size where all have it, unknown where they differ; None without a rank."""
+    if not shapes or any(shape is None for shape in shapes):
+        return None
+    first, *others = [list(shape) for shape in shapes if shape is not None]
+    if any(len(shape) != len(first) for shape in others):
+        return None
+    return [
+        size if all(same(size, shape[i]) for shape in others) else UNKNOWN for i, size in enumerate(first)
+    ]
+
+
+def is_settled(shape: ir.Shape | Sequence[Dim] | None) -> bool:
+    """Whether everything of a shape is known, as numbers or by name."""
+    return shape is not None and all(isinstance(size, int) or size.value is not None for size in shape)
+
+
+def element_shape(self: Value) -> list[Dim] | None:
+    """What is known of the shape that the elements of a list have."""
+    if isinstance(self, Known) and self.items:
+        return common([item.shape for item in self.items])
+    if self.shape is None:
+        return None
+    return list(self.shape)[1:] if is_stacked(self) else list(self.shape)
+
+
+def may_stack(self: Value) -> bool:
+    """Whether the elements of a list at hand are known to have one shape; one that is stacked has."""
+    if not isinstance(self, Known):
+        return is_stacked(self)
+    return len(self.items) == 1 or is_settled(element_shape(self))
+
+
+def element(g: GraphContext, item: Value | Number, self: Value) -> Value:
+    """An element for a list, a number as a tensor of the list's element type.
+
+    Raises:
+        UnsupportedError: it is of another element type.
+    """
+    if not isinstance(item, Value):
+        return g.constant(item, self.dtype)
+    if item.dtype is not None and self.dtype is not None and item.dtype != self.dtype:
+        raise g.refuse(
+            f"a list of {self.dtype.name} is given an element of {item.dtype.name}, and lists of mixed "
+            "element types have no ONNX form: make them one type before"
+        )
+    return item
+
+
+def stack(g: GraphContext, items: Sequence[Value]) -> Value:
+    """Values of one shape as one tensor, along a new first dimension."""
+    raised = [g.op("Unsqueeze", item, axes=[0]) for item in items]
+    return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=0)
+
+
+def _dtype_of_empty(g: GraphContext, self: Value, dtype: DataType | None) -> DataType:
+    dtype = self.dtype or dtype
+    if dtype is None:
+        raise g.refuse("a list may be empty, and the element type of what it would hold is unknown")
+    return dtype
+
+
+def as_stacked(
+    g: GraphContext,
+    self: Value,
+    shape: ir.Shape | Sequence[Dim] | None = None,
+    dtype: DataType | None = None,
+) -> Value:
+    """A list as one tensor. What has no elements gets 0 for every size of theirs that is not a number.
+
+    Args:
+        shape, dtype: of its elements, for a list that may be empty.
+
+    Raises:
+        UnsupportedError: a list without elements, of which that is not known.
+    """
+    if is_stacked(self):
+        return self
+    if isinstance(self, Known) and self.items:
+        return stack(g, self.items)
+    shape = shape if shape is not None else element_shape(self)
+    if shape is None:
+        raise g.refuse(
+            "a list that may be empty is stacked, and the rank of its elements is unknown", first_opset=13
+        )
+    sizes = [size if isinstance(size, int) else 0 for size in shape]
+    empty = g.constant(np.empty((0, *sizes)), _dtype_of_empty(g, self, dtype))
+    if isinstance(self, Known):
+        return empty
+    result = g.op(
+        "If",
+        g.op("Equal", g.op("SequenceLength", self), 0),
+        then_branch=g.subgraph(lambda: [empty], name="empty"),
+        else_branch=g.subgraph(
+            lambda: [g.op("ConcatFromSequence", self, axis=0, new_axis=1)], name="stacked"
+        ),
+    )
+    result.type, result.shape = empty.type, ir.Shape([None, *(element_shape(self) or shape)])
+    return result
+
+
+def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
+    """A list as a sequence, which begins at opset 11.
+
+    Args:
+        dtype: of its elements, for a list that may be empty.
+
+    Raises:
+        EmissionError: below that opset.
+        UnsupportedError: a list without elements, of which the type is not known.
+    """
+    if is_sequence(self):
+        return self
+    if isinstance(self, Known):
+        if self.items:
+            result = g.op("SequenceConstruct", *self.items)
+        else:
+            result = g.op("SequenceEmpty", dtype=int(_dtype_of_empty(g, self, dtype)))
+    elif self.dtype in _NEVER_SPLIT:
+        return _poured(g, as_sequence(g, Known([], self.dtype)), self, positions(g, self))
+    else:
+        result = g.op("SplitToSequence", self, axis=0, keepdims=0)
+    shape = element_shape(self)
+    result.shape = None if shape is None else ir.Shape(shape)
+    return result
+
+
+def tensor_or_sequence(g: GraphContext, self: Value) -> Value:
+    """A list as a value of the graph, in the form that suits its elements."""
+    return as_stacked(g, self) if may_stack(self) else as_sequence(g, self)
+
+
+def length(g: GraphContext, self: Value) -> Size:
+    """The number of elements."""
+    if isinstance(self, Known):
+        return len(self.items)
+    if is_sequence(self):
+        return g.op("SequenceLength", self)
+    return g.size(self, 0)
+
+
+def at(g: GraphContext, self: Value, index: Size) -> Value:
+    """One element; a negative index counts from the end."""
+    index = known(g, index)
+    if isinstance(self, Known):
+        if isinstance(index, int):
+            if not -len(self.items) <= index < len(self.items):
+                raise g.refuse(f"index {index} is outside a list of {len(self.items)}")
+            return self.items[index]
+        if not may_stack(self):
+            return g.call("composed::one_of", items=self.items, index=position(g, self, index))
+        self = as_stacked(g, self)
+    if is_sequence(self):
+        result = g.op("SequenceAt", self, g.constant(index, DataType.INT64))
+        result.shape = self.shape
+        return result
+    return g.call("aten::select", self=self, dim=0, index=index)
+
+
+@onnx_symbolic("composed::one_of")
+def one_of(g: GraphContext, items: list[Value], index: Value) -> Value:
+    """One of several tensors of any shapes: a branch for each."""
+    first, *rest = items
+    if not rest:
+        return first
+    shape = common([item.shape for item in rest])
+    [result] = choose(
+        g,
+        g.op("Equal", index, 0),
+        [lambda: [first], lambda: [one_of(g, rest, g.op("Sub", index, 1))]],
+        [[first.shape], [None if shape is None else ir.Shape(shape)]],
+    )
+    whole = common([item.shape for item in items])
+    result.type, result.shape = first.type, None if whole is None else ir.Shape(whole)
+    return result
+
+
+@onnx_symbolic("composed::one_of", opset=11)
+def one_of_11(g: GraphContext, items: list[Value], index: Value) -> Value:
+    """From 11: SequenceAt."""
+    return at(g, g.op("SequenceConstruct", *items), index)
+
+
+def position(g: GraphContext, self: Value, index: Size) -> Size:
+    """An index that may count from the end, as a position from the front."""
+    index = known(g, index)
+    if is_non_negative(index):
+        return index
+    if isinstance(index, int):
+        return compute(g, "add", length(g, self), index)
+    return g.call("composed::wrap", index=index, size=length(g, self))
+
+
+def part(g: GraphContext, self: Value, start: Size | None, end: Size | None) -> Value:
+    """Consecutive elements of a stacked list."""
+    return g.call("aten::slice", self=self, dim=0, start=start, end=end)
+
+
+def _adopted(g: GraphContext, self: Value, other: Value) -> Value:
+    """A stacked list whose elements have at least the sizes of the other's.
+
+    That of an empty list may have 0 for its sizes. Where elements differ, the target does not hold them, and
+    the runtime refuses it.
+    """
+    own, wanted = element_shape(self), element_shape(other)
+    if own is None or wanted is None or (is_settled(own) and common([own, wanted]) == own):
+        return self
+    sizes = [_dimensions(g, item) for item in (self, other)]
+    count = g.op("Slice", g.op("Shape", self), starts=[0], ends=[1], axes=[0])
+    target = g.op("Concat", count, g.call("sym::max", a=sizes[0], b=sizes[1]), axis=0)
+    result = g.op("Reshape", self, target)
+    result.shape = ir.Shape([self.shape[0], *(common([own, wanted]) or wanted)])  # type: ignore[index]
+    return result
+
+
+def _dimensions(g: GraphContext, self: Value) -> Value:
+    """The shape of the elements of a stacked list, as a tensor."""
+    return g.op("Slice", g.op("Shape", self), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
+
+
+def joined(g: GraphContext, self: Value, other: Value) -> Value:
+    """Two lists one behind the other."""
+    if isinstance(self, Known) and isinstance(other, Known):
+        return Known([*self.items, *other.items], self.dtype or other.dtype, self.shape)
+    for empty, rest in ((self, other), (other, self)):
+        if isinstance(empty, Known) and not empty.items:
+            return rest
+    if may_stack(self) and may_stack(other):
+        return concatenated(g, as_stacked(g, self), as_stacked(g, other))
+    if isinstance(other, Known):
+        result = as_sequence(g, self)
+        for item in other.items:
+            result = inserted(g, result, item)
+        return result
+    return _poured(g, as_sequence(g, self), other, positions(g, other))
+
+
+def concatenated(g: GraphContext, self: Value, other: Value) -> Value:
+    """Two stacked lists one behind the other; either may be empty, with sizes that say nothing."""
+    first, second = _adopted(g, self, other), _adopted(g, other, self)
+    result = g.op("Concat", first, second, axis=0)
+    shape = common([element_shape(first), element_shape(second)])
+    if result.producer() is not None:
+        result.shape = None if shape is None else ir.Shape([None, *shape])
+    return result
+
+
+def merged(g: GraphContext, self: Value, at: int = 0) -> Value:
+    """Two neighbouring dimensions as one."""
+    if self.shape is None:
+        if at != 0:
+            raise g.refuse("the rank of the elements of a list is unknown")
+        count = compute(g, "mul", g.size(self, 0), g.size(self, 1))
+        rest = g.op("Slice", g.op("Shape", self), starts=[2], ends=[np.iinfo(np.int64).max], axes=[0])
+        return g.op("Reshape", self, g.op("Concat", g.stack([count]), rest, axis=0))
+    sizes = [g.size(self, dim) for dim in range(len(self.shape))]
+    joint = compute(g, "mul", sizes[at], sizes[at + 1])
+    return g.call("aten::reshape", self=self, shape=[*sizes[:at], joint, *sizes[at + 2 :]])
+
+
+def appended(g: GraphContext, self: Value, item: Value) -> Value:
+    """A list and one more element, whose sizes are what they are."""
+    if isinstance(self, Known):
+        return Known([*self.items, item], self.dtype or item.dtype, self.shape)
+    if is_sequence(self):
+        return inserted(g, self, item)
+    raised = stack(g, [item])
+    result = g.op("Concat", _adopted(g, self, raised), raised, axis=0)
+    shape = common([element_shape(self), item.shape])
+    if result.producer() is not None:
+        result.shape = None if shape is None else ir.Shape([None, *shape])
+    return result
+
+
+def inserted(g: GraphContext, self: Value, item: Value, index: Size | None = None) -> Value:
+    """A sequence with an element at a position, at the end unless told."""
+    result = g.op("SequenceInsert", self, item, None if index is None else g.constant(index, DataType.INT64))
+    shape = common([self.shape, item.shape])
+    result.shape = None if shape is None else ir.Shape(shape)
+    return result
+
+
+def positions(g: GraphContext, self: Value) -> Value:
+    """The positions of all elements, as a one-dimensional tensor."""
+    return g.call("sym::range", start=0, end=length(g, self))
+
+
+def chosen(g: GraphContext, self: Value, positions: Value) -> Value:
+    """The elements at positions, in their order.
+
+    Args:
+        positions: one-dimensional, not negative.
+    """
+    self = tensor_or_sequence(g, self) if isinstance(self, Known) else self
+    if is_stacked(self):
+        return g.op("Gather", self, positions, axis=0)
+    return _poured(g, as_sequence(g, Known([], self.dtype, self.shape)), self, positions)
+
+
+def _poured(g: GraphContext, onto: Value, self: Value, positions: Value) -> Value:
+    """A sequence, and behind its elements those at positions of another list."""
+
+    def build(iteration: Value, going: Value, items: Value) -> list[Value]:
+        index = mark_non_negative(g.op("Gather", positions, iteration, axis=0))
+        return [going, inserted(g, items, at(g, self, index))]
+
+    formal = Value(name="list", type=onto.type)
+    body = g.subgraph(build, [*loop_inputs(), formal], "elements")
+    result = g.op("Loop", g.size(positions, 0), None, onto, body=body)
+    shape = common([element_shape(self), onto.shape])
+    result.type, result.shape = onto.type, None if shape is None else ir.Shape(shape)
+    return result
+
+
+def loop_inputs() -> list[Value]:
+    """The two inputs that the body of every ONNX Loop has: the number of the iteration, and the condition."""
+    return [
+        Value(name="iteration", type=ir.TensorType(DataType.INT64), shape=ir.Shape([])),
+        Value(name="condition_in", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([])),
+    ]
+
+
+@onnx_symbolic("composed::copied_list")
+def copied_list(g: GraphContext, self: Value) -> Value:
+    """The same sequence as another value. Identity takes tensors only: an element is added and removed."""
+    one_more = g.op("SequenceInsert", self, g.constant(0, self.dtype))
+    result = g.op("SequenceErase", one_more)
+    result.shape = self.shape
+    return result
+
+
+@onnx_symbolic("composed::copied_list", opset=14)
+def copied_list_14(g: GraphContext, self: Value) -> Value:
+    """From 14: Identity."""
+    return g.op("Identity", self)

@@ -1,0 +1,247 @@
+"""Batches of matrices: rows, columns, masks and loops that the compositions of linear algebra are made of.
+
+A matrix is the last two dimensions of a value of known rank; what stands before them is its batch. Loops
+run over rows or columns, and each step works on the whole batch at once.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Number, Value
+from .list_values import loop_inputs
+from .sizes import Size, compute, known, known_rank
+
+Step = Callable[..., Sequence[Value]]
+"""From the number of the step (zero-dim INT64) and the carried values to new carried values."""
+
+
+def matrix_rank(g: GraphContext, value: Value) -> int:
+    """The rank of a batch of matrices.
+
+    Raises:
+        UnsupportedError: it is unknown.
+    """
+    rank = known_rank(g, value)
+    if rank < 2:
+        raise g.refuse("a matrix has two dimensions at least")
+    return rank
+
+
+def height(g: GraphContext, value: Value) -> Size:
+    """The number of rows."""
+    return known(g, g.size(value, matrix_rank(g, value) - 2))
+
+
+def width(g: GraphContext, value: Value) -> Size:
+    """The number of columns."""
+    return known(g, g.size(value, matrix_rank(g, value) - 1))
+
+
+def shorter(g: GraphContext, value: Value) -> Size:
+    """The smaller one of the two sizes of a matrix."""
+    return compute(g, "min", height(g, value), width(g, value))
+
+
+def batch_sizes(g: GraphContext, value: Value) -> list[Size]:
+    """The sizes before the last two."""
+    return [known(g, g.size(value, dim)) for dim in range(matrix_rank(g, value) - 2)]
+
+
+def dtype_of(g: GraphContext, value: Value) -> DataType:
+    """The element type of a matrix, which is a float type.
+
+    Raises:
+        UnsupportedError: it is another one.
+    """
+    dtype = g.dtype(value) or DataType.FLOAT
+    if dtype not in (DataType.FLOAT, DataType.DOUBLE):
+        raise g.refuse(f"it takes matrices of FLOAT and DOUBLE, not {dtype.name}: cast them before")
+    return dtype
+
+
+def zeros(g: GraphContext, sizes: Sequence[Size], dtype: DataType) -> Value:
+    """Zeros of some sizes, whose number is known even where they are not."""
+    result = g.call("composed::full", size=list(sizes), fill_value=0, dtype=dtype)
+    if result.producer() is not None:
+        result.shape = ir.Shape([size if isinstance(size, int) else None for size in sizes])
+    return result
+
+
+def positions(g: GraphContext, count: Size) -> Value:
+    """The numbers from 0 on, INT64 `[count]`."""
+    return g.call("packed::positions", count=count)
+
+
+def numbers(g: GraphContext, count: Size) -> Value:
+    """The numbers from 0 on, FLOAT `[count]`: below opset 9 only floats have an order."""
+    if isinstance(count, int):
+        g.reserve(count)
+        return g.constant(np.arange(count, dtype=np.float32))
+    return g.cast(positions(g, count), DataType.FLOAT)
+
+
+def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> Value:
+    """`self` where the mask is true, else `other`."""
+    return g.call("packed::chosen", mask=mask, self=self, other=other)
+
+
+def unit(g: GraphContext, count: Size, place: Value) -> Value:
+    """Where a vector has its one element, BOOL `[count]`."""
+    return g.op("Equal", positions(g, count), place)
+
+
+def after(g: GraphContext, count: Size, place: Value) -> Value:
+    """Which elements of a vector are behind a place, BOOL `[count]`."""
+    return g.op("Greater", numbers(g, count), g.cast(place, DataType.FLOAT))
+
+
+def diagonal_mask(g: GraphContext, rows: Size, columns: Size) -> Value:
+    """Where the main diagonal is, BOOL `[rows, columns]`."""
+    if isinstance(rows, int) and isinstance(columns, int):
+        g.reserve(rows, columns)
+        return g.constant(np.eye(rows, columns, dtype=bool))
+    down = g.op("Unsqueeze", positions(g, rows), axes=[1])
+    return g.op("Equal", down, g.op("Unsqueeze", positions(g, columns), axes=[0]))
+
+
+def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, strict: bool = False) -> Value:
+    """Where a triangle is, BOOL `[rows, columns]`.
+
+    Args:
+        strict: without the diagonal.
+    """
+    if isinstance(rows, int) and isinstance(columns, int):
+        g.reserve(rows, columns)
+        down, right = np.arange(rows)[:, None], np.arange(columns)
+        low, high = (down, right) if upper else (right, down)
+        return g.constant(low < high if strict else low <= high)
+    down = g.op("Unsqueeze", numbers(g, rows), axes=[1])
+    right = g.op("Unsqueeze", numbers(g, columns), axes=[0])
+    low, high = (down, right) if upper else (right, down)
+    return g.op("Less", low, high) if strict else g.op("Not", g.op("Greater", low, high))
+
+
+def triangle(g: GraphContext, value: Value, upper: bool, strict: bool = False) -> Value:
+    """A triangle of a matrix, zeros elsewhere."""
+    mask = triangle_mask(g, height(g, value), width(g, value), upper, strict)
+    return chosen(g, mask, value, 0)
+
+
+def identity(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Value:
+    """Ones on the main diagonal."""
+    return g.cast(diagonal_mask(g, rows, columns), dtype)
+
+
+def identities(g: GraphContext, like: Value, rows: Size, columns: Size) -> Value:
+    """An identity for each matrix of a batch, in its element type."""
+    dtype = g.dtype(like) or DataType.FLOAT
+    one = identity(g, rows, columns, dtype)
+    batch = batch_sizes(g, like)
+    return g.op("Add", zeros(g, [*batch, 1, 1], dtype), one) if batch else one
+
+
+def transposed(g: GraphContext, value: Value) -> Value:
+    """With rows and columns exchanged."""
+    rank = matrix_rank(g, value)
+    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def row(g: GraphContext, value: Value, place: Value) -> Value:
+    """One row, `[..., columns]`."""
+    return g.op("Gather", value, place, axis=matrix_rank(g, value) - 2)
+
+
+def column(g: GraphContext, value: Value, place: Value) -> Value:
+    """One column, `[..., rows]`."""
+    return g.op("Gather", value, place, axis=matrix_rank(g, value) - 1)
+
+
+def element(g: GraphContext, vector: Value, place: Value) -> Value:
+    """One element of each vector, `[..., 1]`."""
+    axis = known_rank(g, vector) - 1
+    return g.op("Unsqueeze", g.op("Gather", vector, place, axis=axis), axes=[axis])
+
+
+def as_column(g: GraphContext, vector: Value) -> Value:
+    """`[..., n]` as `[..., n, 1]`."""
+    return g.op("Unsqueeze", vector, axes=[known_rank(g, vector)])
+
+
+def as_row(g: GraphContext, vector: Value) -> Value:
+    """`[..., n]` as `[..., 1, n]`."""
+    return g.op("Unsqueeze", vector, axes=[known_rank(g, vector) - 1])
+
+
+def outer(g: GraphContext, down: Value, right: Value) -> Value:
+    """The products of the elements of two vectors, as a matrix."""
+    return g.op("Mul", as_column(g, down), as_row(g, right))
+
+
+def total(g: GraphContext, value: Value, dim: int = -1, keepdim: bool = False) -> Value:
+    """The sum over one dimension, counted from the end."""
+    return g.op("ReduceSum", value, axes=[known_rank(g, value) + dim], keepdims=int(keepdim))
+
+
+def largest(g: GraphContext, value: Value, dim: int = -1) -> Value:
+    """The largest element over a dimension, which stays; 0 where it is empty. None may be negative."""
+    axis = known_rank(g, value) + dim
+    sizes = [known(g, g.size(value, place)) for place in range(known_rank(g, value))]
+    if not isinstance(sizes[axis], int) or sizes[axis] == 0:
+        sizes[axis] = 1
+        nothing = zeros(g, sizes, g.dtype(value) or DataType.FLOAT)
+        value = g.op("Concat", value, nothing, axis=axis)
+    return g.op("ReduceMax", value, axes=[axis], keepdims=1)
+
+
+def is_zero(g: GraphContext, value: Value) -> Value:
+    """Where floats are zero."""
+    return g.op("Not", g.cast(value, DataType.BOOL))
+
+
+def diagonal(g: GraphContext, value: Value) -> Value:
+    """The main diagonal of a square matrix, `[..., n]`."""
+    mask = diagonal_mask(g, height(g, value), width(g, value))
+    return total(g, chosen(g, mask, value, 0))
+
+
+def leading(g: GraphContext, value: Value, count: Size, dim: int = -1) -> Value:
+    """The first rows (dim -2) or columns, or elements of a vector (dim -1)."""
+    axis = known_rank(g, value) + dim
+    size = known(g, g.size(value, axis))
+    if isinstance(size, int) and size == count:
+        return value
+    return g.op("Gather", value, positions(g, count), axis=axis)
+
+
+def repeated(
+    g: GraphContext,
+    trips: Size,
+    step: Step,
+    initial: Sequence[Value],
+    going: Callable[..., Value] | None = None,
+) -> list[Value]:
+    """A Loop whose carried values keep their shapes.
+
+    Args:
+        going: from the new carried values to a zero-dim BOOL: whether to go on. It is asked after a step.
+
+    Returns:
+        The carried values after the last step.
+    """
+    trips = known(g, trips)
+    if isinstance(trips, int) and trips <= 0:
+        return list(initial)
+
+    def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
+        new = step(iteration, *carried)
+        return [g.constant(True) if going is None else going(*new), *new]
+
+    formals = [Value(name="carried", type=value.type, shape=value.shape) for value in initial]
+    body = g.subgraph(build, [*loop_inputs(), *formals], "steps")
+    results = g.op("Loop", g.constant(trips, DataType.INT64), None, *initial, body=body, outputs=len(initial))
+    results = results if isinstance(results, list) else [results]
+    for result, value in zip(results, initial, strict=True):
+        result.type, result.shape = value.type, value.shape
+    return results

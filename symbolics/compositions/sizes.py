@@ -1,0 +1,168 @@
+"""Arithmetic over sizes: Python ints stay Python ints, symbolic ints become nodes of the graph."""
+
+import operator
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import GraphContext, Value
+
+Size = int | Value
+"""A size: an int, or a zero-dim INT64 value."""
+Dim = int | ir.SymbolicDim
+UNKNOWN = ir.SymbolicDim(None)
+
+_EXACT: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+}
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are known to be equal: unknown ones never are."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return a.value is not None and a.value == b.value
+
+
+def known(g: GraphContext, size: Size) -> Size:
+    """The size as an int where it is a constant."""
+    if isinstance(size, Value) and g.is_foldable(size):
+        array = g.constant_value(size)
+        if array is not None and array.size == 1 and array.dtype.kind in "iu":
+            return int(array.item())
+    return size
+
+
+def compute(g: GraphContext, operation: str, a: Size, b: Size) -> Size:
+    """`a <operation> b` in Python's arithmetic: add, sub, mul, floordiv, mod, min, max."""
+    a, b = known(g, a), known(g, b)
+    if isinstance(a, int) and isinstance(b, int):
+        return _EXACT[operation](a, b)
+    if isinstance(b, int) and _NEUTRAL.get(operation) == b:
+        return a
+    if isinstance(a, int) and operation in ("add", "mul") and _NEUTRAL[operation] == a:
+        return b
+    return g.call(f"sym::{operation}", a=a, b=b)
+
+
+def product(g: GraphContext, sizes: Sequence[Size]) -> Size:
+    """The product of sizes, 1 for none."""
+    result: Size = 1
+    for size in sizes:
+        result = compute(g, "mul", result, size)
+    return result
+
+
+def sizes_of(g: GraphContext, value: Value) -> list[Size]:
+    """Every size of a value of known rank."""
+    return [g.size(value, dim) for dim in range(known_rank(g, value))]
+
+
+def where_true(g: GraphContext, mask: Value) -> Value:
+    """The positions of what is not zero in a one-dimensional tensor."""
+    result = g.op("Squeeze", g.op("NonZero", mask), axes=[0])
+    result.shape = ir.Shape([None])
+    return result
+
+
+def known_rank(g: GraphContext, value: Value) -> int:
+    """The rank of a value.
+
+    Raises:
+        UnsupportedError: it is unknown.
+    """
+    rank = g.rank(value)
+    if rank is None:
+        raise g.refuse("the rank of its input is unknown")
+    return rank
+
+
+def static_size(g: GraphContext, value: Value, dim: int) -> int | None:
+    """One size of a value where it is a number; the dimension is counted from the front."""
+    shape = g.shape(value)
+    size = None if shape is None else shape[dim]
+    return size if isinstance(size, int) else None
+
+
+def axis(g: GraphContext, value: Value, dim: int) -> int:
+    """A dimension counted from the front; a zero-dim tensor counts as one-dimensional."""
+    return dim % max(known_rank(g, value), 1) if dim < 0 else dim
+
+
+def origin(size: Size) -> tuple[Value, int] | None:
+    """The value and the dimension that a symbolic int was read from, None where it was computed otherwise."""
+    node = size.producer() if isinstance(size, Value) else None
+    while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity"):
+        node = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if node is None or node.op_type != "Gather":
+        return None
+    data, indices = node.inputs[:2]
+    shape = data.producer() if data is not None else None
+    if shape is None or shape.op_type != "Shape" or indices is None or indices.const_value is None:
+        return None
+    source, chosen = shape.inputs[0], indices.const_value.numpy()
+    if source is None or source.shape is None or chosen.size != 1 or "start" in shape.attributes:
+        return None
+    return source, int(chosen.item())
+
+
+def dimension(size: Size) -> Dim:
+    """What is known of a size before it is computed: itself, or the dimension that it was read from."""
+    if isinstance(size, int):
+        return size if size >= 0 else UNKNOWN
+    found = origin(size)
+    return UNKNOWN if found is None else found[0].shape[found[1]]  # type: ignore[index]
+
+
+_ALL_INPUTS = frozenset({"Add", "Mul", "Div", "Min", "Sum", "Concat"})
+_FIRST_INPUT = frozenset(
+    "Cast Expand Flatten Floor Gather GatherElements Identity Reshape Slice Squeeze Tile Transpose "
+    "Unsqueeze".split()
+)
+
+
+_COUNTS = "opsetta.counts"
+
+
+def mark_non_negative(value: Value) -> Value:
+    """Note of a value that nothing here made, such as the number of an iteration, that it is not negative."""
+    value.meta[_COUNTS] = True
+    return value
+
+
+def is_non_negative(size: Size | None, depth: int = 12) -> bool:
+    """Whether a number, or every element of a tensor, is known not to be negative, from what made it."""
+    if not isinstance(size, Value):
+        return size is not None and size >= 0
+    if size.const_value is not None:
+        array = size.const_value.numpy()
+        return array.dtype.kind in "iu" and bool(np.all(array >= 0))
+    if size.meta.get(_COUNTS):
+        return True
+    node = size.producer()
+    if node is None or depth == 0:
+        return False
+    inputs = list(node.inputs)
+    if node.op_type in ("Shape", "Size", "NonZero"):
+        return True
+    if node.op_type in _FIRST_INPUT:
+        return is_non_negative(inputs[0], depth - 1)
+    if node.op_type in _ALL_INPUTS:
+        return all(is_non_negative(item, depth - 1) for item in inputs)
+    if node.op_type == "Max":
+        return any(is_non_negative(item, depth - 1) for item in inputs)
+    if node.op_type == "Where":
+        return all(is_non_negative(item, depth - 1) for item in inputs[1:])
+    if node.op_type == "Mod":
+        return not node.attributes.get("fmod") and is_non_negative(inputs[1], depth - 1)
+    if node.op_type == "Range":
+        return is_non_negative(inputs[0], depth - 1) and is_non_negative(inputs[2], depth - 1)
+    return False

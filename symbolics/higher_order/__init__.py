@@ -1,0 +1,1 @@
+"""torch.export's higher-order operators: cond, while_loop, scan, map."""

@@ -1,0 +1,247 @@
+"""torch.export's higher-order operators: cond, while_loop, scan, map and associative_scan.
+
+Semantics: the eager implementations in torch/_higher_order_ops. Blocks read the operands that stay the same
+from the graph around them, as ONNX sub-graphs may.
+"""
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic
+from ..compositions.branches import check_carried, choose
+from ..compositions.list_values import loop_inputs
+from ..compositions.sizes import compute, known
+from ..prim.control_flow import constant_condition
+
+Step = Callable[..., Sequence[Value]]
+"""From carried values and slices to new carried values and what is stacked."""
+
+
+@onnx_symbolic("higher_order::cond")
+def cond(g: GraphContext, pred: Value | bool, operands: list[Value | Number]) -> Sequence[Value]:
+    """A branch; the one that is always taken stands in its place."""
+    true_graph, false_graph = g.blocks
+    decided = constant_condition(g, pred)
+    if decided is not None:
+        return (true_graph if decided else false_graph).inline(*operands)
+    return choose(
+        g,
+        _flag(g, g.constant(pred)),
+        [lambda: true_graph.inline(*operands), lambda: false_graph.inline(*operands)],
+        [[value.shape for value in block.graph.outputs] for block in g.blocks],
+    )
+
+
+@onnx_symbolic("higher_order::while_loop")
+def while_loop(
+    g: GraphContext, carried_inputs: list[Value | Number], additional_inputs: list[Value | Number]
+) -> Sequence[Value]:
+    """A loop whose condition is asked before each run of its body."""
+    initial = _initial(g, carried_inputs)
+    going = _asked(g, initial, additional_inputs)
+    if constant_condition(g, going) is False:
+        return initial
+    return _while(g, going, initial, additional_inputs, [])
+
+
+@onnx_symbolic("higher_order::while_loop_stack_output")
+def while_loop_stack_output(
+    g: GraphContext, carried_inputs: list[Value | Number], additional_inputs: list[Value | Number]
+) -> Sequence[Value]:
+    """The carried values after every run of the body, stacked; what was given, where it never runs."""
+    initial = _initial(g, carried_inputs)
+    going = _asked(g, initial, additional_inputs)
+
+    def given() -> list[Value]:
+        return [g.op("Unsqueeze", value, axes=[0]) for value in initial]
+
+    def run() -> Sequence[Value]:
+        return _while(g, going, initial, additional_inputs, initial)[len(initial) :]
+
+    decided = constant_condition(g, going)
+    if decided is not None:
+        return run() if decided else given()
+    length = ir.SymbolicDim(None)
+    stacked = [None if v.shape is None else ir.Shape([length, *v.shape]) for v in initial]
+    return choose(g, going, [run, given], [stacked, stacked])
+
+
+@onnx_symbolic("higher_order::scan", opset=9)
+def scan(
+    g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
+) -> Sequence[Value]:
+    """From carried values and a slice of each of `xs` to new carried values and slices of results."""
+    [combine_fn] = g.blocks
+    if not xs:
+        return init
+    return _scan(g, combine_fn, init, xs, additional_inputs)
+
+
+@onnx_symbolic("higher_order::map_impl", opset=9)
+def map_impl(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -> Sequence[Value]:
+    """A function of each slice of `xs`, its results stacked."""
+    [f] = g.blocks
+    return _scan(g, f, [], xs, pos_args)
+
+
+@onnx_symbolic("higher_order::scan", opset=8)
+def scan_by_loop(
+    g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
+) -> Sequence[Value]:
+    """Below 9: Scan has a batch dimension, so a Loop takes its place."""
+    [combine_fn] = g.blocks
+    if not xs:
+        return init
+    return _indexed(g, combine_fn, init, xs, additional_inputs)
+
+
+@onnx_symbolic("higher_order::map_impl", opset=8)
+def map_by_loop(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -> Sequence[Value]:
+    """Below 9: Scan has a batch dimension, so a Loop takes its place. It has to carry something."""
+    [f] = g.blocks
+    nothing = g.constant(0)
+
+    def step(carried: Value, *slices: Value) -> list[Value]:
+        return [carried, *f.inline(*slices, *pos_args)]
+
+    return _loop_over(g, step, [nothing], [nothing], xs, len(g.expected))[1:]
+
+
+@onnx_symbolic("higher_order::associative_scan")
+def associative_scan(
+    g: GraphContext, xs: list[Value], additional_inputs: list[Value | Number]
+) -> Sequence[Value]:
+    """The running combination of the slices of `xs`, from the first one on.
+
+    One combination after another: as many as there are slices less one, where a tree of them would need
+    as many again and the function over stacks of slices. A Loop, for the only slice of one-slice tensors
+    leaves nothing to scan over, which onnxruntime's Scan refuses.
+    """
+    [combine_fn] = g.blocks
+    first = [g.op("Gather", x, 0, axis=0) for x in xs]
+    if known(g, g.size(xs[0], 0)) == 1:
+        return xs
+
+    def step(*values: Value) -> list[Value]:
+        combined = combine_fn.inline(*values, *additional_inputs)
+        return [*combined, *combined]
+
+    formals = combine_fn.graph.inputs[: len(xs)]
+    rest = _loop_over(g, step, formals, first, xs, len(xs), start=1)[len(xs) :]
+    return [
+        g.op("Concat", g.op("Unsqueeze", head, axes=[0]), tail, axis=0)
+        for head, tail in zip(first, rest, strict=True)
+    ]
+
+
+def _flag(g: GraphContext, value: Value) -> Value:
+    """A condition as a zero-dim BOOL."""
+    value = g.cast(value, DataType.BOOL)
+    return value if g.rank(value) == 0 else g.op("Reshape", value, [])
+
+
+def _initial(g: GraphContext, carried: Sequence[Value | Number]) -> list[Value]:
+    """What a loop begins with, Python numbers as tensors of the type that its body takes."""
+    body = g.blocks[1]
+    return [
+        g.constant(value, formal.dtype) for value, formal in zip(carried, body.graph.inputs, strict=False)
+    ]
+
+
+def _asked(g: GraphContext, carried: Sequence[Value], additional: Sequence[Value | Number]) -> Value:
+    """The condition of a while_loop for some carried values."""
+    [condition] = g.blocks[0].inline(*carried, *additional)
+    return _flag(g, condition)
+
+
+def _while(
+    g: GraphContext,
+    going: Value,
+    initial: Sequence[Value],
+    additional: Sequence[Value | Number],
+    stacked: Sequence[Value],
+) -> list[Value]:
+    """The Loop of a while_loop: its carried values, then those that are stacked."""
+    body_fn = g.blocks[1]
+
+    def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
+        new = body_fn.inline(*carried, *additional)
+        return [_asked(g, new, additional), *new, *new[: len(stacked)]]
+
+    formals = body_fn.graph.inputs[: len(initial)]
+    graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")
+    decided = constant_condition(g, going)
+    return _loop(g, None, None if decided else going, initial, graph)
+
+
+def _scan(
+    g: GraphContext,
+    block: Block,
+    init: Sequence[Value],
+    xs: Sequence[Value],
+    additional: Sequence[Value | Number],
+) -> list[Value]:
+    formals = block.graph.inputs[: len(init) + len(xs)]
+    body = g.subgraph(lambda *values: block.inline(*values, *additional), formals, block.graph.name or "body")
+    results = g.op("Scan", *init, *xs, body=body, num_scan_inputs=len(xs), outputs=len(body.outputs))
+    return _typed(g, "Scan", results, body.outputs, len(init))
+
+
+def _indexed(
+    g: GraphContext,
+    block: Block,
+    init: Sequence[Value],
+    xs: Sequence[Value],
+    additional: Sequence[Value | Number],
+) -> list[Value]:
+    def step(*values: Value) -> list[Value]:
+        return block.inline(*values, *additional)
+
+    stacked = len(block.graph.outputs) - len(init)
+    return _loop_over(g, step, block.graph.inputs[: len(init)], init, xs, stacked)
+
+
+def _loop_over(
+    g: GraphContext,
+    step: Step,
+    formals: Sequence[Value],
+    init: Sequence[Value],
+    xs: Sequence[Value],
+    stacked: int,
+    start: int = 0,
+) -> list[Value]:
+    """A Loop over the slices of `xs` from one of them on: carried values, then stacked ones.
+
+    Args:
+        formals: values like the carried ones.
+        stacked: how many results a step gives beyond the carried ones.
+    """
+
+    def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
+        index = g.op("Add", iteration, start) if start else iteration
+        return [condition, *step(*carried, *(g.op("Gather", x, index, axis=0) for x in xs))]
+
+    trips = compute(g, "sub", g.size(xs[0], 0), start)
+    body = g.subgraph(build, [*loop_inputs(), *formals], "body")
+    return _loop(g, g.constant(trips, DataType.INT64), None, init, body)
+
+
+def _loop(
+    g: GraphContext, trips: Value | None, going: Value | None, initial: Sequence[Value], body: ir.Graph
+) -> list[Value]:
+    results = g.op("Loop", trips, going, *initial, body=body, outputs=len(body.outputs) - 1)
+    return _typed(g, "Loop", results, list(body.outputs)[1:], len(initial))
+
+
+def _typed(
+    g: GraphContext, op_type: str, results: Value | list[Value], returned: Sequence[Value], carried: int
+) -> list[Value]:
+    """The outputs of a Loop or a Scan as a list, with the types and ranks of what its body returns."""
+    check_carried(g, op_type, returned)
+    results = results if isinstance(results, list) else [results]
+    for index, (value, like) in enumerate(zip(results, returned, strict=True)):
+        value.type = like.type
+        if index >= carried and like.shape is not None:
+            value.shape = ir.Shape([None, *like.shape])
+    return results

@@ -1,0 +1,190 @@
+"""ONNX operators below the opset where they begin, or begin to take an element type.
+
+Choices are made by position: both alternatives are laid end to end, and each result is gathered from where it
+stands. That is exact for every element type, and infinite numbers and NaN stay where they are.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ..compositions.sizes import Size, compute, product, sizes_of
+
+
+def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
+    """Where each element stands in the flattened value, in the value's own shape; and how many there are."""
+    shape = g.shape(value)
+    if shape is not None and all(isinstance(size, int) for size in shape):
+        known = [size for size in shape if isinstance(size, int)]
+        count = math.prod(known)
+        g.reserve(count)
+        return g.constant(np.arange(count, dtype=np.int64).reshape(known)), count
+    if shape is None:
+        total = g.op("ReduceProd", g.op("Shape", value), axes=[0], keepdims=0)
+        return g.op("Reshape", g.call("sym::range", start=0, end=total), g.op("Shape", value)), total
+    sizes = sizes_of(g, value)
+    return _grid(g, sizes), product(g, sizes)
+
+
+def _grid(g: GraphContext, sizes: Sequence[Size]) -> Value:
+    """The positions in a shape: a sum of what each dimension adds, broadcast.
+
+    A Reshape of their range would take a size of 0 for a copy of its own size.
+    """
+    last = list(itertools.takewhile(lambda size: isinstance(size, int), reversed(sizes)))
+    fixed = [size for size in reversed(last) if isinstance(size, int)]
+    count = math.prod(fixed)
+    g.reserve(count)
+    result = g.constant(np.arange(count, dtype=np.int64).reshape(fixed))
+    stride: Size = count
+    for dim in reversed(range(len(sizes) - len(fixed))):
+        steps = g.call("sym::range", start=0, end=sizes[dim])
+        later = list(range(1, len(sizes) - dim))
+        own = g.op("Unsqueeze", g.op("Mul", steps, stride), axes=later) if later else steps
+        result = g.op("Add", own, result)
+        stride = compute(g, "mul", stride, sizes[dim])
+    return result
+
+
+def _flat(g: GraphContext, value: Value) -> Value:
+    return g.op("Reshape", value, [-1])
+
+
+@onnx_symbolic("onnx::Where", opset=8)
+def where(g: GraphContext, condition: Value, X: Value | Number, Y: Value | Number) -> Value:
+    """Below 9: Gather from both."""
+    dtype = next((g.dtype(item) for item in (X, Y) if isinstance(item, Value)), None)
+    first, second = g.constant(X, dtype), g.constant(Y, dtype)
+    (ours, count), (others, _) = _positions(g, first), _positions(g, second)
+    others = g.op("Add", others, g.constant(count, DataType.INT64))
+    taken = g.cast(condition, DataType.INT64)
+    chosen = g.op("Add", g.op("Mul", taken, g.op("Sub", ours, others)), others)
+    return g.op("Gather", g.op("Concat", _flat(g, first), _flat(g, second), axis=0), chosen)
+
+
+@onnx_symbolic("onnx::Expand", opset=7)
+def expand(g: GraphContext, input: Value, shape: Value | list[int | Value]) -> Value:
+    """At 7: positions added to zeros of the wanted shape."""
+    wanted = g.constant(shape)
+    known, length = g.constant_value(wanted), g.shape(wanted)
+    if known is not None:
+        g.reserve(*known.tolist())
+        zeros = g.constant(np.zeros(known.tolist(), dtype=np.int64))
+    elif length is not None and isinstance(length[0], int):
+        g.reserve(length[0])
+        zeros = g.op("Tile", g.constant(np.zeros([1] * length[0], dtype=np.int64)), wanted)
+    else:
+        raise g.refuse("the rank of what it expands to is unknown", first_opset=8)
+    return g.op("Gather", _flat(g, input), g.op("Add", _positions(g, input)[0], zeros))
+
+
+def _same_shape(g: GraphContext, a: Value, b: Value) -> tuple[Value, Value]:
+    """Two values broadcast to one shape."""
+    if g.shape(a) is not None and g.shape(a) == g.shape(b) and None not in map(_name, g.shape(a) or ()):
+        return a, b
+    (ours, _), (others, _) = _positions(g, a), _positions(g, b)
+    first, second = (g.op("Add", at, g.op("Mul", to, 0)) for at, to in ((ours, others), (others, ours)))
+    return g.op("Gather", _flat(g, a), first), g.op("Gather", _flat(g, b), second)
+
+
+def _name(size: object) -> object:
+    return size if isinstance(size, int) else getattr(size, "value", None)
+
+
+def _extreme(op_type: str, first_is_less: bool) -> None:
+    @onnx_symbolic(f"composed::broadcast_{op_type.lower()}", opset=7)
+    def extreme(g: GraphContext, a: Value, b: Value) -> Value:
+        """Max and Min at 7: of floats of one shape; of integers a choice, and of DOUBLE for onnxruntime."""
+        if g.dtype(a) == DataType.DOUBLE:
+            takes_second = g.op("Less", *((a, b) if not first_is_less else (b, a)))
+            return g.op("Where", g.op("Or", takes_second, g.call("aten::isnan", b)), b, a)
+        if g.dtype(a) not in dtypes.FLOATS:
+            less = g.op("Less", a, b)
+            return g.op("Where", less, a, b) if first_is_less else g.op("Where", less, b, a)
+        return g.op(op_type, *_same_shape(g, a, b))
+
+
+_extreme("Max", first_is_less=False)
+_extreme("Min", first_is_less=True)
+
+
+def _as_doubles(g: GraphContext, item: Value | Number) -> tuple[Value, Value]:
+    """A whole number as two doubles, exactly: its multiple of 2^32, and the rest, of the number's sign."""
+    whole = g.constant(item, DataType.INT64)
+    high = g.op("Div", whole, 2**32)
+    return g.cast(high, DataType.DOUBLE), g.cast(
+        g.op("Sub", whole, g.op("Mul", high, 2**32)), DataType.DOUBLE
+    )
+
+
+@onnx_symbolic("onnx::Less", opset=8)
+def less(g: GraphContext, A: Value | Number, B: Value | Number) -> Value:
+    """Below 9: of integers by halves, for Less takes floats."""
+    if any(isinstance(item, Value) and g.dtype(item) == DataType.UINT64 for item in (A, B)):
+        raise g.refuse("unsigned 64-bit integers cannot be compared", first_opset=9)
+    (high, low), (other_high, other_low) = _as_doubles(g, A), _as_doubles(g, B)
+    below, above = g.op("Less", high, other_high), g.op("Less", other_high, high)
+    return g.op("Or", below, g.op("And", g.op("Not", above), g.op("Less", low, other_low)))
+
+
+@onnx_symbolic("onnx::Greater", opset=8)
+def greater(g: GraphContext, A: Value | Number, B: Value | Number) -> Value:
+    """Below 9: Less the other way round."""
+    return g.op("Less", B, A) if isinstance(B, Value) else less(g, B, A)
+
+
+@onnx_symbolic("onnx::IsNaN", opset=8)
+def is_nan(g: GraphContext, X: Value) -> Value:
+    """Below 9: what is neither below 1 nor above 0."""
+    return g.op("Not", g.op("Or", g.op("Less", X, 1.0), g.op("Greater", X, 0.0)))
+
+
+@onnx_symbolic("onnx::Erf", opset=8)
+def erf(g: GraphContext, input: Value) -> Value:
+    """Below 9."""
+    return g.call("aten::erf", input)
+
+
+@onnx_symbolic("onnx::Sign", opset=8)
+def sign(g: GraphContext, input: Value) -> Value:
+    """Below 9: as the difference of two comparisons."""
+    dtype = g.dtype(input) or DataType.FLOAT
+    positive = g.cast(g.op("Greater", input, 0), dtype)
+    return g.op("Sub", positive, g.cast(g.op("Less", input, 0), dtype))
+
+
+@onnx_symbolic("onnx::ConstantOfShape", opset=8)
+def constant_of_shape(g: GraphContext, input: Value, value: np.ndarray | None = None) -> Value:
+    """Below 9: one element, repeated."""
+    content = np.zeros(1, dtype=np.float32) if value is None else value
+    return g.op("Expand", g.constant(content.reshape(())), input)
+
+
+@onnx_symbolic("onnx::Scatter", opset=8)
+def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
+    """Below 9: slice after slice of the indices, so that the last of those at one place stays."""
+    return g.call("composed::scatter_slices", data, axis, indices, updates, "none")
+
+
+@onnx_symbolic("onnx::NonZero", opset=8)
+def nonzero(g: GraphContext, X: Value) -> Value:
+    """Below 9: the place of the k-th is how many places have at most k that are not zero up to them."""
+    shape = g.shape(X)
+    if shape is not None and 0 in shape:
+        return g.constant(np.zeros((len(shape), 0), dtype=np.int64))
+    flat = _flat(g, X)
+    here = g.cast(g.cast(flat, DataType.BOOL), DataType.INT64)
+    upto = g.call("aten::cumsum", here, 0)
+    count = g.op("ReduceSum", here, axes=[0], keepdims=0)
+    wanted = g.op("Unsqueeze", g.call("sym::range", start=0, end=count), axes=[1])
+    passed = g.op("Not", g.op("Greater", g.op("Unsqueeze", upto, axes=[0]), wanted))
+    places = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
+    rows: list[Value] = []
+    for size in reversed(sizes_of(g, X)):
+        above = g.op("Div", places, size)
+        rows.insert(0, g.op("Unsqueeze", g.op("Sub", places, g.op("Mul", above, size)), axes=[0]))
+        places = above
+    return g.op("Concat", *rows, axis=0) if rows else g.op("Unsqueeze", places, axes=[0])

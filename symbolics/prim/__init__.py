@@ -1,0 +1,1 @@
+"""Numbers, lists, branches and loops as TorchScript has them: the dialects `prim`, `list` and `promotion`."""

@@ -1,0 +1,388 @@
+"""Branches and loops of the `prim` dialect, as TorchScript has them: If and Loop, lists included."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
+from ..compositions.branches import check_carried
+from ..compositions.list_values import (
+    Known,
+    as_sequence,
+    as_stacked,
+    common,
+    concatenated,
+    element_shape,
+    is_sequence,
+    is_settled,
+    is_stacked,
+    loop_inputs,
+    may_stack,
+    merged,
+)
+from ..compositions.sizes import Dim, known, mark_non_negative
+from .list_flow import grows_evenly, is_list, is_stacked_later, note_owner
+
+_ENDLESS = np.iinfo(np.int64).max
+
+_Form = Callable[[GraphContext, Value], Value]
+"""Gives a value the form that it has to have where a sub-graph takes or returns it."""
+
+
+@onnx_symbolic("prim::Constant")
+def constant(g: GraphContext, value: Number) -> Value:
+    """A Python number where a block has to return a value."""
+    [expected] = g.expected
+    return g.constant(value, expected.dtype)
+
+
+def constant_condition(g: GraphContext, condition: Value | bool) -> bool | None:
+    """A condition where it is known as the graph is built."""
+    if isinstance(condition, bool):
+        return condition
+    array = g.constant_value(condition) if g.is_foldable(condition) else None
+    return None if array is None else bool(array.item())
+
+
+def _carries(g: GraphContext, op_type: str, value: Value) -> bool:
+    """Whether the results of an If or a Loop of this opset may be of a value's type."""
+    schema = schemas.operator_schema(op_type, g.opset)
+    return schema is not None and schemas.carries(schema, value)
+
+
+def _unchanged(g: GraphContext, value: Value) -> Value:
+    return value
+
+
+def _form_of_list(
+    g: GraphContext,
+    op_type: str,
+    output: Value,
+    lists: Sequence[Value],
+    shape: Sequence[Dim] | None,
+    uniform: bool,
+) -> _Form:
+    """The form in which an If or a Loop gives a list: stacked where that is sure to do, else a sequence.
+
+    Below the opset where it gives sequences, stacked where the model itself stacks the list later on.
+
+    Args:
+        output: the source value of the result.
+        lists: what becomes the result, or the first of what does.
+        shape: what is known of the shape of its elements.
+        uniform: whether they are known to have one shape, as far as `lists` do not tell.
+
+    Raises:
+        UnsupportedError: it is sure of no form.
+    """
+    empty = any(isinstance(item, Known) and not item.items for item in lists)
+    rest = [item for item in lists if not isinstance(item, Known) or item.items]
+    sized = not empty or (shape is not None and all(isinstance(size, int) for size in shape))
+    even = uniform and all(map(may_stack, rest))
+
+    dtype = output.dtype or next((item.dtype for item in lists if item.dtype is not None), None)
+
+    def stacked(g: GraphContext, value: Value) -> Value:
+        return as_stacked(g, value, shape, dtype)
+
+    def listed(g: GraphContext, value: Value) -> Value:
+        return as_sequence(g, value, dtype)
+
+    if even and sized:
+        return stacked
+    sequence = Value(type=ir.SequenceType(ir.TensorType(dtype or DataType.FLOAT)))
+    if _carries(g, op_type, sequence):
+        return listed
+    certain = not any(map(is_sequence, rest)) and (even or is_stacked_later(output))
+    if certain and (shape is not None or not empty):
+        return stacked
+    raise g.refuse(
+        f"the elements of list '{output.name}' may differ in shape, and ONNX operator {op_type} gives no "
+        f"sequences at opset {g.opset}",
+        schemas.first_opset_that_carries(op_type, sequence, after=g.opset),
+    )
+
+
+def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
+    """What a sub-graph returns, with copies of the sequences that it did not make, or returns already."""
+    result: list[Value] = []
+    for value in values:
+        node = value.producer()
+        if is_sequence(value) and (node is None or node.graph is not g.graph or value in result):
+            value = g.call("composed::copied_list", self=value)
+        result.append(value)
+    return result
+
+
+@onnx_symbolic("prim::If")
+def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
+    """A branch; the one that is always taken stands in its place."""
+    blocks = g.blocks
+    if g.node is not None:
+        note_owner(g.node, *(block.graph for block in blocks))
+    decided = constant_condition(g, condition)
+    if decided is not None:
+        return blocks[0 if decided else 1].inline()
+    expected = list(g.expected)
+    if not expected:
+        return []
+    opened = [_opened(g, block.inline, block.graph.name or "branch") for block in blocks]
+    forms = [_branch_form(g, o, [results[i] for _, results in opened]) for i, o in enumerate(expected)]
+    formed = [_formed(g, graph, forms, results) for graph, results in opened]
+    types = [_branch_type(g, output, pair) for output, *pair in zip(expected, *formed, strict=True)]
+    choice = g.cast(g.constant(condition), DataType.BOOL)
+    for (graph, _), results, taken in zip(opened, formed, (True, False), strict=True):
+        _close(g, graph, choice, taken, results, types)
+    graphs = [graph for graph, _ in opened]
+    made = g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected))
+    made = made if isinstance(made, list) else [made]
+    for value, like in zip(made, types, strict=True):
+        value.type, value.shape = like.type, like.shape
+    return made
+
+
+def _continued(g: GraphContext, graph: ir.Graph, emit: Callable[[], Sequence[Value]]) -> list[Value]:
+    """What nodes that are added to a branch give."""
+    results: list[Value] = []
+
+    def build() -> list[Value]:
+        results.extend(emit())
+        return []
+
+    g.extend(graph, build)
+    return results
+
+
+def _opened(g: GraphContext, emit: Callable[[], Sequence[Value]], name: str) -> tuple[ir.Graph, list[Value]]:
+    """A branch as an ONNX sub-graph, and what it returns: its outputs wait for what the other returns."""
+    graph = g.subgraph(list, name=name)
+    return graph, _continued(g, graph, emit)
+
+
+def _formed(
+    g: GraphContext, graph: ir.Graph, forms: Sequence[_Form], results: Sequence[Value]
+) -> list[Value]:
+    """What a branch returns, in the forms that both branches give it."""
+    return _continued(g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)])
+
+
+def _close(
+    g: GraphContext,
+    graph: ir.Graph,
+    condition: Value,
+    taken: bool,
+    results: Sequence[Value],
+    types: Sequence[Value],
+) -> None:
+    """Give a branch its outputs, those that the other returns in another shape marked as such."""
+
+    def build() -> list[Value]:
+        outputs = list(results)
+        for i, (value, like) in enumerate(zip(results, types, strict=True)):
+            if not is_sequence(value) and not is_settled(like.shape):
+                chosen = condition if taken else g.op("Not", condition)
+                outputs[i] = g.call("composed::branch_result", value, chosen)
+        return _own_lists(g, outputs)
+
+    g.extend(graph, build)
+
+
+def _branch_form(g: GraphContext, output: Value, results: Sequence[Value]) -> _Form:
+    if not is_list(output) and not any(isinstance(item, Known) or is_sequence(item) for item in results):
+        return _unchanged
+    shapes = [shape for shape in map(element_shape, results) if shape is not None]
+    shape = list(output.shape) if output.shape is not None else common(shapes)
+    return _form_of_list(g, "If", output, results, shape, uniform=True)
+
+
+def _branch_type(g: GraphContext, output: Value, results: Sequence[Value]) -> Value:
+    """A value of the type and shape that both branches return."""
+    first, second = results
+    if first.dtype is not None and second.dtype is not None and first.dtype != second.dtype:
+        raise g.refuse(f"its branches return {first.dtype.name} and {second.dtype.name} as '{output.name}'")
+    shape = common([first.shape, second.shape])
+    like = Value(
+        type=first.type if first.dtype is not None else second.type,
+        shape=None if shape is None else ir.Shape(shape),
+    )
+    check_carried(g, "If", [like])
+    return like
+
+
+@dataclasses.dataclass
+class _Carried:
+    """How one carried value of a loop is lowered.
+
+    Attributes:
+        scanned: a list that every iteration appends to: its new elements are scan outputs.
+        initial: its value before the loop; in its form, unless it is scanned.
+        form: of what the body returns for it.
+        formal: what the body's formal input is like.
+    """
+
+    scanned: bool
+    initial: Value
+    form: _Form
+    formal: Value
+
+
+def _plan(g: GraphContext, body: ir.Graph, index: int, initial: Value, output: Value) -> _Carried:
+    formal = body.inputs[index + 1]
+    evenly = grows_evenly(body, index)
+    if not is_list(formal) and not isinstance(initial, Known) and not is_sequence(initial):
+        if evenly:
+            return _Carried(True, initial, _unchanged, Known([], formal.dtype, ir.Shape([])))
+        return _Carried(False, initial, _unchanged, formal)
+    shape = common([formal.shape, output.shape])
+    uniform = is_settled(shape)
+    if evenly and not is_sequence(initial):
+        empty = isinstance(initial, Known) and not initial.items
+        kind = Value(type=ir.SequenceType(ir.TensorType(formal.dtype or DataType.FLOAT)))
+        unlisted = empty and not _carries(g, "Loop", kind)
+        if uniform or unlisted or is_stacked_later(output):
+            return _Carried(True, initial, _unchanged, Known([], formal.dtype, formal.shape))
+    form = _form_of_list(g, "Loop", output, [initial], shape, uniform)
+    first = form(g, initial)
+    own = common([element_shape(first), shape])
+    like = Value(name=formal.name, type=first.type)
+    if own is not None:
+        like.shape = ir.Shape([None, *own] if is_stacked(first) else own)
+    return _Carried(False, first, form, like)
+
+
+@onnx_symbolic("prim::Loop")
+def loop(
+    g: GraphContext, max_trip_count: Value | int, condition: Value | bool, carried: list[Value | Number]
+) -> Sequence[Value]:
+    """A loop that carries values. One that never runs gives what it was given.
+
+    A list to which every iteration appends is made of scan outputs, any other is carried.
+    """
+    [body] = g.blocks
+    if g.node is not None:
+        note_owner(g.node, body.graph)
+    expected = list(g.expected)
+    given = [
+        value if isinstance(value, Known) else g.constant(value, output.dtype)
+        for value, output in zip(carried, expected, strict=True)
+    ]
+    trips = known(g, max_trip_count)
+    decided = constant_condition(g, condition)
+    if decided is False or (isinstance(trips, int) and trips <= 0) or not given:
+        return given
+    plans = [
+        _plan(g, body.graph, i, value, output)
+        for i, (value, output) in enumerate(zip(given, expected, strict=True))
+    ]
+    kept = [plan for plan in plans if not plan.scanned]
+    check_carried(g, "Loop", [plan.initial for plan in kept])
+    graph, scans, going_on = _loop_body(g, body, plans)
+    initial = [plan.initial for plan in kept] or [g.constant(False)]
+    results = g.op(
+        "Loop",
+        None if trips == _ENDLESS else g.constant(trips, DataType.INT64),
+        None if decided and going_on else g.constant(condition),
+        *initial,
+        body=graph,
+        outputs=len(graph.outputs) - 1,
+    )
+    results = results if isinstance(results, list) else [results]
+    return _loop_results(g, plans, scans, results, graph)
+
+
+def _loop_body(
+    g: GraphContext, body: Block, plans: Sequence[_Carried]
+) -> tuple[ir.Graph, dict[int, list[Value]], bool]:
+    """The ONNX body, the elements that it appends to scanned lists, and whether it never ends the loop.
+
+    Loop takes at least one value to carry below opset 11: where there is none, one that says nothing.
+    """
+    kept = [plan for plan in plans if not plan.scanned]
+    scans: dict[int, list[Value]] = {}
+    going_on = False
+
+    def build(iteration: Value, going: Value, *formal: Value) -> list[Value]:
+        nonlocal going_on
+        mark_non_negative(iteration)
+        rest = iter(formal)
+        values = [plan.formal if plan.scanned else next(rest) for plan in plans]
+        condition, *returned = body.inline(iteration, *values)
+        going_on = constant_condition(g, condition) is True
+        results = []
+        for index, (plan, value) in enumerate(zip(plans, returned, strict=True)):
+            if plan.scanned:
+                # It is none where an append was refused: then nothing is made of the graph.
+                scans[index] = value.items if isinstance(value, Known) else []
+                continue
+            value = plan.form(g, value)
+            if value.dtype is not None and plan.initial.dtype not in (None, value.dtype):
+                name = body.graph.inputs[index + 1].name
+                raise g.refuse(
+                    f"it carries {plan.initial.dtype} as '{name}' into its body, and {value.dtype} out of it"
+                )
+            results.append(value)
+        if not kept:
+            results.append(formal[0])
+        return [condition, *_own_lists(g, results), *(item for items in scans.values() for item in items)]
+
+    dummy = [] if kept else [Value(name="nothing", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))]
+    formals = [*loop_inputs(), *(plan.formal for plan in kept), *dummy]
+    return g.subgraph(build, formals, body.graph.name or "body"), scans, going_on
+
+
+def _loop_results(
+    g: GraphContext,
+    plans: Sequence[_Carried],
+    scans: dict[int, list[Value]],
+    results: Sequence[Value],
+    graph: ir.Graph,
+) -> list[Value]:
+    """The carried values after the loop, of the outputs of the ONNX Loop."""
+    kept = sum(not plan.scanned for plan in plans)
+    final, scanned = iter(results[:kept]), iter(results[max(kept, 1) :])
+    items = iter(graph.outputs[1 + max(kept, 1) :])
+    made = []
+    for index, plan in enumerate(plans):
+        if not plan.scanned:
+            value = next(final)
+            value.type, value.shape = plan.initial.type, plan.formal.shape
+            made.append(value)
+            continue
+        parts = []
+        for _ in scans[index]:
+            value, item = next(scanned), next(items)
+            value.type, value.shape = item.type, _scanned_shape(item, plan.formal)
+            parts.append(value)
+        made.append(_grown(g, plan.initial, parts))
+    return made
+
+
+def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
+    """The shape of a scan output: a size that has a name in the body only has none outside.
+
+    Args:
+        item: what an iteration appends.
+        formal: the list, whose shape is that of all its elements.
+    """
+    if item.shape is None:
+        return None
+    sizes: list[Dim | None] = [size if isinstance(size, int) else None for size in item.shape]
+    if formal.shape is not None and len(formal.shape) == len(sizes):
+        sizes = [own if own is not None else size for own, size in zip(sizes, formal.shape, strict=True)]
+    return ir.Shape([None, *sizes])
+
+
+def _grown(g: GraphContext, initial: Value, parts: Sequence[Value]) -> Value:
+    """A list, and behind it what every iteration of a loop appended, an element of each part."""
+    if not parts:
+        return initial
+    if len(parts) == 1:
+        grown = parts[0]
+    else:
+        raised = [g.op("Unsqueeze", part, axes=[1]) for part in parts]
+        grown = merged(g, g.op("Concat", *raised, axis=1))
+    if isinstance(initial, Known) and not initial.items:
+        return grown
+    return concatenated(g, as_stacked(g, initial), grown)

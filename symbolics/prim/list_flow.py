@@ -1,0 +1,101 @@
+"""What the source graph says of a list in a block: how it grows there, and whether it is stacked later."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from ...registration import Value
+from ...registration.arguments import arguments, qualified_name
+
+_KEEP_ELEMENTS = frozenset({"list::append", "list::insert", "list::extend", "list::reverse", "aten::alias"})
+_OWNER = "opsetta.owner"
+
+
+def note_owner(node: ir.Node, *blocks: ir.Graph) -> None:
+    """Note of sub-blocks whose they are."""
+    for block in blocks:
+        block.meta[_OWNER] = node
+
+
+def is_list(self: Value) -> bool:
+    """Whether a source value is known to be a list of tensors: one of unknown elements has no type."""
+    return isinstance(self.type, ir.SequenceType)
+
+
+def grows_evenly(body: ir.Graph, index: int) -> bool:
+    """Whether every run of a loop's body does nothing with a carried list but to append to it, equally often.
+
+    Args:
+        index: of the list among the carried values.
+    """
+    formal, result = body.inputs[index + 1], body.outputs[index + 1]
+    if formal is result:
+        return False
+    while formal is not result:
+        uses = list(formal.uses())
+        if len(uses) != 1 or formal.is_graph_output() or uses[0].node.graph is not body:
+            return False
+        node = uses[0].node
+        if not _appends(node, formal):
+            return False
+        [formal] = node.outputs
+    return not formal.uses()
+
+
+def _appends(node: ir.Node, items: Value) -> bool:
+    name = qualified_name(node)
+    if name == "aten::alias":
+        return True
+    if name not in ("list::append", "list::extend"):
+        return False
+    given = arguments(node)
+    if given["self"] is not items:
+        return False
+    other = given.get("other")
+    producer = other.producer() if isinstance(other, Value) else None
+    if name == "list::append":
+        return True
+    is_numbers = isinstance(items.type, ir.TensorType)
+    return not is_numbers and producer is not None and qualified_name(producer) == "list::construct"
+
+
+def is_stacked_later(self: Value) -> bool:
+    """Whether all elements of a list are stacked whenever it is made, so that they have one shape."""
+    seen: set[Value] = set()
+    pending = [self]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for use in value.uses():
+            node = use.node
+            if node.graph is value.graph and qualified_name(node) == "aten::stack":
+                return True
+            if node.graph is value.graph:
+                pending.extend(_receivers(node, value))
+        pending.extend(_results(value))
+    return False
+
+
+def _receivers(node: ir.Node, value: Value) -> Iterator[Value]:
+    """The lists that hold all elements of a list that a node of its own graph reads."""
+    name = qualified_name(node)
+    if name in _KEEP_ELEMENTS:
+        yield node.outputs[0]
+    elif name == "prim::Loop":
+        for item, result in zip(arguments(node)["carried"], node.outputs, strict=True):
+            if item is value:
+                yield result
+
+
+def _results(value: Value) -> Iterator[Value]:
+    """The results of an If or a Loop whose block returns a list."""
+    graph = value.graph
+    owner = graph.meta.get(_OWNER) if isinstance(graph, ir.Graph) else None
+    if owner is None or graph is None or not value.is_graph_output():
+        return
+    skipped = 1 if qualified_name(owner) == "prim::Loop" else 0
+    for index, output in enumerate(graph.outputs):
+        if output is value and index >= skipped and index - skipped < len(owner.outputs):
+            yield owner.outputs[index - skipped]

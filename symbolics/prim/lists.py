@@ -1,0 +1,286 @@
+"""The `list` dialect: Python lists of tensors or numbers whose length is unknown as the graph is built."""
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ..compositions.list_values import (
+    Known,
+    appended,
+    at,
+    chosen,
+    element,
+    inserted,
+    is_stacked,
+    joined,
+    length,
+    part,
+    position,
+    stack,
+    tensor_or_sequence,
+)
+from ..compositions.sizes import Size, compute, is_non_negative, known
+
+_END = 2**63 - 1
+"""What TorchScript gives for the end of a slice that has none."""
+
+
+@onnx_symbolic("list::construct")
+def construct(g: GraphContext, items: list[Value | Number]) -> Value:
+    """A list of tensors stays at hand; one of numbers becomes a tensor."""
+    [expected] = g.expected
+    if not isinstance(expected.type, ir.TensorType):
+        tensors = [item for item in items if isinstance(item, Value)]
+        dtype = expected.dtype or (tensors[0].dtype if tensors else None)
+        result = Known([], dtype, expected.shape)
+        result.items = [element(g, item, result) for item in items]
+        return result
+    if expected.dtype == DataType.INT64:
+        return g.stack(items)  # type: ignore[arg-type]
+    if not items:
+        return g.constant([], expected.dtype)
+    return stack(g, [g.constant(item, expected.dtype) for item in items])
+
+
+@onnx_symbolic("list::len")
+def len_(g: GraphContext, self: Value) -> Size:
+    return length(g, self)
+
+
+@onnx_symbolic("list::getitem")
+def getitem(g: GraphContext, self: Value, index: int | Value) -> Value:
+    return at(g, self, index)
+
+
+@onnx_symbolic("list::append")
+def append(g: GraphContext, self: Value, item: Value | Number) -> Value:
+    return appended(g, self, element(g, item, self))
+
+
+@onnx_symbolic("list::extend")
+def extend(g: GraphContext, self: Value, other: Value) -> Value:
+    return joined(g, self, other)
+
+
+def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
+    """A list in a form that takes a change at an index: one at hand stays that where the index is known."""
+    return tensor_or_sequence(g, self) if isinstance(self, Known) and isinstance(index, Value) else self
+
+
+@onnx_symbolic("list::insert")
+def insert(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
+    """Python's: an index beyond an end means that end."""
+    index, item = known(g, index), element(g, item, self)
+    self = _changeable(g, self, index)
+    if isinstance(self, Known) and isinstance(index, int):
+        items = list(self.items)
+        items.insert(index, item)
+        return Known(items, self.dtype, self.shape)
+    if is_stacked(self):
+        return _replaced(g, self, index, index, item)
+    size = length(g, self)
+    if not is_non_negative(index):
+        index = compute(g, "max", position(g, self, index), 0)
+    return inserted(g, self, item, compute(g, "min", index, size))
+
+
+def _replaced(g: GraphContext, self: Value, start: Size, end: Size, item: Value | None) -> Value:
+    """A stacked list with an element, or none, in the place of a part."""
+    result = part(g, self, None, start)
+    if item is not None:
+        result = appended(g, result, item)
+    return joined(g, result, part(g, self, end, None))
+
+
+@onnx_symbolic("list::set")
+def set_(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
+    index, item = known(g, index), element(g, item, self)
+    self = _changeable(g, self, index)
+    if isinstance(self, Known) and isinstance(index, int):
+        at(g, self, index)
+        items = list(self.items)
+        items[index] = item
+        return Known(items, self.dtype, self.shape)
+    place = position(g, self, index)
+    if is_stacked(self):
+        return _replaced(g, self, place, compute(g, "add", place, 1), item)
+    return inserted(g, _erased(g, self, place), item, place)
+
+
+def _erased(g: GraphContext, self: Value, index: Size) -> Value:
+    result = g.op("SequenceErase", self, g.constant(index, DataType.INT64))
+    result.shape = self.shape
+    return result
+
+
+@onnx_symbolic("list::delete")
+def delete(g: GraphContext, self: Value, index: int | Value) -> Value:
+    index = known(g, index)
+    self = _changeable(g, self, index)
+    if isinstance(self, Known) and isinstance(index, int):
+        at(g, self, index)
+        items = list(self.items)
+        del items[index]
+        return Known(items, self.dtype, self.shape)
+    if not is_stacked(self):
+        return _erased(g, self, index)
+    place = position(g, self, index)
+    return _replaced(g, self, place, compute(g, "add", place, 1), None)
+
+
+@onnx_symbolic("list::clear")
+def clear(g: GraphContext, self: Value) -> Value:
+    if isinstance(g.expected[0].type, ir.TensorType):
+        return g.constant([], self.dtype)
+    return Known([], self.dtype, g.expected[0].shape)
+
+
+@onnx_symbolic("list::slice")
+def slice_(
+    g: GraphContext,
+    self: Value,
+    start: int | Value | None = None,
+    end: int | Value | None = None,
+    step: int = 1,
+) -> Value:
+    """Python's: bounds beyond an end mean that end, and a negative step goes backwards."""
+    start = None if start is None else known(g, start)
+    end = None if end is None or end == _END else known(g, end)
+    if isinstance(self, Known):
+        if not isinstance(start, Value) and not isinstance(end, Value):
+            return Known(self.items[start:end:step], self.dtype, self.shape)
+        if not self.items:
+            return self
+        self = tensor_or_sequence(g, self)
+    if is_stacked(self) and step > 0:
+        return g.call("aten::slice", self=self, dim=0, start=start, end=end, step=step)
+    size = length(g, self)
+    first, last = (0, size) if step > 0 else (compute(g, "sub", size, 1), -1)
+    start = first if start is None else _bound(g, start, size, step)
+    end = last if end is None else _bound(g, end, size, step)
+    if step > 0:
+        return chosen(g, self, g.call("sym::range", start=start, end=end, step=step))
+    # onnxruntime makes a Slice of a Gather by a Range, in which an end of -1 is another one.
+    back = g.call("sym::range", start=0, end=compute(g, "sub", start, end), step=-step)
+    return chosen(g, self, g.op("Sub", start, back))
+
+
+def _bound(g: GraphContext, bound: Size, size: Size, step: int) -> Size:
+    """A bound of a slice as a position: from 0 to the size, or one before that for a step backwards."""
+    if not is_non_negative(bound):
+        if isinstance(bound, int):
+            bound = compute(g, "add", bound, size)
+        else:
+            bound = g.call("composed::wrap", index=bound, size=size)
+        bound = compute(g, "max", bound, 0 if step > 0 else -1)
+    return compute(g, "min", bound, size if step > 0 else compute(g, "sub", size, 1))
+
+
+@onnx_symbolic("list::reverse")
+def reverse(g: GraphContext, self: Value) -> Value:
+    return g.call("list::slice", self=self, step=-1)
+
+
+@onnx_symbolic("list::repeat")
+def repeat(g: GraphContext, self: Value, times: int | Value) -> Value:
+    """A number of times below 0 is 0."""
+    times = known(g, times)
+    if isinstance(self, Known):
+        if isinstance(times, int):
+            return Known(self.items * times, self.dtype, self.shape)
+        if not self.items:
+            return self
+        self = tensor_or_sequence(g, self)
+    size = length(g, self)
+    count = compute(g, "mul", size, times if is_non_negative(times) else compute(g, "max", times, 0))
+    repeated = g.call("sym::range", start=0, end=count)
+    # A remainder by 0 is none, and there is nothing to take one of.
+    return chosen(g, self, g.call("sym::mod", a=repeated, b=compute(g, "max", size, 1)))
+
+
+@onnx_symbolic("list::from_tensor")
+def from_tensor(g: GraphContext, self: Value, dim: int = 0) -> Value:
+    """The slices of a tensor along a dimension."""
+    return self if dim == 0 else g.call("aten::movedim", self=self, source=dim, destination=0)
+
+
+@onnx_symbolic("list::from_parts")
+def from_parts(
+    g: GraphContext, self: Value, split_size: int | Value | list[int | Value], dim: int = 0
+) -> Value:
+    """Parts of a dimension: of one size, the last one of what is left, or of the sizes of a list."""
+    sizes = g.stack(split_size) if isinstance(split_size, list) else g.constant(split_size, DataType.INT64)
+    result = g.op("SplitToSequence", self, sizes, axis=dim)
+    if self.shape is not None:
+        at = dim % len(self.shape)
+        result.shape = ir.Shape([*self.shape[:at], None, *self.shape[at + 1 :]])
+    return result
+
+
+def _numbers(g: GraphContext, self: Value) -> Value:
+    """A list of numbers."""
+    if not is_stacked(self) or g.rank(self) not in (None, 1):
+        raise g.refuse("lists of tensors are not compared or sorted")
+    return self
+
+
+def _matches(g: GraphContext, self: Value, item: Value | Number) -> Value:
+    return g.call("aten::eq", self=_numbers(g, self), other=g.constant(item, self.dtype))
+
+
+@onnx_symbolic("list::count")
+def count(g: GraphContext, self: Value, item: Value | Number) -> Value:
+    return g.op("ReduceSum", g.cast(_matches(g, self, item), DataType.INT64), keepdims=0)
+
+
+@onnx_symbolic("list::contains")
+def contains(g: GraphContext, self: Value, item: Value | Number) -> Value:
+    return g.call("sym::gt", a=count(g, self, item), b=0)
+
+
+@onnx_symbolic("list::index")
+def index(g: GraphContext, self: Value, item: Value | Number) -> Value:
+    """The first position. One that is not there is an error of the runtime, as it is one in Python."""
+    found = g.call("aten::nonzero", self=_matches(g, self, item))
+    return g.op("Squeeze", g.op("Gather", found, 0, axis=0), axes=[0])
+
+
+@onnx_symbolic("list::sum")
+def sum_(g: GraphContext, self: Value) -> Value:
+    """Of bools, the number of those that are true."""
+    self = _numbers(g, self)
+    counted = g.cast(self, DataType.INT64) if self.dtype == DataType.BOOL else self
+    return g.op("ReduceSum", counted, keepdims=0)
+
+
+@onnx_symbolic("list::max")
+def max_(g: GraphContext, self: Value) -> Value:
+    return g.op("ReduceMax", _numbers(g, self), keepdims=0)
+
+
+@onnx_symbolic("list::min")
+def min_(g: GraphContext, self: Value) -> Value:
+    return g.op("ReduceMin", _numbers(g, self), keepdims=0)
+
+
+@onnx_symbolic("list::sort")
+def sort(g: GraphContext, self: Value, descending: bool = False) -> Value:
+    return g.call("aten::sort", self=_numbers(g, self), dim=0, descending=descending)[0]
+
+
+@onnx_symbolic("list::any")
+def any_(g: GraphContext, self: Value) -> Value:
+    return g.call("sym::gt", a=count(g, self, True), b=0)
+
+
+@onnx_symbolic("list::all")
+def all_(g: GraphContext, self: Value) -> Value:
+    return g.call("sym::eq", a=count(g, self, False), b=0)
+
+
+@onnx_symbolic("list::equal")
+def equal(g: GraphContext, self: Value, other: Value) -> Value:
+    """As many equal elements as the longer list has, over the length of the shorter one."""
+    sizes = [length(g, _numbers(g, item)) for item in (self, other)]
+    shorter, longer = compute(g, "min", *sizes), compute(g, "max", *sizes)
+    same = g.call("aten::eq", self=part(g, self, 0, shorter), other=part(g, other, 0, shorter))
+    return g.call("sym::eq", a=g.op("ReduceSum", g.cast(same, DataType.INT64), keepdims=0), b=longer)

@@ -1,0 +1,91 @@
+"""Arithmetic over numbers below opset 9: comparisons take floats only, and there is no Where or NonZero."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ..compositions.list_values import loop_inputs
+from ..compositions.sizes import Size, compute, is_non_negative
+
+INT, DOUBLE = DataType.INT64, DataType.DOUBLE
+
+
+def _is_integral(g: GraphContext, item: Value | Number) -> bool:
+    return g.dtype(item) in (INT, DataType.BOOL) if isinstance(item, Value) else isinstance(item, int)
+
+
+def _greater(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+    """Ints compare as doubles; those that are one double differ so little that the difference tells."""
+    larger = g.op("Greater", g.constant(a, DOUBLE), g.constant(b, DOUBLE))
+    if not (_is_integral(g, a) and _is_integral(g, b)):
+        return larger
+    smaller = g.op("Less", g.constant(a, DOUBLE), g.constant(b, DOUBLE))
+    difference = g.op("Sub", g.constant(a, INT), g.constant(b, INT))
+    positive = g.op("Greater", g.cast(difference, DataType.FLOAT), 0.0)
+    return g.op("Or", larger, g.op("And", g.op("Not", smaller), positive))
+
+
+def _comparison(swapped: bool, negated: bool) -> Callable[..., Value]:
+    def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+        result = _greater(g, b, a) if swapped else _greater(g, a, b)
+        return g.op("Not", result) if negated else result
+
+    return symbolic
+
+
+for _name, _swapped, _negated in (
+    ("gt", False, False),
+    ("lt", True, False),
+    ("le", False, True),
+    ("ge", True, True),
+):
+    onnx_symbolic(f"sym::{_name}", opset=8)(_comparison(_swapped, _negated))
+
+
+def _extreme(sign: int) -> Callable[..., Value]:
+    """The second number, or what the first one has more or less added to it."""
+
+    def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+        dtype = INT if _is_integral(g, a) and _is_integral(g, b) else DOUBLE
+        first, second = g.constant(a, dtype), g.constant(b, dtype)
+        if dtype == DOUBLE:
+            return g.op("Max" if sign > 0 else "Min", first, second)
+        chosen = _greater(g, first, second) if sign > 0 else _greater(g, second, first)
+        return g.op("Add", second, g.op("Mul", g.cast(chosen, dtype), g.op("Sub", first, second)))
+
+    return symbolic
+
+
+onnx_symbolic("sym::max", opset=8)(_extreme(1))
+onnx_symbolic("sym::min", opset=8)(_extreme(-1))
+
+
+@onnx_symbolic("composed::wrap", opset=8)
+def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
+    """Below 9: what is negative gets the size added."""
+    if is_non_negative(index):
+        return index
+    index = g.cast(index, INT)
+    negative = g.cast(_greater(g, 0, index), INT)
+    return g.op("Add", index, g.op("Mul", negative, g.constant(size, INT)))
+
+
+@onnx_symbolic("sym::range", opset=8)
+def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1) -> Value:
+    """Below 9: the numbers of the iterations of a loop. It has to carry something."""
+    span = compute(g, "sub", end, start)
+    steps: Size = compute(g, "add", span, step - (1 if step > 0 else -1))
+    steps = compute(g, "floordiv", steps, step)
+    nothing = Value(name="nothing", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))
+
+    def build(iteration: Value, going: Value, nothing: Value) -> list[Value]:
+        return [going, nothing, iteration]
+
+    body = g.subgraph(build, [*loop_inputs(), nothing], "count")
+    counted = g.op("Loop", g.constant(steps, INT), g.constant(True), g.constant(False), body=body, outputs=2)[
+        1
+    ]
+    counted.type, counted.shape = ir.TensorType(INT), ir.Shape([None])
+    result = counted if step == 1 else g.op("Mul", counted, step)
+    return result if start == 0 and isinstance(start, int) else g.op("Add", result, start)

@@ -1,0 +1,35 @@
+"""The `promotion` dialect: casts whose element type was unknown until the operands were lowered."""
+
+from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ...registration.promotion import operand, settle
+
+
+@onnx_symbolic("promotion::promote")
+def promote(
+    g: GraphContext,
+    self: Value,
+    operator: str,
+    operands: list[Value | Number],
+    numbers: list[str | None],
+    uniform: bool,
+    integers: DataType | None,
+    expected: DataType | None,
+) -> Value:
+    """`self` in the element type that the operands of an operator are computed in together.
+
+    Args:
+        operator: the operator that it is done for.
+        numbers: for each operand that is a symbolic number its kind, `int`, `float` or `bool`.
+        uniform, integers, expected: as in `registration.promotion`.
+    """
+    known = [operand(item, number, uniform=uniform) for item, number in zip(operands, numbers, strict=True)]
+    decided = settle(known, integers, expected)
+    if decided is None:
+        what = "element type" if any(o.dtype is None for o in known) else "number of dimensions"
+        raise g.refuse(
+            f"what {operator} computes in depends on the {what} of an operand, which is unknown; "
+            "give the operand its type with .to(dtype) in the model"
+        )
+    if isinstance(decided, DataType):
+        return g.cast(self, decided)
+    return self if self is decided else g.call("aten::type_as", self=self, other=decided)

@@ -1,0 +1,1 @@
+"""The `quantized_decomposed` dialect: affine quantization as explicit operators."""

@@ -1,0 +1,223 @@
+"""The `quantized_decomposed` operators that choose scales as the model runs, or have one per token or group.
+
+The semantics are those of torch/ao/quantization/fx/_decomposed.py and of `determine_qparams` beside it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...registration import SOURCE, DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.affine_quantization import (
+    Grid,
+    clamped,
+    combined,
+    dequantize,
+    is_read,
+    is_zero,
+    limits,
+    wraps_around,
+)
+
+_EXACT_IN_FLOAT = 2**24
+_EPSILON = float(np.finfo(np.float32).eps)
+_SYMMETRIC_PER_TOKEN = "quantized_decomposed::choose_qparams_per_token"
+
+
+def _range(g: GraphContext, input: Value) -> tuple[Value, Value]:
+    """The lowest and highest element, 0 included."""
+    lowest, highest = (g.op(op_type, input, keepdims=0) for op_type in ("ReduceMin", "ReduceMax"))
+    return g.op("Min", lowest, 0.0), g.op("Max", highest, 0.0)
+
+
+def _chosen(g: GraphContext, scale: Value, zero_point: Value) -> tuple[Value, Value]:
+    """Scale and zero point as tensors of one element, DOUBLE and INT64."""
+    scale, zero_point = g.cast(scale, DataType.DOUBLE), g.cast(zero_point, DataType.INT64)
+    return g.op("Unsqueeze", scale, axes=[0]), g.op("Unsqueeze", zero_point, axes=[0])
+
+
+@onnx_symbolic("quantized_decomposed::choose_qparams")
+def choose_qparams(
+    g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
+) -> tuple[Value, Value]:
+    """The range is divided in the input's element type, the rest is FLOAT."""
+    if max(abs(quant_min), abs(quant_max)) > _EXACT_IN_FLOAT:
+        raise g.refuse("zero points in a range of more than 24 bits are not exact in the float arithmetic")
+    lowest, highest = _range(g, input)
+    step = g.op("Div", g.op("Sub", highest, lowest), float(quant_max - quant_min))
+    scale = g.op("Max", g.cast(step, DataType.FLOAT), eps)
+    steps = g.call("aten::round", g.op("Div", g.cast(lowest, DataType.FLOAT), scale))
+    zero_point = g.op("Sub", g.constant(float(quant_min)), steps)
+    clamped = g.op("Clip", zero_point, min=float(quant_min), max=float(quant_max))
+    return _chosen(g, scale, clamped)
+
+
+@onnx_symbolic("quantized_decomposed::choose_qparams_symmetric")
+def choose_qparams_symmetric(
+    g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
+) -> tuple[Value, Value]:
+    """The zero point is 0, and 128 for UINT8."""
+    lowest, highest = _range(g, input)
+    farthest = g.op("Max", g.op("Neg", lowest), highest)
+    step = g.op("Div", farthest, (quant_max - quant_min) / 2)
+    scale = g.op("Max", g.cast(step, DataType.FLOAT), eps)
+    zero_point = g.constant(np.array([128 if dtype == DataType.UINT8 else 0], dtype=np.int64))
+    return g.op("Unsqueeze", g.cast(scale, DataType.DOUBLE), axes=[0]), zero_point
+
+
+def _bounded(g: GraphContext, name: str, value: Value, bound: float) -> Value:
+    """The maximum or minimum with a number, also where Max and Min do not broadcast."""
+    return g.call(f"aten::{name}", value, g.constant(bound, g.dtype(value)))
+
+
+@onnx_symbolic(_SYMMETRIC_PER_TOKEN)
+def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> tuple[Value, Value]:
+    """Torch computes floats, and declares DOUBLE and INT64."""
+    if dtype != DataType.INT8:
+        raise g.refuse(f"it takes INT8, not {dtype.name}")
+    farthest = g.op("ReduceMax", g.op("Abs", input), axes=[-1], keepdims=1)
+    if g.dtype(farthest) == DataType.FLOAT16:
+        farthest = g.cast(farthest, DataType.FLOAT)
+    scales = g.op("Div", _bounded(g, "maximum", farthest, 1e-5), 127.0)
+    zeros = g.op("Expand", g.constant(0), g.op("Shape", scales))
+    return g.cast(scales, DataType.DOUBLE), zeros
+
+
+@onnx_symbolic("quantized_decomposed::choose_qparams_per_token_asymmetric")
+@onnx_symbolic("quantized_decomposed::_choose_qparams_per_token_asymmetric_impl")
+def choose_qparams_per_token_asymmetric(
+    g: GraphContext, input: Value, dtype: DataType
+) -> tuple[Value, Value]:
+    """INT8 whatever `dtype` says, as in torch."""
+    low, high = limits(DataType.INT8)
+    lowest = _bounded(g, "minimum", g.op("ReduceMin", input, axes=[-1], keepdims=1), 0.0)
+    highest = _bounded(g, "maximum", g.op("ReduceMax", input, axes=[-1], keepdims=1), 0.0)
+    step = g.op("Div", g.op("Sub", highest, lowest), float(high - low))
+    scale = _bounded(g, "maximum", step, _EPSILON)
+    below, above = g.op("Div", lowest, scale), g.op("Div", highest, scale)
+    error = g.op("Add", g.op("Add", below, float(low)), g.op("Add", above, float(high)))
+    candidates = (
+        g.op("Sub", g.constant(low, g.dtype(below)), below),
+        g.op("Sub", g.constant(high, g.dtype(above)), above),
+    )
+    from_below, from_above = (g.cast(candidate, DataType.FLOAT) for candidate in candidates)
+    zero_point = g.call("aten::where", g.op("Greater", error, 0.0), from_below, from_above)
+    rounded = g.call("aten::round", g.op("Clip", zero_point, min=float(low), max=float(high)))
+    return g.cast(scale, DataType.DOUBLE), g.cast(rounded, DataType.INT64)
+
+
+def _as_computed(value: Value) -> Value:
+    """Scales in the element type in which torch computes them, where it declares another one."""
+    producer = value.producer()
+    if producer is None or producer.op_type != "Cast":
+        return value
+    source = producer.metadata_props.get(SOURCE, "")
+    by_token = source.split(".")[0] == _SYMMETRIC_PER_TOKEN
+    return producer.inputs[0] or value if by_token else value
+
+
+def _rounded(
+    g: GraphContext,
+    input: Value,
+    scales: Value,
+    zero_points: Value,
+    bounds: tuple[int, int],
+    dtype: DataType,
+) -> Value:
+    """`clamp(round(input / scale + zero_point))`: the zero point is added before rounding."""
+    inverse = g.op("Div", g.constant(1.0, g.dtype(scales)), scales)
+    scaled = combined(g, "Mul", input, inverse)
+    if not is_zero(g, zero_points):
+        scaled = combined(g, "Add", scaled, zero_points)
+    low, high = bounds
+    whole = g.call("aten::round", scaled)
+    if max(abs(low), abs(high)) <= _EXACT_IN_FLOAT:
+        whole = g.cast(whole, DataType.FLOAT)
+    return g.cast(clamped(g, whole, low, high), dtype)
+
+
+def _difference(g: GraphContext, input: Value, zero_points: Value | None) -> Value:
+    return input if zero_points is None or is_zero(g, zero_points) else combined(g, "Sub", input, zero_points)
+
+
+@onnx_symbolic("quantized_decomposed::quantize_per_token")
+def quantize_per_token(
+    g: GraphContext,
+    input: Value,
+    scales: Value,
+    zero_points: Value,
+    quant_min: int,
+    quant_max: int,
+    dtype: DataType,
+) -> Value:
+    return _rounded(g, input, _as_computed(scales), _as_computed(zero_points), (quant_min, quant_max), dtype)
+
+
+@onnx_symbolic("quantized_decomposed::dequantize_per_token")
+def dequantize_per_token(
+    g: GraphContext,
+    input: Value,
+    scales: Value,
+    zero_points: Value,
+    quant_min: int,
+    quant_max: int,
+    dtype: DataType,
+    output_dtype: DataType = DataType.FLOAT,
+) -> Value:
+    whole = _difference(g, input, _as_computed(zero_points))
+    return g.cast(combined(g, "Mul", whole, _as_computed(scales)), output_dtype)
+
+
+def _group_size(g: GraphContext, input: Value, scales: Value, group_size: int) -> int:
+    """The size of a group: a row, where rows are shorter than a group and have one scale."""
+    shape, given = g.shape(input), g.shape(scales)
+    if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
+        raise g.refuse("quantization in groups needs a matrix whose number of columns is known")
+    if group_size > shape[1] and given is not None and given[-1] == 1:
+        return shape[1]
+    return group_size
+
+
+def _column(g: GraphContext, item: Value) -> Value:
+    return g.op("Reshape", item, shape=[-1, 1])
+
+
+@onnx_symbolic("quantized_decomposed::quantize_per_channel_group")
+def quantize_per_channel_group(
+    g: GraphContext,
+    input: Value,
+    scales: Value,
+    zero_points: Value,
+    quant_min: int,
+    quant_max: int,
+    dtype: DataType,
+    group_size: int = 128,
+) -> Value:
+    groups = g.op("Reshape", input, shape=[-1, _group_size(g, input, scales, group_size)])
+    zero_points = zero_points if is_zero(g, zero_points) else _column(g, zero_points)
+    result = _rounded(g, groups, _column(g, scales), zero_points, (quant_min, quant_max), dtype)
+    return g.op("Reshape", result, g.op("Shape", input))
+
+
+@onnx_symbolic("quantized_decomposed::dequantize_per_channel_group")
+def dequantize_per_channel_group(
+    g: GraphContext,
+    input: Value,
+    scales: Value,
+    zero_points: Value | None,
+    quant_min: int,
+    quant_max: int,
+    dtype: DataType,
+    group_size: int = 128,
+    output_dtype: DataType = DataType.FLOAT,
+) -> Value:
+    """In blocks where DequantizeLinear has them, and the scales are FLOAT."""
+    group_size = _group_size(g, input, scales, group_size)
+    grid = Grid(scales, zero_points, quant_min, quant_max, axis=1, block=group_size)
+    plain = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT
+    if plain and not wraps_around(g, zero_points) and is_read(g, input, grid):
+        return dequantize(g, input, grid, output_dtype)
+    groups = g.op("Reshape", input, shape=[-1, group_size])
+    shift = None if zero_points is None or is_zero(g, zero_points) else _column(g, zero_points)
+    product = combined(g, "Mul", _difference(g, groups, shift), _column(g, scales))
+    return g.cast(g.op("Reshape", product, g.op("Shape", input)), output_dtype)

@@ -1,0 +1,1 @@
+"""The `sym` dialect: arithmetic over symbolic sizes and numbers."""

@@ -1,0 +1,327 @@
+"""A failed capture names the user's line, the cause, and what was seen to help; nothing else is printed."""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import opsetta
+from opsetta.exporter.capture.torch_export import alternatives
+
+from ..torch_boundary.process_snapshot import changes, snapshot
+
+ROOT = pathlib.Path(opsetta.__file__).resolve().parent
+OURS = re.compile(r"exporter/capture|torch_export\.py|recurrent\.py|site-packages/torch")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Branch(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x + 1
+        return x
+
+
+class Flag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("initted", torch.tensor(False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.initted:
+            return x + 1
+        return x
+
+
+class Count(nn.Module):
+    def forward(self, i: torch.Tensor) -> torch.Tensor:
+        n = int(i.max()) + 1
+        return torch.zeros(n).index_add(0, i, torch.ones(i.shape[0]))
+
+
+class Numpy(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.sin(x.numpy())) + x
+
+
+class Opaque:
+    """A class that nothing can open."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+class Takes(nn.Module):
+    def forward(self, x: torch.Tensor, other: Any) -> torch.Tensor:
+        return x + 1
+
+
+class Returns(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return Opaque(x + 1)
+
+
+class Product(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.ones(5, 5)
+
+
+class Fixed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(3, 4)
+
+
+@torch.library.custom_op("opsetta_failures::faceless", mutates_args=())
+def faceless(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+class Faceless(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return faceless(x)
+
+
+class Loud(nn.Module):
+    """Prints, counts, draws, and writes to a buffer, before it fails to be captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.append(len(self.calls))
+        self.seen.add_(1)
+        if (x + torch.rand(3)).sum() > 0:
+            return x + 1
+        return x
+
+
+X = torch.ones(3)
+ROWS = {"dynamic_shapes": {"x": {0: "rows"}}}
+MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]]] = {
+    "branch": (
+        Branch,
+        (X,),
+        {},
+        "if x.sum() > 0:",
+        [
+            "A branch depends on the values of a tensor",
+            "torch.cond(",
+            "torch.where(",
+            "export(torch.jit.script(model), args) captures this model (tried)",
+            "torch.jit.trace(model, args) does not help: for other inputs its results differ (tried)",
+        ],
+    ),
+    "branch, strict": (
+        Branch,
+        (X,),
+        {"strict": True},
+        "if x.sum() > 0:",
+        ["A branch depends", "torch.cond("],
+    ),
+    "flag": (
+        Flag,
+        (X,),
+        {},
+        "if not self.initted:",
+        ["'initted' is a buffer", "Python value", "the path that the example takes"],
+    ),
+    "size from values": (
+        Count,
+        (torch.tensor([1, 2, 2]),),
+        {},
+        "n = int(i.max()) + 1",
+        ["A number that is read from a tensor", "x.shape[0]", "torch.jit.script(model)"],
+    ),
+    "numpy": (
+        Numpy,
+        (X,),
+        {},
+        "return torch.from_numpy(np.sin(x.numpy())) + x",
+        ["numpy", "strict=True captures this model (tried)"],
+    ),
+    "unopened input": (
+        Takes,
+        (X, [Opaque(X)]),
+        {},
+        "",
+        ["Input 'other[0]' is of class Opaque", "register_pytree_node"],
+    ),
+    "missing argument": (Takes, (X,), {}, "", ["do not fit the model's forward", "'other'"]),
+    "generator": (Takes, (X, torch.Generator()), {}, "", ["input 'other' is a torch.Generator"]),
+    "wrong shape": (
+        Product,
+        (torch.ones(3, 3),),
+        {},
+        "return x @ torch.ones(5, 5)",
+        ["the model fails in PyTorch itself on the example arguments", "3x3 and 5x5"],
+    ),
+    "hint specialised": (
+        Fixed,
+        (torch.ones(3, 4),),
+        ROWS,
+        "",
+        ["axis 0 of 'x'", "constant (3)", "leave"],
+    ),
+    "Dim specialised": (
+        Fixed,
+        (torch.ones(3, 4),),
+        {"dynamic_shapes": {"x": {0: Dim("rows")}}},
+        "",
+        ["rows", "torch suggests rows = 3", "leave the dimension out of dynamic_shapes"],
+    ),
+    "no fake kernel": (
+        Faceless,
+        (X,),
+        {},
+        "return faceless(x)",
+        [
+            '@torch.library.register_fake("opsetta_failures::faceless")',
+            '@opsetta.onnx_symbolic("opsetta_failures::faceless"',
+        ],
+    ),
+    "unopened result": (Returns, (X,), {}, "", ["returns an object of a class", "Opaque", "dataclass"]),
+}
+
+
+def failure(name: str) -> opsetta.CaptureError:
+    make, args, options, _, _ = MODELS[name]
+    with pytest.raises(opsetta.CaptureError) as raised:
+        opsetta.export(make().eval(), args, **options)
+    return raised.value
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_message_has_line_cause_and_remedies(name: str) -> None:
+    make, _, _, code, phrases = MODELS[name]
+    message = str(failure(name))
+    assert [phrase for phrase in phrases if phrase not in message] == []
+    assert len(message.splitlines()[0]) < 200
+    assert not OURS.search(message)
+    assert "def forward(self, arg0_1" not in message
+    assert len(message.splitlines()) <= 12
+    if code:
+        lines, start = inspect.getsourcelines(make)
+        line = next(start + at for at, text in enumerate(lines) if text.strip() == code)
+        first = message.splitlines()[0]
+        assert first.endswith(f"{pathlib.Path(__file__).name}:{line}, in forward: {code}")
+
+
+@pytest.mark.parametrize("name", ["branch", "numpy", "no fake kernel", "hint specialised"])
+def test_the_error_of_torch_is_the_cause(name: str) -> None:
+    cause = failure(name).__cause__
+    assert cause is not None
+    assert not isinstance(cause, opsetta.OpsettaError)
+
+
+def test_trying_alternatives_leaves_no_trace(capfd: Any) -> None:
+    model = Loud().eval()
+    before = snapshot(model, X)
+    with pytest.raises(opsetta.CaptureError, match="A branch depends"):
+        opsetta.export(model, (X,))
+    assert changes(before, snapshot(model, X)) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_is_tried_after_a_long_capture(monkeypatch: Any) -> None:
+    monkeypatch.setattr(alternatives, "SECONDS", -1.0)
+    message = str(failure("branch"))
+    assert "not tried" in message
+    assert "(tried" not in message
+
+
+def test_a_function_that_closes_over_a_model_is_not_run_again() -> None:
+    norm = nn.BatchNorm1d(3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = norm(x)
+        return y if y.sum() > 0 else -y
+
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    with pytest.raises(opsetta.CaptureError, match="not tried"):
+        opsetta.export(function, (torch.randn(4, 3),))
+    for name, value in norm.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_compiled_functions_of_the_user_stay_compiled() -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=counter)
+    compiled(X)
+    failure("numpy")
+    compiled(X)
+    assert counter.frame_count == 1
+    torch.compiler.reset()
+
+
+def test_a_model_that_differentiates_is_not_said_to_fail_in_pytorch() -> None:
+    class Gradient(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_(True)
+            return torch.autograd.grad((x * x).sum(), x)[0]
+
+    with pytest.raises(opsetta.CaptureError, match="in forward: return torch.autograd.grad") as raised:
+        opsetta.export(Gradient(), (X,))
+    assert "fails in PyTorch itself" not in str(raised.value)
+
+
+def test_a_recommended_script_exports() -> None:
+    program = opsetta.export(torch.jit.script(Branch()), (X,), opset=16)
+    for x in (X, -X):
+        torch.testing.assert_close(program(x), Branch()(x))
+
+
+def test_a_user_frame_below_a_library_is_found() -> None:
+    class Inner(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * float(x.sum() > 1)
+
+    with pytest.raises(opsetta.CaptureError, match=r"in forward: return x \* float\(x.sum\(\) > 1\)"):
+        opsetta.export(nn.Sequential(nn.ReLU(), Inner()), (X,))
+
+
+SCRIPT = """
+import sys
+import torch
+import opsetta
+
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x
+
+class Size(torch.nn.Module):
+    def forward(self, x):
+        return x.reshape(3, 4)
+
+for model, x, shapes in ((Branch(), torch.ones(3), None), (Size(), torch.ones(3, 4), {"x": {0: "n"}})):
+    for strict in (False, True):
+        try:
+            opsetta.export(model.eval(), x, dynamic_shapes=shapes, strict=strict)
+        except opsetta.CaptureError as error:
+            print("refused")
+"""
+
+
+def test_nothing_but_the_error_reaches_the_user(tmp_path: Any) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "refused\n" * 4, "")
