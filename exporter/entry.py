@@ -130,7 +130,7 @@ def capture(
     report = progress if progress is not None else _silent
     report("loading")
     need_torch("exporting a model")
-    from .torch_boundary import boundary
+    from .torch_boundary.boundary import boundary
 
     with boundary():
         from .capture import torchscript

@@ -331,7 +331,7 @@ class Program:
         """
         need_torch("verifying a program")
         from .running import calls, verification
-        from .torch_boundary import boundary
+        from .torch_boundary.boundary import boundary
 
         args, kwargs = self._arguments(args, kwargs)
         with boundary():
@@ -358,7 +358,7 @@ class Program:
         """
         need_torch("comparing with eager PyTorch")
         from .running import calls, mismatch
-        from .torch_boundary import boundary
+        from .torch_boundary.boundary import boundary
 
         args, kwargs = self._arguments(args, kwargs)
         with boundary():

@@ -313,7 +313,7 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[st
 def _torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
     """What the factory sets of torch holds until the command ends, and no longer."""
     stage("loading the model")
-    from ..torch_boundary import boundary
+    from ..torch_boundary.boundary import boundary
 
     return boundary()
 

@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from ...registration import InferenceError, OpsettaError
 from ..files.reading import read_model
 from ..source import dimensions
-from ..torch_boundary import boundary
+from ..torch_boundary.boundary import boundary
 from ..torch_boundary.structures import register_structures
 from . import calls, tensors, verification
 

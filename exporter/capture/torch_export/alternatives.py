@@ -15,8 +15,10 @@ from typing import Any, TextIO
 import torch
 import torch.utils._pytree as pytree
 
-from ...torch_boundary import boundary, has_compiled_code, quiet
+from ...torch_boundary.boundary import boundary
+from ...torch_boundary.process_state import has_compiled_code
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
+from ...torch_boundary.silence import quiet
 
 SECONDS = 5.0
 """A try costs what a capture costs: none is made after a failed capture that took longer."""

@@ -17,7 +17,8 @@ import torch.utils._pytree as pytree
 from ....registration import CaptureError
 from ...source import dimensions
 from ...source.capture import Capture
-from ...torch_boundary import boundary, preserved, quiet
+from ...torch_boundary.boundary import boundary
+from ...torch_boundary.model_state import preserved
 from ...torch_boundary.replacements import (
     associative_scan,
     hashing,
@@ -26,6 +27,7 @@ from ...torch_boundary.replacements import (
     sequence_losses,
     transformer_modules,
 )
+from ...torch_boundary.silence import quiet
 from ...torch_boundary.structures import register_structures
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript

@@ -27,8 +27,9 @@ from ....passes.complex_pairs.real_pairs import serves_pairs
 from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ....registration.arguments import arguments, source_node
 from ...files.source_file.likeness import likeness
-from ...torch_boundary import boundary, quiet
+from ...torch_boundary.boundary import boundary
 from ...torch_boundary.operators import bound, operator_of
+from ...torch_boundary.silence import quiet
 from .fx_graph import Dimensions, GraphImporter, describe
 
 IsKnown = Callable[[ir.Node], bool]

@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, PythonMod
 
 from ....registration import CaptureError
-from ...torch_boundary import quiet
+from ...torch_boundary.silence import quiet
 from ..torch_export.fx_graph import element_type
 
 SAMPLES = 6

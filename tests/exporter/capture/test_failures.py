@@ -22,7 +22,7 @@ from opsetta.exporter.capture.torch_export import alternatives
 from ..torch_boundary.process_snapshot import changes, snapshot
 
 ROOT = pathlib.Path(opsetta.__file__).resolve().parent
-OURS = re.compile(r"exporter/capture|torch_export\.py|recurrent\.py|site-packages/torch")
+OURS = re.compile(r"(?<!tests/)exporter/capture|torch_export\.py|recurrent\.py|site-packages/torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

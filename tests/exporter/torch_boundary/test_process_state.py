@@ -20,8 +20,9 @@ from torch import nn
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.torch_boundary import boundary, preserved
-from opsetta.exporter.torch_boundary import quiet as silent
+from opsetta.exporter.torch_boundary.boundary import boundary
+from opsetta.exporter.torch_boundary.model_state import preserved
+from opsetta.exporter.torch_boundary.silence import quiet as silent
 
 from .process_snapshot import changes, snapshot
 

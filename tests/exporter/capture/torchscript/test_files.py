@@ -119,7 +119,7 @@ def test_source_lines_of_a_script() -> None:
     program = opsetta.export(torch.jit.script(build()), CALL, mutations="drop", source_lines=True)
     lines = [node.metadata_props.get(LINE, "") for node in program.source.graph if node.op_type == "mul"]
     assert lines
-    assert all(line.rpartition(":")[0].endswith("test_torchscript_files.py") for line in lines)
+    assert all(line.rpartition(":")[0].endswith("test_files.py") for line in lines)
 
 
 def test_a_script_in_training_mode_is_announced() -> None:
