@@ -1,0 +1,1 @@
+"""Seeded bugs: how many of them the tests find."""
