@@ -75,8 +75,8 @@ def _programs(options: argparse.Namespace) -> int:
         ends = collections.Counter(outcome.kind for outcome in outcomes)
         print(f"{options.programs} {name} programs in {time.monotonic() - begin:.0f} s")
         print(", ".join(f"{times} {kind}" for kind, times in ends.most_common()))
-        for message, times in programs.refusals(outcomes).most_common():
-            print(f"{times:6} {message}")
+        for times, message, seed in programs.refusals(outcomes):
+            print(f"{times:6} {message} (seed {seed})")
         failed += ends[programs.WRONG] + ends[programs.CRASHED]
     return 1 if failed else 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import collections
 import contextlib
 import copy
 import dataclasses
@@ -46,6 +45,7 @@ class Program:
         inputs: further arguments to run it with.
         source: its text, which is shown where it fails.
         dynamic_shapes: which dimensions vary, as `opsetta.export` takes it.
+        reference: what computes the right results, where calling the model does not.
     """
 
     seed: int
@@ -54,6 +54,7 @@ class Program:
     inputs: list[tuple[Any, ...]]
     source: str
     dynamic_shapes: Any = None
+    reference: Callable[..., Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +109,23 @@ def spread(seed: int, opsets: Sequence[int], count: int) -> list[int]:
 
 def judge(program: Program, opsets: Sequence[int]) -> list[Outcome]:
     """Lower the program's one capture to each of the opsets, and compare what it gives with eager PyTorch."""
-    with warnings.catch_warnings(), _no_logging():
-        warnings.simplefilter("ignore")
-        calls = [(arguments, *_expected(program.model, arguments)) for arguments in _calls(program)]
+    with warnings.catch_warnings(record=True) as warned, _no_logging():
+        warnings.simplefilter("always")
+        reference = program.reference or program.model
+        calls = [(arguments, *_expected(reference, arguments)) for arguments in _calls(program)]
         captured: list[opsetta.Program] = []
-        return [_outcome(program, opset, captured, calls) for opset in opsets]
+        outcomes = [_outcome(program, opset, captured, calls) for opset in opsets]
+    found = (re.search(r"as inputs they fail: (.*)", str(warning.message), re.DOTALL) for warning in warned)
+    reason = next((match[1] for match in found if match), None)
+    if reason is None:
+        return outcomes
+    # Other numbers than those of the example are refused then.
+    return [
+        dataclasses.replace(outcome, text=reason)
+        if outcome.kind == REFUSED and "captured with the constant" in outcome.text
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 @contextlib.contextmanager
@@ -125,9 +138,15 @@ def _no_logging() -> Iterator[None]:
         logging.disable(level)
 
 
-def refusals(outcomes: Iterable[Outcome]) -> collections.Counter[str]:
-    """How often each message refused a program."""
-    return collections.Counter(outcome.text for outcome in outcomes if outcome.kind == REFUSED)
+def refusals(outcomes: Iterable[Outcome]) -> list[tuple[int, str, int]]:
+    """How often each message refused a program, wherever in it, and the first such seed; most often first."""
+    seeds: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.kind == REFUSED:
+            message = re.sub(r" at <[^>]*>:\d+", "", outcome.text)
+            seeds.setdefault(message, []).append(outcome.seed)
+    found = [(len(group), message, group[0]) for message, group in seeds.items()]
+    return sorted(found, key=lambda item: -item[0])
 
 
 def _calls(program: Program) -> Iterator[tuple[Any, ...]]:

@@ -303,6 +303,17 @@ def _scripted(text: str) -> Any:
     return torch.jit.script(model)
 
 
+class _Unoptimized:
+    """A scripted program without TorchScript's optimizer, which changes the results of some loops."""
+
+    def __init__(self, model: Any):
+        self._model = model
+
+    def __call__(self, *arguments: Any) -> Any:
+        with torch.jit.optimized_execution(False):
+            return self._model(*arguments)
+
+
 def program(seed: int) -> Program:
     """The program of a seed: the first of its texts that TorchScript takes, and that runs on the example."""
     for attempt in itertools.count():
@@ -312,11 +323,13 @@ def program(seed: int) -> Program:
         example, *inputs = _arguments(random, (3, 5, 1, 2) if varies else (3, 3, 3, 3))
         try:
             model = _scripted(text)
+            reference = _Unoptimized(model)
             with torch.no_grad():
-                model(*example)
+                reference(*example)
         except Exception:
             # TorchScript refuses what it cannot type, and the program may raise.
             continue
         dynamic = {"x": {0: "rows"}} if varies else None
-        return Program(seed, model, example, inputs, text[len(grammar.PRELUDE) :], dynamic)
+        source = text[len(grammar.PRELUDE) :]
+        return Program(seed, model, example, inputs, source, dynamic, reference)
     raise AssertionError

@@ -1,14 +1,16 @@
 """Random programs give at every opset what eager PyTorch gives."""
 
+import copy
 import importlib
 import importlib.util
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 
 import opsetta
 
-from . import programs
+from . import programs, scripted_grammar, scripted_programs
 
 PRESENT = [
     name
@@ -65,3 +67,16 @@ def test_another_result_is_wrong(model, changed, monkeypatch):
 )
 def test_a_result_that_rounding_decides_is_right(model, changed, monkeypatch):
     assert _judged(model, changed, monkeypatch, VALUES) == programs.RIGHT
+
+
+@pytest.mark.parametrize("seed", [967, 2154, 2336])
+def test_the_reference_of_a_scripted_program_is_not_optimized(seed):
+    """TorchScript's optimizer changes what these programs give."""
+    program = scripted_programs.program(seed)
+    text = scripted_grammar.PRELUDE + program.source
+    namespace = {"__name__": __name__}
+    exec(compile(text, f"<seed {seed}>", "exec", dont_inherit=True), namespace)
+    for arguments in (program.example, *program.inputs):
+        expected = namespace["forward"](*copy.deepcopy(arguments))
+        given = program.reference(*copy.deepcopy(arguments))
+        torch.testing.assert_close(pytree.tree_leaves(given), pytree.tree_leaves(expected))
