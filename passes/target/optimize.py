@@ -7,6 +7,7 @@ from onnx_ir.passes import common
 
 from .fuse_rms_normalization import FuseRMSNormalization
 from .quantized_products import SplitQuantizedProducts
+from .sliced_dimensions import NameSlicedDimensions
 
 
 class _IdentityElimination(common.IdentityEliminationPass):
@@ -28,6 +29,7 @@ _PASSES = ir.passes.Sequential(
     FuseRMSNormalization(),
     SplitQuantizedProducts(),
     common.RemoveUnusedNodesPass(),
+    NameSlicedDimensions(),
 )
 
 
