@@ -60,8 +60,11 @@ def erf(g: GraphContext, self: Value) -> Value:
 
 
 @onnx_symbolic("composed::full", opset=8)
-def full(g: GraphContext, size: list[int | Value], fill_value: Number, dtype: DataType) -> Value:
-    """Below 9: constants, and for computed sizes one element that is repeated."""
+def full(g: GraphContext, size: list[int | Value], fill_value: Value | Number, dtype: DataType) -> Value:
+    """Below 9: constants, and for computed sizes or numbers one element that is repeated."""
+    if isinstance(fill_value, Value):
+        one = g.op("Reshape", g.cast(fill_value, dtype), [1] * len(size))
+        return g.op("Tile", one, size) if size else one
     known = [item for item in size if not isinstance(item, Value)]
     if len(known) == len(size):
         g.reserve(*known)

@@ -44,15 +44,18 @@ for _name, _swapped, _negated in (
 
 
 def _extreme(sign: int) -> Callable[..., Value]:
-    """The second number, or what the first one has more or less added to it."""
+    """The first number where it is the larger or smaller one, else the second, even beside NaN."""
 
     def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         dtype = INT if _is_integral(g, a) and _is_integral(g, b) else DOUBLE
         first, second = g.constant(a, dtype), g.constant(b, dtype)
-        if dtype == DOUBLE:
-            return g.op("Max" if sign > 0 else "Min", first, second)
         chosen = _greater(g, first, second) if sign > 0 else _greater(g, second, first)
-        return g.op("Add", second, g.op("Mul", g.cast(chosen, dtype), g.op("Sub", first, second)))
+        if dtype == INT:
+            return g.op("Add", second, g.op("Mul", g.cast(chosen, dtype), g.op("Sub", first, second)))
+        if g.rank(first) != 0 or g.rank(second) != 0:
+            return g.op("Max" if sign > 0 else "Min", first, second)
+        both = g.op("Concat", *(g.op("Unsqueeze", item, axes=[0]) for item in (second, first)), axis=0)
+        return g.op("Gather", both, g.cast(chosen, INT), axis=0)
 
     return symbolic
 

@@ -146,6 +146,17 @@ CREATIONS = [
             torch.eye(x.shape[0], x.shape[1], dtype=torch.int64),
         ),
     ),
+    _computed(
+        "filled with a computed number",
+        lambda x: (
+            torch.full((2, 3), x.shape[1]),
+            torch.full((x.shape[0], 1), x.shape[1] / 2, dtype=torch.float64),
+            torch.full((), x.shape[0], dtype=torch.float32),
+            torch.full_like(x, x.shape[0] * 0.5),
+            x.new_full((0, 2), x.shape[1]),
+        ),
+        (7, 9, HIGHEST),
+    ),
     Resized(
         "filled as one dimension",
         lambda x: torch.ones(x.shape[0], 2),
