@@ -268,7 +268,19 @@ def arithmetic(machine: Interpreter, node: Any, *operands: Any) -> Any:
         return of_constants(machine, node, *operands)
     if not all(map(is_number, operands)):
         return _identity(name, operands, machine, node)
-    return compute(machine, name, *operands, kind=scalar_kind(node))
+    result = compute(machine, name, *operands, kind=scalar_kind(node))
+    if len(operands) == 1 and schema_of(node).overload_name == "Scalar":
+        return _single(machine, result)
+    return result
+
+
+def _single(machine: Interpreter, number: Any) -> Any:
+    """A number as functions of one `Scalar`, that of `x.item()`, return it: a float in single precision."""
+    from .tensors import item, scalar_tensor
+
+    if number_kind(number) != "float":
+        return number
+    return convert(machine, item(machine, scalar_tensor(machine, number, torch.float32)), "float")
 
 
 def _identity(name: str, operands: tuple[Any, ...], machine: Interpreter, node: Any) -> Any:

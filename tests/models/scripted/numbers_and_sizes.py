@@ -235,3 +235,42 @@ def range_with_steps(x: Tensor, n: int):
     for i in range(0, x.size(1), 3):
         ks.append(i + n)
     return total, torch.tensor(ks)
+
+
+@scripted(
+    RECORDS,
+    torch.randn(3, 4),
+    further=[(torch.randn(5, 4),), (torch.randn(1, 4),)],
+    dynamic={"x": {0: "n"}},
+    opsets=(7, 10, 13),
+)
+def a_part_beside_the_whole(x: Tensor):
+    """A part of the rows and all of them, which must not share a buffer in onnxruntime."""
+    y = x * 2
+    last = y[-1] * 1
+    return (y + last).flip(0).exp().sum(0)
+
+
+@scripted(
+    RECORDS,
+    torch.tensor([-2.5, 0.5]),
+    further=[(torch.tensor([1.5, 2.5]),), (torch.tensor([8.0, 1e-3]),)],
+    opsets=(7, 13, 24),
+)
+def functions_of_one_item(x: Tensor):
+    """TorchScript gives functions of `x.item()` in single precision, those of a float in double."""
+    a = abs(x.sum().item() * 1.1)
+    r, d = math.sqrt(a), math.sqrt(float(a))
+    return r, d, r == d, math.log1p(a), -(a * 1.0), math.floor(a), r**2
+
+
+@scripted(
+    RECORDS,
+    1.5,
+    2.5,
+    2,
+    further=[(2.5, -1.0, -3), (math.nan, 1.0, 2), (1.0, math.nan, 2), (math.inf, -math.inf, 9)],
+    opsets=(7, 8, 9, 12, 24),
+)
+def extremes_of_floats(a: float, b: float, n: int):
+    return min(a, b), max(a, b), min(float(n), b), max(0.5, a), min(n, 3), max([a, b, 0.5])
