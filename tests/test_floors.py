@@ -101,9 +101,8 @@ def test_no_modules_import_each_other_in_a_circle():
         reached = set(imports_of(path, tree_of(path)))
         graph[name] = {other for other in reached if other in named and other != name}
         # `from .folder import name` of a submodule is an import of that module, not of the folder.
-        inner = {other.rpartition(".")[0] for other in graph[name]}
-        graph[name] -= {other for other in inner if named[other].name == "__init__.py"} if inner else set()
-    graph = {name: graph[name] for name in graph}
+        folders = {other.rpartition(".")[0] for other in graph[name]} & set(named)
+        graph[name] -= {folder for folder in folders if named[folder].name == "__init__.py"}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
