@@ -356,8 +356,10 @@ def rounded(captured: Sequence[Any]) -> str | None:
         if number.is_Integer and _is_pinned(computed, number):
             return (
                 f"the model makes a number of a dynamic size, {computed}, and torch.export fixes it at "
-                f"{number}: the operator that takes it takes no symbolic size, or it was a float (write "
-                "size * 7 // 10 for int(size * 0.7)); make the dimension static"
+                f"{number}: the operator that takes it takes no symbolic size, or it was a float "
+                "(write size * 7 // 10 for int(size * 0.7)), or it is the number of results of split(length) "
+                "or unbind (take a fixed number of parts with tensor_split, or the rows of unfold); or make "
+                "the dimension static"
             )
     return None
 

@@ -35,7 +35,7 @@ from . import size_limits
 from .alternatives import Alternatives, Captures
 from .exported_program import import_exported_program, symbol_names
 from .failures import explain
-from .operator_trace import Tracer
+from .size_trials import Tracer
 
 
 def capture(

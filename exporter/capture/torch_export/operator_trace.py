@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -11,24 +10,17 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
-from torch._export.utils import _compiling_state_context
-from torch._subclasses import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..weights import Identity, identity
 from .fx_graph import ASSERTIONS
 
-_SAME_VALUE = frozenset(
-    {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
-)
 _ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
 _UNBACKED = re.compile(r"u\d+")
 _VIEWS = frozenset({"aten::slice", "aten::expand", *_ALIKE})
@@ -77,31 +69,51 @@ class Trace:
         return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
+@functools.cache
 def is_internal(filename: str) -> bool:
     """Whether a file belongs to torch or to the exporter, and not to the user's model."""
     return filename.startswith(_INTERNAL)
 
 
-class _Recorder(TorchDispatchMode):
-    """Notes every operator that reaches the fake tensors."""
+class Recorder(TorchDispatchMode):
+    """Notes every operator that reaches the fake tensors.
 
-    def __init__(self, trace: Trace, known: Mapping[int, Any], same_value: Container[str]):
+    Args:
+        trace: where it notes them.
+        known: the origins of tensors by identity.
+        same_value: operators whose result stands for what they are given.
+        unbacked: the turn of each size that only data tells; recorders of one run share it.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        known: Mapping[int, Any],
+        same_value: Container[str],
+        unbacked: dict[str, int] | None = None,
+    ):
         super().__init__()
         self.trace = trace
         self._same_value = same_value
-        self._unbacked: dict[str, int] = {}
+        self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, Any] = dict(known)
         self._held: list[Any] = []
         """Keeps tensors alive: the identity of one that is gone could be another's."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:
+            # Half of what is dispatched; the tensor itself knows.
+            return args[0].device
         keywords = kwargs or {}
         name = func._schema.name
-        given = [self._named(leaf) for leaf in pytree.tree_leaves((args, keywords))]
-        result = func(*args, **keywords)
         if name in _NO_VALUE:
+            return func(*args, **keywords)
+        given = [self.origin(leaf) for leaf in _leaves((*args, *keywords.values()))]
+        result = func(*args, **keywords)
+        if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
+            # The number that a constant holds, which the captured graph has in its place.
             return result
-        results = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        results = [leaf for leaf in _leaves((result,)) if isinstance(leaf, torch.Tensor)]
         if name in self._same_value or (name in _VIEWS and result.shape == args[0].shape):
             self._note(results, [given[0]] * len(results))
             return result
@@ -118,11 +130,11 @@ class _Recorder(TorchDispatchMode):
         self._held.extend(results)
         self._origins |= {id(leaf): origin for leaf, origin in zip(results, origins, strict=True)}
 
-    def note_results(self, results: Any) -> None:
-        """Note what the run returned."""
-        self.trace.results = [self._named(leaf) for leaf in pytree.tree_leaves(results)]
+    def of_operator(self, trace: Trace, known: Mapping[int, Any]) -> Recorder:
+        """A recorder for one operator of this run."""
+        return Recorder(trace, known, self._same_value, self._unbacked)
 
-    def _named(self, leaf: Any) -> Any:
+    def origin(self, leaf: Any) -> Any:
         """An argument or result as both runs have it: a tensor by where it comes from, or by its contents."""
         if not isinstance(leaf, torch.Tensor):
             return self._size(leaf) if isinstance(leaf, (int, torch.SymInt)) else str(leaf)
@@ -140,6 +152,17 @@ class _Recorder(TorchDispatchMode):
         return _UNBACKED.sub(
             lambda found: f"u{self._unbacked.setdefault(found[0], len(self._unbacked))}", str(size)
         )
+
+
+def _leaves(values: Sequence[Any]) -> list[Any]:
+    """The arguments of an operator, or its results, without the lists that they stand in."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            found += _leaves(value)
+        else:
+            found.append(value)
+    return found
 
 
 def _contents(tensor: torch.Tensor) -> Any:
@@ -163,158 +186,6 @@ def _meaning(name: str, args: tuple, given: list[Any]) -> list[Any]:
     return given
 
 
-class Tracer:
-    """Runs a model and its captured graph on fake tensors of any sizes.
-
-    Args:
-        model: the user's model.
-        program: what torch.export made of it.
-        structure: the tree of its call `(args, kwargs)`.
-        captured: the contexts under which the model was captured.
-    """
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        program: torch.export.ExportedProgram,
-        structure: Any,
-        captured: Callable[[], contextlib.AbstractContextManager[Any]],
-    ):
-        self._model = model
-        self._program = program
-        self._structure = structure
-        self._captured = captured
-        targets = [node.target for node in program.graph.nodes]
-        # Outside torch.export, TorchDynamo would compile the functions that such operators take.
-        self._is_opaque = any(isinstance(target, torch._ops.HigherOrderOperator) for target in targets)
-        self._mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
-        self._origins: dict[int, Any] = {}
-        mutates = any(
-            node.target._schema.is_mutable
-            for node in program.graph.nodes
-            if isinstance(node.target, torch._ops.OpOverload)
-        )
-        # Whether a reshape copies depends on the sizes, and concerns nothing where nothing is written to.
-        self._same_value = _SAME_VALUE if mutates else _SAME_VALUE | {"aten::clone"}
-
-    def run(
-        self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
-    ) -> tuple[Trace, Trace]:
-        """The model's trace and the graph's, which stays empty where the model raises.
-
-        Args:
-            leaves: makes the leaves of the call; it is called where a new tensor is a fake one.
-            size_of: the size that a symbolic size of the graph has in this run, None where it is not known.
-        """
-        if self._is_opaque:
-            model = Trace()
-            model.error = NotImplementedError("functions given to operators are not run on fake tensors")
-            return model, Trace()
-        model = self._attempt(self._run_model, leaves)
-        if model.error is not None:
-            return model, Trace()
-        return model, self._attempt(functools.partial(self._run_graph, size_of), leaves)
-
-    def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
-        trace = Trace()
-        with torch.no_grad(), self._captured(), _compiling_state_context(), _kept(self._model):
-            with self._mode:
-                given = leaves()
-            inputs = {
-                id(leaf): ("input", i) for i, leaf in enumerate(given) if isinstance(leaf, torch.Tensor)
-            }
-            state = self._fakes
-            recorder = _Recorder(trace, self._origins | inputs, self._same_value)
-            try:
-                with self._mode, recorder:
-                    results = run(recorder, state, given)
-                recorder.note_results(results)
-            except Exception as error:
-                trace.error = error
-        return trace
-
-    @functools.cached_property
-    def _fakes(self) -> dict[str, torch.Tensor]:
-        """A fake tensor for each parameter and buffer; those that share their memory share it."""
-        made: dict[Identity, torch.Tensor] = {}
-        for name, tensor in self._state().items():
-            key = identity(name, tensor)
-            if key not in made:
-                made[key] = self._mode.from_tensor(tensor)
-            self._origins[id(made[key])] = ("state", *key)
-        return {name: made[identity(name, tensor)] for name, tensor in self._state().items()}
-
-    def _state(self) -> dict[str, torch.Tensor]:
-        named = dict(self._model.named_parameters(remove_duplicate=False))
-        return named | dict(self._model.named_buffers(remove_duplicate=False))
-
-    def _run_model(self, recorder: _Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> Any:
-        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-        return torch.func.functional_call(self._model, state, args, kwargs)
-
-    def _run_graph(
-        self,
-        size_of: Callable[[Any], int | None],
-        recorder: _Recorder,
-        state: dict[str, torch.Tensor],
-        leaves: list[Any],
-    ) -> Any:
-        held = {**self._program.constants, **self._program.state_dict, **state}
-        users = iter(leaves)
-        inputs = [
-            next(users) if specification.target is None else held[specification.target]
-            for specification in self._program.graph_signature.input_specs
-        ]
-        return _Graph(self._program.graph_module, recorder, size_of).run(*inputs)
-
-
-class _Graph(torch.fx.Interpreter):
-    """Runs a captured graph, and compares the sizes of its values with those that the graph says."""
-
-    def __init__(
-        self, module: torch.fx.GraphModule, recorder: _Recorder, size_of: Callable[[Any], int | None]
-    ):
-        super().__init__(module)
-        self._recorder = recorder
-        self._size_of = size_of
-        self.extra_traceback = False
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        target = n.target
-        if isinstance(target, torch._ops.OpOverload) and target._schema.name in ASSERTIONS:
-            return None
-        if n.op == "call_module" and not n.users:
-            return None
-        result = super().run_node(n)
-        if n.op == "call_function":
-            self._compare(n, result)
-        return result
-
-    def _compare(self, node: torch.fx.Node, result: Any) -> None:
-        promised = node.meta.get("val")
-        several = isinstance(promised, (list, tuple))
-        said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
-        trace = self._recorder.trace
-        if len(said) != len(found):
-            trace.other_rank = trace.other_rank or len(trace.steps)
-            return
-        for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
-            if not isinstance(claim, torch.Tensor) or not isinstance(tensor, torch.Tensor):
-                continue
-            if claim.ndim != tensor.ndim:
-                trace.other_rank = trace.other_rank or len(trace.steps)
-                continue
-            sizes = [self._size_of(size) for size in claim.shape]
-            wrong = {
-                axis
-                for axis, (size, actual) in enumerate(zip(sizes, tensor.shape, strict=True))
-                if size is not None and isinstance(actual, int) and size != actual
-            }
-            if wrong:
-                name = f"{node.name}_{i}" if several else node.name
-                trace.claims.setdefault(name, set()).update(wrong)
-
-
 def _line() -> str:
     """The innermost line that runs outside torch and the exporter."""
     frame = sys._getframe(2)
@@ -323,15 +194,9 @@ def _line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
 
-@contextlib.contextmanager
-def _kept(model: torch.nn.Module) -> Iterator[None]:
-    """Put back the attributes that a run of the model sets on its modules."""
-    held = [(module, dict(vars(module))) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, attributes in held:
-            now = vars(module)
-            for name in [name for name in now if name not in attributes]:
-                del now[name]
-            now.update({name: item for name, item in attributes.items() if now.get(name) is not item})
+def line_of_guard(guard: Any) -> str:
+    """`model.py:12` of the place where torch.export made a guard; empty where that is inside torch."""
+    frame = guard.sloc.framework_loc
+    if frame is None or isinstance(frame, str) or is_internal(frame.filename):
+        return ""
+    return f"{frame.filename}:{frame.lineno}"

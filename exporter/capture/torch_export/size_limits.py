@@ -19,7 +19,8 @@ import torch
 from sympy.printing.str import StrPrinter
 
 from ...source.dimensions import Restriction, evaluate
-from .operator_trace import Trace, Tracer, is_internal
+from .operator_trace import Trace, line_of_guard
+from .size_trials import Tracer
 
 Point = Mapping[str, int]
 """A size for each dimension, by name."""
@@ -89,7 +90,7 @@ def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
     """The lines of the model that make other sizes equal to one, as the end of a sentence."""
     environment = _environment(placeholders)
     lines = [
-        _line(guard.sloc)
+        line_of_guard(guard)
         for guard in (environment.guards if environment is not None else ())
         if isinstance(guard.expr, sympy.Eq)
         and all(side.is_Symbol for side in guard.expr.args)
@@ -191,7 +192,9 @@ class _Search:
             symbols = expression.free_symbols
             if symbols and symbols <= self._names.keys():
                 renamed = {symbol: sympy.Symbol(self._names[symbol], integer=True) for symbol in symbols}
-                yield _Guard(expression, frozenset(str(name) for name in renamed.values()), _line(guard.sloc))
+                yield _Guard(
+                    expression, frozenset(str(name) for name in renamed.values()), line_of_guard(guard)
+                )
 
     def _holds(self, guard: _Guard, point: Point) -> bool:
         sizes = {s: sympy.Integer(point[self._names[s]]) for s in guard.expression.free_symbols}
@@ -316,7 +319,7 @@ class _Search:
     def _compare(self, point: Point) -> tuple[str, str] | None:
         model, graph = self._traces(point)
         failure = _difference(model, graph)
-        if failure is None and self._has_same_results and model.results != graph.results:
+        if failure is None and model.results != graph.results and self._has_same_results:
             failure = _OTHER_PATH, _line_at(model, len(model.steps))
         if failure is None:
             self._comparable = True
@@ -343,11 +346,13 @@ class _Search:
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
         sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}
 
+        @functools.cache
+        def value_of(expression: Any) -> int | None:
+            found = expression.xreplace(sizes)
+            return int(found) if found.is_Integer else None
+
         def size_of(size: Any) -> int | None:
-            if isinstance(size, int):
-                return size
-            expression = size.node.expr.xreplace(sizes)
-            return int(expression) if expression.is_Integer else None
+            return size if isinstance(size, int) else value_of(size.node.expr)
 
         def leaves() -> list[Any]:
             return [
@@ -414,11 +419,3 @@ def _environment(placeholders: Sequence[Any]) -> Any:
     sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
     found: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
     return None if found is None else found.node.shape_env
-
-
-def _line(location: Any) -> str:
-    """`model.py:12` of the place where a guard was made; empty where that is inside torch."""
-    frame = location.framework_loc
-    if frame is None or isinstance(frame, str) or is_internal(frame.filename):
-        return ""
-    return f"{frame.filename}:{frame.lineno}"

@@ -15,9 +15,11 @@ from .windows import Window, as_batch, is_used, pooled
 def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
     """Where the windows begin and end along one dimension, `[count]` each."""
     numbers, total = g.call("sym::range", start=0, end=count), g.constant(size)
-    starts = g.op("Div", g.op("Mul", numbers, total), g.constant(count))
+    # No windows at all divide nothing, and onnxruntime refuses the 0 nevertheless.
+    divisor = g.constant(compute(g, "max", count, 1))
+    starts = g.op("Div", g.op("Mul", numbers, total), divisor)
     ends = g.op("Add", g.op("Mul", g.op("Add", numbers, 1), total), g.constant(compute(g, "sub", count, 1)))
-    return starts, g.op("Div", ends, g.constant(count))
+    return starts, g.op("Div", ends, divisor)
 
 
 def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value) -> tuple[Value, Size]:
@@ -25,7 +27,8 @@ def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value
 
     In shorter windows the last element stands more than once.
     """
-    length = compute(g, "floordiv", compute(g, "add", size, compute(g, "sub", count, 1)), count)
+    rounded_up = compute(g, "add", size, compute(g, "sub", count, 1))
+    length = compute(g, "floordiv", rounded_up, compute(g, "max", count, 1))
     if not (isinstance(size, int) and isinstance(count, int) and size % count == 0):
         length = compute(g, "add", length, 1)
     places = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), g.call("sym::range", start=0, end=length))

@@ -1,0 +1,244 @@
+"""Which operators a captured graph runs at given sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from torch._subclasses import FakeTensor
+
+from .fx_graph import ASSERTIONS
+from .operator_trace import Recorder, Step, Trace
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclasses.dataclass
+class _Tensor:
+    """A tensor of the run.
+
+    Attributes:
+        kind: element type, device, whether gradients are asked for, shape and strides.
+        origin: where it comes from.
+        made: the tensor itself; None where only what is known of it was needed so far.
+        is_kind_all: whether an operator sees nothing of it but its kind: it holds no constant and no size
+            that only data tells.
+    """
+
+    kind: tuple[Any, ...]
+    origin: Any
+    made: torch.Tensor | None = None
+    is_kind_all: bool = True
+
+    @property
+    def shape(self) -> Sequence[Any]:
+        """Its sizes."""
+        return self.kind[3]
+
+    def make(self) -> torch.Tensor:
+        """The tensor, a fake one."""
+        if self.made is None:
+            dtype, device, requires_grad, shape, strides = self.kind
+            made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            self.made = made.requires_grad_(requires_grad)
+        return self.made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Argument:
+    """The origin of what an operator was given, by its position among the arguments."""
+
+    position: int
+
+
+@dataclasses.dataclass
+class _Kernel:
+    """What an operator of the graph runs for arguments of certain kinds.
+
+    Attributes:
+        steps: the operators that it consists of; their own results are counted from 0.
+        results: what it gives: tensors by kind and origin, other values as they are.
+        structure: the tree that the results are the leaves of.
+    """
+
+    steps: list[Step]
+    results: list[Any]
+    structure: Any
+
+
+Kernels = dict[Hashable, _Kernel]
+"""Kernels by operator and kinds of arguments; those of one tracer serve all its runs."""
+
+
+class GraphTrace(torch.fx.Interpreter):
+    """Traces a captured graph, and compares the sizes of its values with those that the graph says.
+
+    An operator runs once for arguments of the same kinds: models repeat their layers.
+
+    Args:
+        module: the graph.
+        recorder: notes what runs.
+        size_of: the size that a symbolic size of the graph has in this run, None where it is not known.
+        kernels: what was run before; None where what an operator gives does not follow from the kinds of its
+            arguments.
+    """
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        recorder: Recorder,
+        size_of: Callable[[Any], int | None],
+        kernels: Kernels | None,
+    ):
+        super().__init__(module)
+        self._recorder = recorder
+        self._trace = recorder.trace
+        self._size_of = size_of
+        self._kernels = kernels
+        self.extra_traceback = False
+
+    def trace(self, inputs: Sequence[Any]) -> None:
+        """Run the graph on tensors, and note its results."""
+        if self._kernels is None:
+            with self._recorder:
+                results = self.run(*inputs)
+        else:
+            results = self.run(*map(self._given, inputs))
+        leaves = pytree.tree_leaves(results)
+        self._trace.results = [
+            leaf.origin if isinstance(leaf, _Tensor) else self._recorder.origin(leaf) for leaf in leaves
+        ]
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node but for assertions, and compare its results with what the graph says."""
+        target = n.target
+        if isinstance(target, torch._ops.OpOverload) and target._schema.name in ASSERTIONS:
+            return None
+        if n.op == "call_module" and not n.users:
+            return None
+        result = super().run_node(n)
+        if n.op == "call_function":
+            self._compare(n, result)
+        return result
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Give an attribute of the graph as the operators take it."""
+        found = super().get_attr(target, args, kwargs)
+        return found if self._kernels is None else self._given(found)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, or give what it gave before for such arguments."""
+        if self._kernels is None or not isinstance(target, torch._ops.OpOverload):
+            return super().call_function(target, args, kwargs)
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, _Tensor)]
+        origins = list(dict.fromkeys(tensor.origin for tensor in tensors))
+        key = _key(target, leaves, structure, origins)
+        kernel = None if key is None else self._kernels.get(key)
+        if kernel is None:
+            kernel = self._run(target, leaves, structure, origins)
+            if key is not None and all(r.is_kind_all for r in kernel.results if isinstance(r, _Tensor)):
+                self._kernels[key] = dataclasses.replace(kernel, results=[_unmade(r) for r in kernel.results])
+        return self._replay(kernel, origins)
+
+    def _run(self, target: Any, leaves: list[Any], structure: Any, origins: list[Any]) -> _Kernel:
+        """Run an operator, and note what it consists of by the positions of its arguments."""
+        args, kwargs = pytree.tree_unflatten(
+            [leaf.make() if isinstance(leaf, _Tensor) else leaf for leaf in leaves], structure
+        )
+        given = [leaf for leaf in leaves if isinstance(leaf, _Tensor)]
+        known = {id(leaf.made): _Argument(origins.index(leaf.origin)) for leaf in given}
+        trace = Trace()
+        recorder = self._recorder.of_operator(trace, known)
+        kernel = _Kernel(trace.steps, [], None)
+        try:
+            with recorder:
+                result = target(*args, **kwargs)
+        except Exception:
+            self._replay(kernel, origins)
+            raise
+        results, kernel.structure = pytree.tree_flatten(result)
+        kernel.results = [self._described(leaf, recorder) for leaf in results]
+        return kernel
+
+    def _replay(self, kernel: _Kernel, origins: list[Any]) -> Any:
+        """Note the steps of an operator as this run's, and give its results."""
+        first = len(self._trace.steps)
+
+        def here(item: Any) -> Any:
+            if isinstance(item, _Argument):
+                return origins[item.position]
+            if isinstance(item, tuple) and item and item[0] == "result":
+                return "result", first + item[1], item[2]
+            return item
+
+        for name, *given, kinds in kernel.steps:
+            self._trace.steps.append((name, *map(here, given), kinds))
+        if kernel.structure is None:
+            return None
+        results = [
+            dataclasses.replace(leaf, origin=here(leaf.origin)) if isinstance(leaf, _Tensor) else leaf
+            for leaf in kernel.results
+        ]
+        return pytree.tree_unflatten(results, kernel.structure)
+
+    def _given(self, value: Any) -> Any:
+        """An input or attribute of the graph."""
+        return self._described(value, self._recorder)
+
+    def _described(self, value: Any, recorder: Recorder) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        shape, strides = tuple(value.shape), tuple(value.stride())
+        is_kind_all = (
+            isinstance(value, FakeTensor)
+            and value.constant is None
+            and all(isinstance(size, int) for size in (*shape, *strides))
+        )
+        kind = (value.dtype, value.device, value.requires_grad, shape, strides)
+        return _Tensor(kind, recorder.origin(value), value, is_kind_all)
+
+    def _compare(self, node: torch.fx.Node, result: Any) -> None:
+        promised = node.meta.get("val")
+        several = isinstance(promised, (list, tuple))
+        said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
+        trace = self._trace
+        if len(said) != len(found):
+            trace.other_rank = trace.other_rank or len(trace.steps)
+            return
+        for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
+            if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, _Tensor)):
+                continue
+            if len(claim.shape) != len(tensor.shape):
+                trace.other_rank = trace.other_rank or len(trace.steps)
+                continue
+            sizes = [self._size_of(size) for size in claim.shape]
+            wrong = {
+                axis
+                for axis, (size, actual) in enumerate(zip(sizes, tensor.shape, strict=True))
+                if size is not None and isinstance(actual, int) and size != actual
+            }
+            if wrong:
+                name = f"{node.name}_{i}" if several else node.name
+                trace.claims.setdefault(name, set()).update(wrong)
+
+
+def _key(target: Any, leaves: list[Any], structure: Any, origins: list[Any]) -> Hashable | None:
+    """What a kernel's steps and results follow from; None where its arguments have more to them."""
+    if any(
+        not leaf.is_kind_all if isinstance(leaf, _Tensor) else isinstance(leaf, _SYMBOLIC) for leaf in leaves
+    ):
+        return None
+    kinds = [
+        (origins.index(leaf.origin), leaf.kind) if isinstance(leaf, _Tensor) else (type(leaf), leaf)
+        for leaf in leaves
+    ]
+    return target, str(structure), *kinds
+
+
+def _unmade(result: Any) -> Any:
+    return dataclasses.replace(result, made=None) if isinstance(result, _Tensor) else result

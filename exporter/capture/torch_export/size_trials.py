@@ -1,0 +1,152 @@
+"""Trials of a model and its captured graph at other sizes: both run on fake tensors, without data."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._export.utils import _compiling_state_context
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from ..weights import Identity, identity
+from .graph_trace import GraphTrace, Kernels
+from .operator_trace import Recorder, Trace
+
+_SAME_VALUE = frozenset(
+    {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
+)
+_OF_STORAGE = frozenset({"aten::as_strided", "aten::set_", "aten::resize_", "aten::resize_as_"})
+
+
+class Tracer:
+    """Runs a model and its captured graph on fake tensors of any sizes.
+
+    Args:
+        model: the user's model.
+        program: what torch.export made of it.
+        structure: the tree of its call `(args, kwargs)`.
+        captured: the contexts under which the model was captured.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        program: torch.export.ExportedProgram,
+        structure: Any,
+        captured: Callable[[], contextlib.AbstractContextManager[Any]],
+    ):
+        self._model = model
+        self._program = program
+        self._structure = structure
+        self._captured = captured
+        targets = [node.target for node in program.graph.nodes]
+        # Outside torch.export, TorchDynamo would compile the functions that such operators take.
+        self._is_opaque = any(isinstance(target, torch._ops.HigherOrderOperator) for target in targets)
+        self._mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
+        self._origins: dict[int, Any] = {}
+        operators = [target for target in targets if isinstance(target, torch._ops.OpOverload)]
+        mutates = any(
+            operator._schema.is_mutable and operator._schema.name not in _SAME_VALUE for operator in operators
+        )
+        # Whether a reshape copies depends on the sizes, and concerns nothing where nothing is written to.
+        self._same_value = _SAME_VALUE if mutates else _SAME_VALUE | {"aten::clone"}
+        # Kernels are known by what an operator sees of tensors: not by the storage behind them, and not where
+        # an operator changes the shape of what it is given.
+        reaches_storage = any(
+            operator._schema.name in _OF_STORAGE
+            or (torch.Tag.inplace_view in operator.tags and operator._schema.name not in _SAME_VALUE)
+            for operator in operators
+        )
+        self._kernels: Kernels | None = None if reaches_storage else {}
+
+    def run(
+        self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
+    ) -> tuple[Trace, Trace]:
+        """The model's trace and the graph's, which stays empty where the model raises.
+
+        Args:
+            leaves: makes the leaves of the call; it is called where a new tensor is a fake one.
+            size_of: the size that a symbolic size of the graph has in this run, None where it is not known.
+        """
+        if self._is_opaque:
+            model = Trace()
+            model.error = NotImplementedError("functions given to operators are not run on fake tensors")
+            return model, Trace()
+        model = self._attempt(self._run_model, leaves)
+        if model.error is not None:
+            return model, Trace()
+        return model, self._attempt(functools.partial(self._run_graph, size_of), leaves)
+
+    def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
+        trace = Trace()
+        with torch.no_grad(), self._captured(), _compiling_state_context(), _kept(self._model):
+            with self._mode:
+                given = leaves()
+            inputs = {
+                id(leaf): ("input", i) for i, leaf in enumerate(given) if isinstance(leaf, torch.Tensor)
+            }
+            state = self._fakes
+            recorder = Recorder(trace, self._origins | inputs, self._same_value)
+            try:
+                with self._mode:
+                    run(recorder, state, given)
+            except Exception as error:
+                trace.error = error
+        return trace
+
+    @functools.cached_property
+    def _fakes(self) -> dict[str, torch.Tensor]:
+        """A fake tensor for each parameter and buffer; those that share their memory share it."""
+        made: dict[Identity, torch.Tensor] = {}
+        for name, tensor in self._state().items():
+            key = identity(name, tensor)
+            if key not in made:
+                made[key] = self._mode.from_tensor(tensor)
+            self._origins[id(made[key])] = ("state", *key)
+        return {name: made[identity(name, tensor)] for name, tensor in self._state().items()}
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        named = dict(self._model.named_parameters(remove_duplicate=False))
+        return named | dict(self._model.named_buffers(remove_duplicate=False))
+
+    def _run_model(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
+        with recorder:
+            # Building a cache of keys and values runs operators, which the graph has.
+            args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+            results = torch.func.functional_call(self._model, state, args, kwargs)
+        recorder.trace.results = [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
+
+    def _run_graph(
+        self,
+        size_of: Callable[[Any], int | None],
+        recorder: Recorder,
+        state: dict[str, torch.Tensor],
+        leaves: list[Any],
+    ) -> None:
+        held = {**self._program.constants, **self._program.state_dict, **state}
+        users = iter(leaves)
+        inputs = [
+            next(users) if specification.target is None else held[specification.target]
+            for specification in self._program.graph_signature.input_specs
+        ]
+        graph = GraphTrace(self._program.graph_module, recorder, size_of, self._kernels)
+        graph.trace(inputs)
+
+
+@contextlib.contextmanager
+def _kept(model: torch.nn.Module) -> Iterator[None]:
+    """Put back the attributes that a run of the model sets on its modules."""
+    held = [(module, dict(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes in held:
+            now = vars(module)
+            for name in [name for name in now if name not in attributes]:
+                del now[name]
+            now.update({name: item for name, item in attributes.items() if now.get(name) is not item})
