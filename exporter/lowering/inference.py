@@ -20,6 +20,7 @@ import onnx.shape_inference
 
 from ..files.reading.subgraphs import with_subgraphs
 from .rank_bounds import RankBounds
+from .slice_dimensions import with_named_slices
 
 InferenceError = onnx.shape_inference.InferenceError
 
@@ -62,6 +63,12 @@ def infer_shapes(model: onnx.ModelProto, *, data_prop: bool = False, strict: boo
         InferenceError: the model is not valid, or beyond what is inferred.
         ValueError: as `InferenceError`.
     """
+    inferred = _inferred(model, data_prop, strict)
+    named = with_named_slices(model, inferred)
+    return inferred if named is None else _inferred(named, data_prop, strict)
+
+
+def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool) -> onnx.ModelProto:
     data = model.SerializeToString()
     bounds = RankBounds(model)
     affordable = _MEMORY + _PROPORTION * len(data)

@@ -180,6 +180,8 @@ def _moved(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Val
 def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Undoes an expand that repeated nothing; several elements at one address are refused, as torch does."""
     old, repeated = static_sizes(base), static_sizes(new)
+    if repeated is not None and 0 in repeated:
+        return base
     if old is not None and repeated is not None:
         kept = [1] * (len(repeated) - len(old)) + old
         if kept == repeated:

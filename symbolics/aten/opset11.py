@@ -132,12 +132,6 @@ def gather_elements(g: GraphContext, self: Value, dim: int, index: Value) -> Val
     return g.op("GatherElements", self, index, axis=dim)
 
 
-@onnx_symbolic("composed::element_positions", opset=11)
-def element_positions(g: GraphContext, index: Value, size: int | Value) -> Value:
-    """From 11: GatherElements takes positions counted from the end."""
-    return index
-
-
 @onnx_symbolic("composed::scatter", opset=11)
 def scatter(g: GraphContext, self: Value, dim: int, index: Value, src: Value) -> Value:
     """From 11: ScatterElements."""

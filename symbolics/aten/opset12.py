@@ -3,19 +3,23 @@
 from typing import Any
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ..compositions.einsum import read, written
+from ..compositions.einsum import contract, read, written
 from ..compositions.integers import summed_as
 
 
 @onnx_symbolic("aten::einsum", opset=12)
 def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int] | None = None) -> Value:
-    """From 12: any equation, diagonals included, and tensors of unknown rank."""
+    """From 12: any equation, diagonals included, and tensors of unknown rank.
+
+    onnxruntime's Einsum ends the process where a size is 0: what is known to be empty is composed.
+    """
     ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
     text = equation.replace(" ", "")
     if "..." in text and len(ranks) == len(tensors):
         text = written(read(g, text, ranks))
     wide, dtype = summed_as(g, tensors)
-    result = g.op("Einsum", *wide, equation=text)
+    is_empty = len(ranks) == len(tensors) and any(0 in (g.shape(tensor) or ()) for tensor in tensors)
+    result = contract(g, read(g, text, ranks), wide) if is_empty else g.op("Einsum", *wide, equation=text)
     return result if dtype is None else g.cast(result, dtype)
 
 
@@ -36,14 +40,18 @@ def le(g: GraphContext, self: Value, other: Value | Number) -> Value:
 @onnx_symbolic("aten::maximum", opset=12)
 @onnx_symbolic("aten::max.other", opset=12)
 def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    """From 12: Max of integers too."""
+    """From 12: Max of integers too; onnxruntime lacks it for 16 bits."""
+    if g.dtype(self) in (DataType.INT16, DataType.UINT16):
+        return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
     return g.op("Or" if g.dtype(self) == DataType.BOOL else "Max", self, other)
 
 
 @onnx_symbolic("aten::minimum", opset=12)
 @onnx_symbolic("aten::min.other", opset=12)
 def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    """From 12: Min of integers too."""
+    """From 12: Min of integers too; onnxruntime lacks it for 16 bits."""
+    if g.dtype(self) in (DataType.INT16, DataType.UINT16):
+        return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
     return g.op("And" if g.dtype(self) == DataType.BOOL else "Min", self, other)
 
 

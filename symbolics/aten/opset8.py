@@ -21,6 +21,24 @@ def isnan(g: GraphContext, self: Value) -> Value:
     return g.op("Not", g.op("Or", g.op("Less", self, 1), g.op("Greater", self, 0)))
 
 
+@onnx_symbolic("composed::element_positions", opset=8)
+def element_positions(g: GraphContext, index: Value, size: int | Value) -> Value:
+    """Below 9, where INT64 has no remainder: that of truncating division, then from either end."""
+    if isinstance(size, int) and size == 0:
+        return index
+    taken = g.op("Mul", g.op("Div", index, size), size)
+    return g.call("composed::wrap", index=g.op("Sub", index, taken), size=size)
+
+
+@onnx_symbolic("aten::one_hot", opset=8)
+def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Value:
+    """Below 9: whether each element equals each class."""
+    if isinstance(num_classes, int) and num_classes < 0:
+        raise g.refuse("the number of classes depends on the data: give num_classes")
+    classes = g.call("sym::range", start=0, end=num_classes)
+    return g.cast(g.op("Equal", g.op("Unsqueeze", self, axes=[known_rank(g, self)]), classes), DataType.INT64)
+
+
 # The rational approximation of erf on [-4, 4] that Eigen and XLA compute in float32: x P(x^2) / Q(x^2).
 _ERF_P = (
     -2.72614225801306e-10,

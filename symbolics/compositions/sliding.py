@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value
+from ...registration import GraphContext, Value, dtypes
 from .sizes import Size, compute, product
 
 
@@ -121,8 +121,10 @@ def masked(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> tuple[Va
     if not parts:
         return windows, None
     mask = functools.reduce(lambda a, b: g.op("And", a, b), parts)
-    dtype = g.dtype(windows) or DataType.FLOAT
-    return g.op("Mul", windows, g.cast(mask, dtype)), mask
+    dtype = g.dtype(windows)
+    if dtype in dtypes.INTEGERS:
+        return g.op("Mul", windows, g.cast(mask, dtype)), mask
+    return g.call("composed::where", condition=mask, self=windows, other=0.0), mask
 
 
 def largest(

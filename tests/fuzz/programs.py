@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 
 import opsetta
 
-from .rounding import Rounding
+from .rounding import OpenSigns, Rounding
 
 OPSETS = tuple(range(opsetta.MINIMUM_OPSET, opsetta.MAXIMUM_OPSET + 1))
 
@@ -191,8 +191,8 @@ def _outcome(program: Program, opset: int, captured: list[opsetta.Program], call
 
 
 def _is_internal(text: str) -> bool:
-    """Whether a refusal tells of an exception that the capture ran into, not of what the program holds."""
-    found = re.search(r"cannot be captured: (\w+): ", text)
+    """Whether a refusal tells of an exception that was not foreseen, not of what the program holds."""
+    found = re.search(r"(?:cannot be captured|failed at node .*): (\w+): ", text)
     return found is not None and isinstance(getattr(builtins, found[1], None), type)
 
 
@@ -207,8 +207,10 @@ def _expected(model: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[An
     for seed in range(_ROUNDINGS):
         given = copy.deepcopy(arguments)
         try:
-            with torch.no_grad(), Rounding(seed):
+            with torch.no_grad(), Rounding(seed), OpenSigns(seed):
                 others.append(model(*given))
+        except IndexError as error:
+            return error, []
         except Exception:
             others.append(None)
     return expected, others

@@ -48,8 +48,20 @@ VALUES = torch.tensor([1.5, -2.0, 0.0, 3.0])
         (lambda x: x.argmax(), lambda y: y + 1),
         (lambda x: x * 2, lambda y: y.double()),
         (lambda x: x * 2, lambda y: y[:3]),
+        (lambda x: torch.max_pool1d(x.log()[None, None], 2), lambda y: y + 1),
+        (lambda x: x.half().sin().float(), lambda y: y + 0.1),
     ],
-    ids=["value", "sign of zero", "NaN", "whole number", "index", "type", "shape"],
+    ids=[
+        "value",
+        "sign of zero",
+        "NaN",
+        "whole number",
+        "index",
+        "type",
+        "shape",
+        "window without NaN",
+        "half",
+    ],
 )
 def test_another_result_is_wrong(model, changed, monkeypatch):
     assert _judged(model, changed, monkeypatch, VALUES) == programs.WRONG
@@ -62,8 +74,28 @@ def test_another_result_is_wrong(model, changed, monkeypatch):
         (lambda x: (x.exp() * 1e8 + x).floor(), lambda y: y + 8.0),
         (lambda x: (x.exp() - x.exp()).sum(), lambda y: -y),
         (lambda x: ((x.abs() + 1) * 1e20).to(torch.int64), lambda y: y + 1),
+        (lambda x: torch.max_pool1d(x.log()[None, None], 2).frac(), lambda y: y.nan_to_num(0.3)),
+        (lambda x: x.half().sin().float(), lambda y: y * 1.0001),
+        (lambda x: torch.searchsorted(x.half().sin().sort()[0], x.half().sin()), lambda y: y + (y != 1)),
+        (lambda x: torch.einsum("ij,ij->i", x[:, None] * 0, x[:, None]), lambda y: -y),
+        (lambda x: torch.searchsorted(x.sqrt().sort()[0], x), lambda y: y - 1),
+        (
+            lambda x: torch.nn.functional.interpolate(x.log()[None, None, None], (3, 4), mode="bilinear"),
+            lambda y: torch.where(y == y[..., -1:], y, float("nan")),
+        ),
     ],
-    ids=["cancellation", "rounding to a whole number", "sign of a sum", "out of range"],
+    ids=[
+        "cancellation",
+        "rounding to a whole number",
+        "sign of a sum",
+        "out of range",
+        "NaN in a window",
+        "half kept in float",
+        "comparison of halves",
+        "sign of einsum",
+        "sequence with NaN",
+        "interpolation beside infinity",
+    ],
 )
 def test_a_result_that_rounding_decides_is_right(model, changed, monkeypatch):
     assert _judged(model, changed, monkeypatch, VALUES) == programs.RIGHT

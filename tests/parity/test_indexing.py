@@ -26,6 +26,25 @@ def _put(x, indices, values, accumulate=False):
 
 READS = [
     Record(
+        "take_along_dim beyond the end",
+        lambda x, i: x.take_along_dim(i, 1),
+        (X[0], torch.tensor([[0, 3, 5, 9, -1]])),
+        (7, 9, 11, HIGHEST),
+    ),
+    Record(
+        "trace dynamic",
+        lambda x: (x.trace(), x[:, :3].long().trace()),
+        (X[0],),
+        INDEXED,
+        dynamic=({0: "n"},),
+    ),
+    Record(
+        "nonzero of types without a kernel",
+        lambda x, y: (x.nonzero(), torch.where(x), y.nonzero()),
+        (I[0].to(torch.int16), floats(2, 3, dtype=torch.float64).round()),
+        INDEXED,
+    ),
+    Record(
         "embedding",
         lambda i, w: F.embedding(i, w, padding_idx=1),
         (integers(2, 3, low=0, high=7), floats(7, 4)),
@@ -171,6 +190,19 @@ READS = [
     ),
 ]
 WRITES = [
+    Record(
+        "scatter of longer sources into a scalar",
+        lambda x, s: torch.scatter_add(x, 0, torch.tensor(0), s),
+        (S, torch.arange(4.0)),
+        SUMMED,
+    ),
+    Record(
+        "write to the diagonal of nothing",
+        lambda x: (x * 1).diagonal_scatter(torch.zeros(0)),
+        (torch.zeros(3, 0),),
+        INDEXED,
+        dynamic=({0: "n"},),
+    ),
     Record(
         "index_put",
         lambda x, i, v: (
@@ -341,6 +373,12 @@ WRITES = [
 ]
 CHOICES = [
     Record(
+        "where of 16 bits",
+        lambda x: (torch.where(x > 0, x, 2), torch.where(x > 0, x, -x), x.masked_fill(x > 1, 7)),
+        (I.to(torch.int16),),
+        (9, 13, HIGHEST),
+    ),
+    Record(
         "where",
         lambda b, x, y, s: (
             torch.where(b, x, y),
@@ -430,7 +468,7 @@ CHOICES = [
         EVERYWHERE,
     ),
     _dynamic("diff", lambda x: x.diff(dim=1), (X,), ({1: torch.export.Dim("s", min=3)},), (floats(3, 6, 5),)),
-    Record("one_hot", lambda i: F.one_hot(i, 7), (integers(3, 2, low=0, high=7),), BASE),
+    Record("one_hot", lambda i: F.one_hot(i, 7), (integers(3, 2, low=0, high=7),), (7, *BASE)),
     Record(
         "bucketize",
         lambda x, e: (torch.bucketize(x, e), torch.bucketize(x, e, right=True, out_int32=True)),

@@ -191,6 +191,10 @@ def _equation(equation: str, *shapes: tuple[int, ...], **options) -> Record:
 
 EQUATIONS = [_equation(equation, *shapes) for equation, shapes in _EQUATIONS.items()]
 EQUATIONS += [
+    _equation("ij,kj->ik", (3, 0), (2, 0)),
+    _equation("...ij,...kj->...ik", (0, 3, 4), (0, 2, 4)),
+]
+EQUATIONS += [
     _equation(
         "bqhd,bkhd->bhqk",
         (2, 4, 3, 5),

@@ -114,6 +114,13 @@ def _told(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
 
 
 NATIVE = [
+    Record(
+        "batch_norm of nothing",
+        lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)),
+        (torch.zeros(3, 0),),
+        BATCH,
+        dynamic=({0: "n"},),
+    ),
     Record("native_layer_norm", lambda x: ATEN.native_layer_norm(x, [5], None, None, 1e-5), (X,), LAYER),
     *(
         Record(

@@ -17,6 +17,12 @@ def _sized(name, function, inputs, dynamic, *others, opsets=EVERYWHERE, **kwargs
 
 PADS = [
     Record(
+        "pad of 16 bits",
+        lambda x: (F.pad(x, (1, 2), value=3), F.pad(x, (-1, 1)), F.pad(x, (1, 2), mode="circular")),
+        (I.to(torch.int16),),
+        (9, 11, HIGHEST),
+    ),
+    Record(
         "pad",
         lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, 0, 2, 3), value=1.5), F.pad(x, (0, 0, 0, 0, 1, 0))),
         (X,),

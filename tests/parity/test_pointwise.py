@@ -165,6 +165,20 @@ def _arithmetic() -> list[Record]:
         Record("copysign", torch.copysign, (SPECIAL[3:], floats(12)), (9, 13)),
         Record("copysign zero", torch.copysign, (X[0, 0], torch.tensor([0.0, -0.0, 1.0, -1.0])), (9, 13)),
         Record("copysign number", lambda x: torch.copysign(x, -2.0), (X,), EVERYWHERE),
+        Record(
+            "signs of zeros",
+            lambda x, y: [
+                f.reciprocal() for f in (torch.copysign(x * 0, y), torch.atan2(y * 0, x), torch.trunc(y / 4))
+            ],
+            (torch.ones(6), torch.tensor([1.0, -1.0, 0.0, -0.0, 3.0, -3.0])),
+            EVERYWHERE,
+        ),
+        Record(
+            "extremes of 16 bits",
+            lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), x.clamp(-2, 3), x.argmax(0), y.argmin()),
+            (integers(4, 3, dtype=torch.int16), integers(4, 3, seed=1, dtype=torch.int16)),
+            (9, 11, 12, HIGHEST),
+        ),
     ]
     tricky = (
         torch.tensor([1.0, 0.3, 7.0, -7.0, 7.0, -7.0, 0.6, 1e6]),

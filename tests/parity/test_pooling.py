@@ -9,6 +9,7 @@ import opsetta
 from .records import HIGHEST, Record, check, floats, integers, parametrized
 from .resized import Resized, check_sizes
 
+INF = float("inf")
 OPSETS = (7, 9, 10, 11, 13, 19, 22, HIGHEST)
 SIZES = {1: (11,), 2: (11, 9), 3: (7, 6, 5)}
 MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -225,6 +226,26 @@ def _adaptive(dimensions: int) -> list[Record]:
 
 
 OTHERS = [
+    _record(
+        "avg_pool2d-double",
+        lambda x: (F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 2, ceil_mode=True)),
+        floats(1, 2, 7, 5, dtype=torch.float64),
+    ),
+    _record(
+        "avg_pool1d-double-infinite",
+        lambda x: F.avg_pool1d(x, 2, 1, 1),
+        torch.tensor([[[-INF, 1.0, 2.0, INF]]], dtype=torch.float64),
+    ),
+    _record(
+        "adaptive-double",
+        lambda x: (
+            F.adaptive_avg_pool2d(x, 1),
+            F.adaptive_avg_pool2d(x, (3, 2)),
+            F.adaptive_max_pool2d(x, 1),
+        ),
+        floats(1, 2, 6, 4, dtype=torch.float64),
+    ),
+    _record("adaptive-longer-than-one", lambda x: F.adaptive_avg_pool1d(x, 3), floats(2, 3, 1)),
     _record("avg_pool2d-divisor", lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=4), floats(1, 2, 8, 7)),
     _record(
         "avg_pool2d-divisor-ceil",

@@ -21,6 +21,13 @@ def _sized(name, function, inputs, dynamic, *others, opsets=SLICED, **kwargs):
 
 
 RESHAPES = [
+    Record(
+        "reshape of nothing to what is left",
+        lambda x, y: x.reshape(y.shape[0], -1) * 1,
+        (torch.zeros(3, 0), floats(2, 4)),
+        COMPUTED,
+        dynamic=(None, {0: "n"}),
+    ),
     Record("view", lambda x: (x.view(6, 4), x.view(-1), x.view(2, -1, 2), x.view(2, 3, 4)), (X,), EVERYWHERE),
     Record("view of scalar", lambda x: (x.view(1, 1), x.reshape(-1), x.reshape(())), (S,), EVERYWHERE),
     Record("view to scalar", lambda x: x[:1, 0, 0].reshape(()), (X,), EVERYWHERE),

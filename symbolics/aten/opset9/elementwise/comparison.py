@@ -139,7 +139,7 @@ def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
         return g.op("Or", self, other)
     if not is_integral(g, self):
         return g.op("Max", self, other)
-    return g.op("Where", g.op("Greater", self, other), self, other)
+    return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
 
 
 @aten("minimum", "min.other")
@@ -148,7 +148,7 @@ def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
         return g.op("And", self, other)
     if not is_integral(g, self):
         return g.op("Min", self, other)
-    return g.op("Where", g.op("Less", self, other), self, other)
+    return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
 
 
 def _ignoring_nan(g: GraphContext, name: str, self: Value, other: Value) -> Value:

@@ -150,9 +150,10 @@ def logit(g: GraphContext, self: Value, eps: float | None = None) -> Value:
 
 @aten("trunc", "fix")
 def trunc(g: GraphContext, self: Value) -> Value:
+    """A zero keeps the sign of what is rounded: onnxruntime's Where has it of the second alternative only."""
     if is_integral(g, self):
         return self
-    return g.op("Mul", g.call("aten::sign", self), g.op("Floor", g.op("Abs", self)))
+    return g.op("Where", g.op("Greater", self, 0.0), g.op("Floor", self), g.op("Ceil", self))
 
 
 @aten("frac")
@@ -357,7 +358,7 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
     angle = g.call("aten::atan", g.op("Where", origin, 0.0, ratio))
     mirrored = g.op("Sub", value_like(g, math.pi, angle), angle)
     angle = g.op("Where", g.call("aten::signbit", other), mirrored, angle)
-    return g.op("Where", g.call("aten::signbit", self), g.op("Neg", angle), angle)
+    return _signed(g, angle, self)
 
 
 @aten("hypot")
@@ -427,7 +428,13 @@ def copysign(g: GraphContext, self: Value, other: Value | Number) -> Value:
     magnitude = g.op("Abs", floating(g, self))
     if not isinstance(other, Value):
         return magnitude if math.copysign(1.0, other) > 0 else g.op("Neg", magnitude)
-    return g.op("Where", g.call("aten::signbit", other), g.op("Neg", magnitude), magnitude)
+    return _signed(g, magnitude, other)
+
+
+def _signed(g: GraphContext, magnitude: Value, other: Value) -> Value:
+    """A magnitude with the sign of `other`, by a product: onnxruntime's Where makes 0.0 of -0.0."""
+    minus, plus = value_like(g, -1.0, magnitude), value_like(g, 1.0, magnitude)
+    return g.op("Mul", magnitude, g.op("Where", g.call("aten::signbit", other), minus, plus))
 
 
 @aten("deg2rad")

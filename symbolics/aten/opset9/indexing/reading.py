@@ -50,8 +50,8 @@ def gather_elements(g: GraphContext, self: Value, dim: int, index: Value) -> Val
 
 @onnx_symbolic("composed::element_positions")
 def element_positions(g: GraphContext, index: Value, size: int | Value) -> Value:
-    """Positions that GatherElements takes at this opset; its stand-in below 11 counts from the front."""
-    return g.call("composed::wrap", index=index, size=size)
+    """Positions along a dimension as `take_along_dim` reads them: modulo its size."""
+    return index if isinstance(size, int) and size == 0 else g.call("aten::remainder", self=index, other=size)
 
 
 def flat_positions(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
@@ -73,7 +73,7 @@ def _times(g: GraphContext, positions: Value, stride: Size) -> Value:
 
 @onnx_symbolic("aten::take_along_dim")
 def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None = None) -> Value:
-    """Sizes other than the dimension's broadcast; positions along it may count from the end."""
+    """Sizes other than the dimension's broadcast."""
     if dim is None:
         return g.call(
             "aten::gather", self=g.op("Reshape", self, [-1]), dim=0, index=g.op("Reshape", indices, [-1])
@@ -176,3 +176,8 @@ def diagonal(g: GraphContext, self: Value, offset: int = 0, dim1: int = 0, dim2:
         picked = g.op("Mul", g.call("sym::range", start=0, end=length), stride)
         picked = g.op("Add", picked, start)
     return g.op("Gather", merged(g, data, rank - 2, 2), picked, axis=rank - 2)
+
+
+@onnx_symbolic("aten::trace")
+def trace(g: GraphContext, self: Value) -> Value:
+    return g.call("aten::sum", self=g.call("aten::diagonal", self=self))

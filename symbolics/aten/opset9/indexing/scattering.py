@@ -95,12 +95,10 @@ def scatter(
     if 0 in (g.shape(index) or ()):
         return g.op("Identity", self)
     if known_rank(g, self) == 0:
-        raised = [
-            g.op("Reshape", item, [1]) if isinstance(item, Value) else item for item in (self, index, src)
-        ]
-        result = g.call(
-            "aten::scatter", self=raised[0], dim=0, index=raised[1], src=raised[2], value=value, reduce=reduce
-        )
+        index = g.op("Reshape", index, [-1])
+        src = None if src is None else g.op("Reshape", src, [-1])
+        whole = g.op("Reshape", self, [1])
+        result = g.call("aten::scatter", self=whole, dim=0, index=index, src=src, value=value, reduce=reduce)
         return g.op("Reshape", result, g.constant([], DataType.INT64))
     dtype = g.dtype(self)
     if src is None:
@@ -247,6 +245,8 @@ def _static_scatter(g: GraphContext, self: Value, src: Value, at: int, positions
 def diagonal_scatter(
     g: GraphContext, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Value:
+    if 0 in (g.shape(src) or ()):
+        return g.op("Identity", self)
     moved = [axis(g, self, dim1), axis(g, self, dim2)]
     data = g.call("aten::movedim", self=self, source=moved, destination=[-2, -1])
     height, width = sizes_of(g, data)[-2:]

@@ -6,6 +6,9 @@ from .....registration import DataType, GraphContext, Number, Value, dtypes, onn
 from ....compositions.integers import widened
 from ....compositions.sizes import axis, known_rank, where_true
 
+_NONZERO_KERNELS = (DataType.BOOL, DataType.UINT8, DataType.INT32, DataType.INT64, DataType.FLOAT)
+"""The element types whose NonZero onnxruntime has."""
+
 
 @onnx_symbolic("aten::where")
 def where(
@@ -23,8 +26,15 @@ def where(
 
 @onnx_symbolic("composed::where")
 def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
-    """Where, and for booleans the logic that it is: runtimes have no boolean Where at every opset."""
+    """Where, and for booleans the logic that it is: runtimes have no boolean Where at every opset.
+
+    onnxruntime has none of 16-bit integers either; INT32 holds them.
+    """
     dtypes = {g.dtype(item) for item in (self, other) if isinstance(item, Value)}
+    narrow = next(iter(dtypes), None)
+    if narrow is not None and dtypes in ({DataType.INT16}, {DataType.UINT16}):
+        wide = [g.cast(g.constant(item, narrow), DataType.INT32) for item in (self, other)]
+        return g.cast(g.op("Where", condition, *wide), narrow)
     if dtypes != {DataType.BOOL}:
         return g.op("Where", condition, self, other)
     first, second = g.constant(self, DataType.BOOL), g.constant(other, DataType.BOOL)
@@ -51,9 +61,15 @@ def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
 def nonzero(g: GraphContext, self: Value) -> Value:
     """A row for each element that is not zero; a zero-dim tensor gives rows without columns."""
     if known_rank(g, self) == 0:
-        found = g.op("NonZero", g.op("Reshape", self, [1]))
+        found = _not_zero(g, g.op("Reshape", self, [1]))
         return g.op("Slice", g.op("Transpose", found, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
-    return g.op("Transpose", g.op("NonZero", self), perm=[1, 0])
+    return g.op("Transpose", _not_zero(g, self), perm=[1, 0])
+
+
+def _not_zero(g: GraphContext, self: Value) -> Value:
+    """NonZero, of booleans where onnxruntime lacks it for the element type."""
+    has_kernel = g.dtype(self) in _NONZERO_KERNELS or g.dtype(self) is None
+    return g.op("NonZero", self if has_kernel else g.cast(self, DataType.BOOL))
 
 
 @onnx_symbolic("aten::nonzero_static")
@@ -90,8 +106,9 @@ def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> 
 def nonzero_numpy(g: GraphContext, self: Value) -> list[Value]:
     rank = known_rank(g, self)
     if rank < 2:
-        return [where_true(g, self if rank else g.op("Reshape", self, [1]))]
-    found = g.op("NonZero", self)
+        mask = g.cast(self, DataType.BOOL)
+        return [where_true(g, mask if rank else g.op("Reshape", mask, [1]))]
+    found = _not_zero(g, self)
     return [
         g.op("Squeeze", row, axes=[0]) for row in g.op("Split", found, axis=0, split=[1] * rank, outputs=rank)
     ]

@@ -95,6 +95,9 @@ def _by_given_statistics(
     var: Value,
     eps: float,
 ) -> Value:
+    if 0 in (g.shape(input) or ()):
+        # Nothing is normalised; PyTorch takes parameters of any length here, and ONNX does not.
+        return g.op("Identity", input)
     channels = _channels(g, input, mean, var, weight, bias)
     dtypes = {g.dtype(value) for value in (input, weight, bias, mean, var) if value is not None}
     wide = input

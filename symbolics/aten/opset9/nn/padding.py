@@ -33,6 +33,17 @@ def pad(
     ends = [max(amount, 0) if isinstance(amount, int) else amount for amount in ends]
     if all(isinstance(amount, int) and amount == 0 for amount in (*begins, *ends)):
         return self
+    dtype = g.dtype(self)
+    if dtype is not None and dtype in (DataType.INT16, DataType.UINT16):
+        # onnxruntime has no Pad of them; INT32 holds them.
+        wide = g.cast(self, DataType.INT32)
+        return g.cast(_padded(g, wide, begins, ends, mode, value), dtype)
+    return _padded(g, self, begins, ends, mode, value)
+
+
+def _padded(
+    g: GraphContext, self: Value, begins: list[Size], ends: list[Size], mode: str, value: float | None
+) -> Value:
     if mode == "constant":
         filler = 0 if value is None else value
         return g.call("composed::pad", self=self, begins=begins, ends=ends, value=filler)

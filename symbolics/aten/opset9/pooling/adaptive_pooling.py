@@ -47,7 +47,9 @@ def _regular(size: int, count: int) -> tuple[int, int] | None:
     kernel = bounds[0][1]
     stride = bounds[1][0] if count > 1 else kernel
     regular = [(i * stride, i * stride + kernel) for i in range(count)]
-    return (kernel, stride) if size and bounds == regular and (size - kernel) // stride + 1 == count else None
+    if not stride or bounds != regular or (size - kernel) // stride + 1 != count:
+        return None
+    return kernel, stride
 
 
 def _window(g: GraphContext, batched: Value, counts: Sequence[Size], overlapping: bool) -> Window | None:
@@ -126,18 +128,26 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
     def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
         counts = _counts(g, output_size, dimensions)
         batched, restored = as_batch(g, self, dimensions)
-        if set(counts) == {1}:
+        # onnxruntime has no average pooling of DOUBLE.
+        has_kernel = g.dtype(self) != DataType.DOUBLE
+        if set(counts) == {1} and has_kernel:
             return restored(g.op("GlobalAveragePool", batched))
         if _is_empty(counts):
             return restored(_empty(g, batched, counts, g.dtype(self)))
-        # onnxruntime has no AveragePool of DOUBLE.
-        window = _window(g, batched, counts, overlapping=g.dtype(self) != DataType.DOUBLE)
+        window = _window(g, batched, counts, overlapping=True) if has_kernel else None
         if window is not None:
             return restored(g.op("AveragePool", batched, **window.attributes))
         return restored(_averaged(g, batched, counts))
 
     for name in names:
         onnx_symbolic(f"aten::{name}")(adaptive_avg_pool)
+
+
+def _largest_of_all(g: GraphContext, input: Value, dimensions: int) -> Value:
+    """GlobalMaxPool, which onnxruntime lacks for DOUBLE."""
+    if g.dtype(input) != DataType.DOUBLE:
+        return g.op("GlobalMaxPool", input)
+    return g.op("ReduceMax", input, axes=list(range(2, dimensions + 2)), keepdims=1)
 
 
 def _position_of_largest(g: GraphContext, input: Value, dimensions: int) -> Value:
@@ -168,7 +178,7 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
         counts = _counts(g, output_size, dimensions)
         batched, restored = as_batch(g, self, dimensions)
         if set(counts) == {1}:
-            values = restored(g.op("GlobalMaxPool", batched))
+            values = restored(_largest_of_all(g, batched, dimensions))
             if not is_used(g, 1):
                 return values, None
             return values, restored(_position_of_largest(g, batched, dimensions))

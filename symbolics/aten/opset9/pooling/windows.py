@@ -197,7 +197,8 @@ def _avg_pool(
     sizes = spatial_sizes(g, batched, dimensions)
     padding = window.padding
     right = padding
-    if g.dtype(input) in dtypes.INTEGERS:
+    if g.dtype(input) in dtypes.INTEGERS | {DataType.DOUBLE}:
+        # AveragePool takes no integers, and onnxruntime's no DOUBLE.
         return restored(_windowed_average(g, batched, window, count_include_pad, divisor_override))
     if window.ceil_mode:
         if sizes is None:

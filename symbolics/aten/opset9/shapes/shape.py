@@ -62,8 +62,8 @@ def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
 def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> Value:
     """The target is constant where it can be: 0 copies a dimension in place, one -1 stands for what is left.
 
-    An empty result is filled anew, for ONNX reads a zero in the target as a copy. A list of unknown length
-    is one value.
+    An empty result is filled anew, for ONNX reads a zero in the target as a copy, and refuses a -1 beside
+    it. A list of unknown length is one value.
     """
     if isinstance(shape, Value):
         return g.call("composed::reshape", self=self, shape=shape, target=shape)
@@ -77,7 +77,8 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     ]
     if own is not None and len(own) == len(sizes) and all(copied):
         return self
-    if any(dim == 0 and not copy for dim, copy in zip(dims, copied, strict=True)):
+    is_whole = all(copy or isinstance(dim, int) for dim, copy in zip(dims, copied, strict=True))
+    if any(dim == 0 and not (copy and is_whole) for dim, copy in zip(dims, copied, strict=True)):
         real = [dim if isinstance(dim, int) else size for size, dim in zip(sizes, dims, strict=True)]
         return g.call("aten::zeros", size=real, dtype=g.dtype(self))
     target: list[Size | None] = [

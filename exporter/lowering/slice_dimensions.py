@@ -1,0 +1,95 @@
+"""Sizes of slices at opset 10, which onnx's inference takes for those of what is sliced.
+
+The inference of Slice 10 gives each dimension of the output that is no number the name that it has in the
+input, cut or not. A dimension for which the model states a name keeps that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from onnx import numpy_helper
+
+from ...registration import schemas
+from ..files.reading.subgraphs import with_subgraphs
+
+_VERSION = 10
+"""The version of Slice whose inference is wrong."""
+
+
+def with_named_slices(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A copy of a model that names the cut sizes of its slices; None where inference misnames none.
+
+    Args:
+        model: as it is inferred.
+        inferred: what inference makes of it.
+    """
+    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    schema = schemas.operator_schema("Slice", version)
+    if schema is None or schema.since_version != _VERSION:
+        return None
+    found = [list(_named(*pair)) for pair in _pairs(model.graph, inferred.graph)]
+    if not any(found):
+        return None
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    for graph, infos in zip(with_subgraphs(named.graph), found, strict=True):
+        stated = {info.name: info for info in (*graph.value_info, *graph.output)}
+        for info in infos:
+            (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
+    return named
+
+
+def _pairs(
+    stated: onnx.GraphProto, inferred: onnx.GraphProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
+    return zip(with_subgraphs(stated), with_subgraphs(inferred), strict=True)
+
+
+def _named(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """The outputs of a graph's slices, each size that may be cut under a name of its own."""
+    known = {info.name: info for info in (*stated.value_info, *stated.output)}
+    infos = {info.name: info for info in (*inferred.value_info, *inferred.output)}
+    constants = {tensor.name: tensor for tensor in inferred.initializer}
+    constants |= {
+        node.output[0]: attribute.t
+        for node in inferred.node
+        for attribute in node.attribute
+        if node.op_type == "Constant" and attribute.name == "value" and node.output
+    }
+    for node in inferred.node:
+        is_slice = node.op_type == "Slice" and node.domain in ("", "ai.onnx")
+        if not is_slice or not node.output or node.output[0] not in infos:
+            continue
+        info = onnx.ValueInfoProto()
+        info.CopyFrom(infos[node.output[0]])
+        dims = info.type.tensor_type.shape.dim
+        before = list(known[info.name].type.tensor_type.shape.dim) if info.name in known else []
+        names = {
+            axis: f"{info.name}_dim_{axis}"
+            for axis in _cut(node, constants, len(dims))
+            if not dims[axis].HasField("dim_value") and not (axis < len(before) and before[axis].dim_param)
+        }
+        for axis, name in names.items():
+            dims[axis].dim_param = name
+        if names:
+            yield info
+
+
+def _cut(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> list[int]:
+    """The dimensions that a slice cuts; all that it has where they are not known."""
+    starts, axes = (_integers(constants.get(name)) for name in [*node.input, "", "", "", ""][1:4:2])
+    if len(node.input) <= 3 or not node.input[3]:
+        axes = None if starts is None else list(range(len(starts)))
+    if axes is None:
+        return list(range(rank))
+    return [axis % rank for axis in axes if -rank <= axis < rank]
+
+
+def _integers(tensor: onnx.TensorProto | None) -> list[int] | None:
+    if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return None
+    if tensor.data_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+        return None
+    return numpy_helper.to_array(tensor).reshape(-1).tolist()
