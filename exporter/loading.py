@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ..registration import ModelFileError, UsageError
-from .files.reading import ModelFolder, map_external_data, read_model, to_ir
+from .files.garbage_collection import rare_collections
+from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from .files.source_file.layout import format_version
 from .files.source_file.reading import read_source
 from .files.source_file.weights import Weights
@@ -16,8 +17,9 @@ _ATTEMPTS = 20
 """How often a model is read that another process keeps replacing."""
 
 
+@rare_collections()
 def load(
-    path: str | os.PathLike, *, weights: Weights = None, allow_links: bool = False
+    path: str | os.PathLike, *, weights: Weights = None, allow_links: bool = False, trusted: bool = False
 ) -> SourceModel | OnnxModel:
     """Read a source file, which `save_source` wrote, or any ONNX file; torch is not needed.
 
@@ -30,6 +32,8 @@ def load(
         allow_links: follow links of external data out of the model's folder, hard links too. Where the
             model's own file is a link, files beside what it leads to belong to the model anyway, as in the
             cache of the Hugging Face hub.
+        trusted: whether whoever wrote the file is trusted not to ask for more memory and time than there is:
+            lifts the bounds on size, for reading and for `lower`. What the file says is checked anyway.
 
     Raises:
         UsageError: `path` is no path.
@@ -41,7 +45,7 @@ def load(
     for attempt in range(_ATTEMPTS):
         before = _identity(path)
         try:
-            return _load(path, weights, ModelFolder.of(path, allow_links))
+            return _load(path, weights, ModelFolder.of(path, allow_links), trusted)
         except ModelFileError:
             # Another process may have replaced the model, and removed the weights of the one that was read.
             if attempt == _ATTEMPTS - 1 or _identity(path) == before:
@@ -58,13 +62,16 @@ def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _load(path: str | os.PathLike, weights: Weights, folder: ModelFolder) -> SourceModel | OnnxModel:
-    model = read_model(path)
+def _load(
+    path: str | os.PathLike, weights: Weights, folder: ModelFolder, trusted: bool
+) -> SourceModel | OnnxModel:
+    bounds = bounds_of(trusted)
+    model = read_model(path, bounds)
     try:
         if format_version(model) is None and weights is None:
-            read = to_ir(model, folder)
+            read = to_ir(model, folder, bounds)
             map_external_data(read, folder)
-            return OnnxModel(read)
-        return SourceModel.of(read_source(model, folder, weights))
+            return OnnxModel(read, trusted=trusted)
+        return SourceModel.of(read_source(model, folder, weights, bounds))
     except ModelFileError as error:
         raise ModelFileError(f"'{path}' cannot be loaded: {error}") from error

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ..registration import DEFAULT_OPSET, OpsettaError, Registry
 from .files import writing
+from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.preparation import opset_of
@@ -27,10 +28,19 @@ class OnnxModel:
         model: the ONNX model, an `onnx_ir.Model`.
         source: the model that it was first read as; what `lower` converts, whatever the opset of `model`.
         registry: the symbolic functions that it is converted with unless others are given.
+        trusted: whether `lower` takes as much memory and time as the model asks for.
     """
 
-    def __init__(self, model: ir.Model, *, source: ir.Model | None = None, registry: Registry | None = None):
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        source: ir.Model | None = None,
+        registry: Registry | None = None,
+        trusted: bool = False,
+    ):
         self.model = model
+        self.trusted = trusted
         self.source = source if source is not None else model
         self.registry = registry
         self._session: Session | None = None
@@ -62,9 +72,11 @@ class OnnxModel:
         Raises:
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: every operator that the opset cannot express, and where it stands.
+            GraphError: the model is larger than what is converted of one that is not `trusted`.
         """
         used = registry if registry is not None else self.registry
-        return OnnxModel(convert(self.source, opset, used), source=self.source, registry=used)
+        converted = convert(self.source, opset, used, bounds_of(self.trusted))
+        return OnnxModel(converted, source=self.source, registry=used, trusted=self.trusted)
 
     def save(
         self,

@@ -56,10 +56,16 @@ class Limits:
     Attributes:
         elements: those of constants.
         nodes: nodes of the new graph.
+        remedy: what an error says to do about it.
     """
 
     elements: int
     nodes: int
+    remedy: str = ""
+
+    def beyond(self, text: str) -> str:
+        """An error's text, with the remedy."""
+        return f"{text}; {self.remedy}" if self.remedy else text
 
 
 LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
@@ -315,7 +321,8 @@ class GraphContext:
         """
         if self.limits is not None and math.prod(sizes) > self.limits.elements:
             shown = " by ".join(map(str, sizes))
-            raise self.refuse(f"it would take a constant of {shown} elements, more than are made of a file")
+            text = f"it would take a constant of {shown} elements, more than are made of a file"
+            raise self.refuse(self.limits.beyond(text))
 
     def cast(self, value: Value, dtype: DataType) -> Value:
         """The value as another element type; the value itself where it has that type already."""
@@ -420,7 +427,8 @@ class GraphContext:
         if self.limits is not None:
             self.limits.nodes -= 1
             if self.limits.nodes < 0:
-                raise GraphError("the model would be more nodes at this opset than are made of a file")
+                text = "the model would be more nodes at this opset than are made of a file"
+                raise GraphError(self.limits.beyond(text))
         for value in node.inputs:
             if value is None:
                 continue

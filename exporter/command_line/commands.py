@@ -20,7 +20,7 @@ from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, Unsafe
 from ...registration.opsets import check_opset
 from ...registration.printable import printable
 from ..torch_boundary.requirements import need_torch
-from .convert import convert
+from .convert import Trusted, convert
 from .output import Output, say
 from .progress import stages
 
@@ -168,19 +168,22 @@ def verify(
     inputs: Inputs = None,
     rtol: Rtol = None,
     atol: Atol = None,
+    trusted: Trusted = False,
     as_json: Json = False,
 ) -> None:
     """Compare a model file in onnxruntime with eager PyTorch."""
-    from ..files.reading import read_model
+    from ..files.reading import bounds_of, read_model
 
-    read_model(model)
+    read_model(model, bounds_of(trusted))
     need_torch("verifying")
     with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
         example = _example(factory, None, inputs)
         from ..running.file_verification import verify_file
 
         stage("verifying")
-        report = verify_file(model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol)
+        report = verify_file(
+            model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol, trusted=trusted
+        )
     if as_json:
         _print_json({"file": str(model), **_report(report)})
         return
@@ -192,6 +195,7 @@ def verify(
 @app.command()
 def check(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    trusted: Trusted = False,
     as_json: Json = False,
 ) -> None:
     """Prove that the in-place annotations of a model file are safe."""
@@ -200,7 +204,7 @@ def check(
     count = 0
     unsafe: tuple[UnsafeAnnotation, ...] = ()
     try:
-        count = check_inplace(model)
+        count = check_inplace(model, trusted=trusted)
     except AnnotationError as error:
         unsafe = error.unsafe
     if as_json:
@@ -252,12 +256,13 @@ def ops(
 @app.command()
 def info(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to look at.")],
+    trusted: Trusted = False,
     as_json: Json = False,
 ) -> None:
     """Show what a model file declares and holds."""
     from ..files.summary import describe_file
 
-    found = describe_file(model)
+    found = describe_file(model, trusted=trusted)
     if as_json:
         _print_json(found)
         return

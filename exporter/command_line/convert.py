@@ -12,6 +12,13 @@ from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
 from .output import Output
 
+Trusted = Annotated[
+    bool,
+    typer.Option(
+        "--trusted", help="Lift the bounds on size, for a large file from somebody who is not out to harm."
+    ),
+]
+
 
 def convert(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to convert.")],
@@ -30,6 +37,7 @@ def convert(
         bool,
         typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
     ] = False,
+    trusted: Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, or a source file, at another opset."""
@@ -38,7 +46,7 @@ def convert(
     check_opset(opset)
     written = Output(output)
     begin = time.perf_counter()
-    source = load(model, allow_links=allow_links)
+    source = load(model, allow_links=allow_links, trusted=trusted)
     converted = source.lower(opset)
     written.save(converted, external_data)
     found = {

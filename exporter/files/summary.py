@@ -6,84 +6,98 @@ import collections
 import dataclasses
 import math
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
+from ..source.dimensions import DIMENSIONS
 from ..source.dimensions import read as restrictions
-from .reading import check_text, read_model
+from .garbage_collection import rare_collections
+from .reading import bounds_of, read_model
+from .reading.content import text_of
+from .reading.subgraphs import all_graphs, with_subgraphs
 
 _BITS = {
     int(kind): kind.bitwidth
     for kind in ir.DataType
     if kind not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
 }
+_ELEMENT_TYPES = {number: name for name, number in onnx.TensorProto.DataType.items()}
 
 
-def describe_file(path: str | os.PathLike) -> dict[str, Any]:
+@rare_collections()
+def describe_file(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
     """What a model file declares and holds: opsets, inputs, outputs, operators, weights.
+
+    Args:
+        trusted: see `opsetta.load`.
 
     Raises:
         ModelFileError: see `read_model`; or names in the file are not text.
     """
-    model = read_model(path)
-    check_text(model)
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    model = read_model(path, bounds_of(trusted))
+    metadata = {e.key: text_of(e.value, "the metadata") for e in model.metadata_props if e.key == DIMENSIONS}
     graph = model.graph
-    stored = {tensor.name for tensor in graph.initializer}
-    nodes = [node for inner in graphs(graph) for node in inner.node]
-    nodes += [node for function in model.functions for node in function.node]
-    counts = collections.Counter(
-        f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        for node in nodes
-    )
-    tensors = [tensor for inner in graphs(graph) for tensor in inner.initializer]
+    fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    nodes = (node for inner in all_graphs(model) for node in inner.node)
+    counts = collections.Counter(map(_operator, nodes))
+    count = size = 0
+    places = set()
+    for tensor in (tensor for inner in with_subgraphs(graph) for tensor in inner.initializer):
+        count += 1
+        size += _tensor_bytes(tensor)
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                places.add(text_of(entry.value, "the location of external data"))
     return {
         "file": os.fspath(path),
         "bytes": os.path.getsize(path),
         "ir_version": model.ir_version,
-        "producer": " ".join(filter(None, [model.producer_name, model.producer_version])),
-        "opset_imports": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-        "inputs": [_value(value) for value in graph.input if value.name not in stored],
+        "producer": _producer(model),
+        "opset_imports": {
+            text_of(entry.domain, "an opset import") or "ai.onnx": entry.version
+            for entry in model.opset_import
+        },
+        "inputs": [_value(value) for value in graph.input if value.name in fed],
         "outputs": [_value(value) for value in graph.output],
         "dimensions": [dataclasses.asdict(restriction) for restriction in restrictions(metadata)],
-        "nodes": len(nodes),
+        "nodes": counts.total(),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        "initializers": {"count": len(tensors), "bytes": sum(map(_tensor_bytes, tensors))},
-        "external_data": sorted(
-            {entry.value for t in tensors for entry in t.external_data if entry.key == "location"}
-        ),
+        "initializers": {"count": count, "bytes": size},
+        "external_data": sorted(places),
     }
 
 
-def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph and its sub-graphs."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from graphs(inner)
+def _producer(model: onnx.ModelProto) -> str:
+    words = [text_of(word, "the producer") for word in (model.producer_name, model.producer_version)]
+    return " ".join(filter(None, words))
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    op_type, domain = text_of(node.op_type, "a node"), text_of(node.domain, "a node")
+    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
 
 
 def _value(value: onnx.ValueInfoProto) -> dict[str, Any]:
     kind = value.type.WhichOneof("value")
+    name = text_of(value.name, "an input or output")
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        return {"name": value.name, "type": (kind or "unknown").removesuffix("_type"), "shape": None}
+        return {"name": name, "type": (kind or "unknown").removesuffix("_type"), "shape": None}
     tensor = getattr(value.type, kind)
     shape = [_dimension(d) for d in tensor.shape.dim] if tensor.HasField("shape") else None
-    return {"name": value.name, "type": _element_type(tensor.elem_type), "shape": shape}
+    return {"name": name, "type": _element_type(tensor.elem_type), "shape": shape}
 
 
 def _element_type(number: int) -> str:
-    known = number in onnx.TensorProto.DataType.values()
-    return onnx.TensorProto.DataType.Name(number) if known else f"unknown ({number})"
+    return _ELEMENT_TYPES.get(number) or f"unknown ({number})"
 
 
 def _dimension(dimension: Any) -> int | str | None:
     field = dimension.WhichOneof("value")
-    return None if field is None else getattr(dimension, field)
+    if field == "dim_param":
+        return text_of(dimension.dim_param, "a dimension")
+    return dimension.dim_value if field else None
 
 
 def _tensor_bytes(tensor: onnx.TensorProto) -> int:

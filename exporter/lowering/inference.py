@@ -18,14 +18,13 @@ from typing import Any
 import onnx
 import onnx.shape_inference
 
+from ..files.reading import BOUNDS, TRUSTED, Bounds
 from ..files.reading.subgraphs import with_subgraphs
 from .rank_bounds import RankBounds
 from .slice_dimensions import with_named_slices
 
 InferenceError = onnx.shape_inference.InferenceError
 
-_MEMORY = 48_000_000
-"""Bytes that inference may take beside those in proportion to the model."""
 _PROPORTION = 16
 """Bytes for each byte of the message; shapes that are inferred take as much as the nodes themselves."""
 _DIMENSION = 64
@@ -51,13 +50,16 @@ else:
 """
 
 
-def infer_shapes(model: onnx.ModelProto, *, data_prop: bool = False, strict: bool = False) -> onnx.ModelProto:
+def infer_shapes(
+    model: onnx.ModelProto, *, data_prop: bool = False, strict: bool = False, bounds: Bounds = BOUNDS
+) -> onnx.ModelProto:
     """The model with inferred types and shapes.
 
     Args:
         model: without the contents of large tensors, which inference has no use for.
         data_prop: whether to follow the values of small integer tensors too, where that is affordable.
         strict: whether what is wrong with a node is an error; else its outputs have no types.
+        bounds: what inference may take; it runs here where it has none.
 
     Raises:
         InferenceError: the model is not valid, or beyond what is inferred.
@@ -70,24 +72,26 @@ def infer_shapes(model: onnx.ModelProto, *, data_prop: bool = False, strict: boo
 
 def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool) -> onnx.ModelProto:
     data = model.SerializeToString()
-    bounds = RankBounds(model)
-    affordable = _MEMORY + _PROPORTION * len(data)
-    if bounds.functions or bounds.dimensions() * _DIMENSION > affordable:
-        return _apart(data, data_prop=data_prop, strict=strict)
+    if bounds is TRUSTED:
+        return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
+    ranks = RankBounds(model)
+    affordable = bounds.inference + _PROPORTION * len(data)
+    if ranks.functions or ranks.dimensions() * _DIMENSION > affordable:
+        return _apart(data, affordable, data_prop=data_prop, strict=strict)
     inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict)
     if not data_prop or _is_static(inferred.graph):
         return inferred
     length = _propagated(inferred)
     del inferred
     if length is None or length * _DIMENSION > affordable:
-        return _apart(data, data_prop=True, strict=strict)
+        return _apart(data, affordable, data_prop=True, strict=strict)
     return onnx.shape_inference.infer_shapes(data, data_prop=True, strict_mode=strict)
 
 
-def _apart(data: bytes, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
+def _apart(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     """Infer in a process of its own; without data propagation where that takes too much."""
     for propagated in (True, False) if data_prop else (False,):
-        found = _in_child(data, propagated, strict)
+        found = _in_child(data, memory, propagated, strict)
         if found[:1] == b"+":
             return onnx.ModelProto.FromString(found[1:])
         if found[:1] == b"-":
@@ -95,11 +99,11 @@ def _apart(data: bytes, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     raise InferenceError("its types and shapes take too much memory or time to infer")
 
 
-def _in_child(data: bytes, data_prop: bool, strict: bool) -> bytes:
+def _in_child(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
     """What the process says; nothing where it was ended, or cannot be had on this system."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return b""
-    memory, seconds = _MEMORY + _PROPORTION * len(data), 4 + len(data) // 1_000_000
+    seconds = 4 + len(data) // 1_000_000
     limits = [str(memory), str(seconds), str(int(data_prop)), str(int(strict))]
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path), *limits]
     try:

@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ...registration import InferenceError, OpsettaError
-from ..files.reading import read_model
+from ..files.reading import bounds_of, read_model
 from ..source import dimensions
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.structures import register_structures
@@ -25,12 +25,16 @@ def verify_file(
     *,
     rtol: float | None = None,
     atol: float | None = None,
+    trusted: bool = False,
 ) -> verification.VerificationReport:
     """Run a file with onnxruntime and its model with PyTorch, and compare.
 
     The tensors of the arguments go to the file's inputs by name where all keyword arguments carry the names
     of inputs, else in order; the file's outputs are the flattened result, in order. Outputs beyond the
     result (the new values of buffers) are not compared.
+
+    Args:
+        trusted: see `opsetta.load`.
 
     Raises:
         ModelFileError: the file cannot be read.
@@ -39,7 +43,7 @@ def verify_file(
         VerificationError: an output is outside tolerance.
         OpsettaError: inputs or outputs do not correspond.
     """
-    metadata = {entry.key: entry.value for entry in read_model(path).metadata_props}
+    metadata = {entry.key: entry.value for entry in read_model(path, bounds_of(trusted)).metadata_props}
     register_structures(args, dict(kwargs))
     session = _session(path)
     feed = _feed([entry.name for entry in session.get_inputs()], args, kwargs)

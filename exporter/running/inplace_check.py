@@ -19,8 +19,9 @@ import onnx_ir as ir
 
 from ...passes.target import inplace_operators as operators
 from ...registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
-from ..files.reading import check_calls, check_text, read_model
-from ..files.summary import graphs
+from ..files.garbage_collection import rare_collections
+from ..files.reading import Bounds, bounds_of, check_calls, check_memory, check_text, read_model
+from ..files.reading.subgraphs import all_graphs
 from ..lowering.inference import InferenceError, infer_shapes
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
@@ -30,7 +31,8 @@ _LARGE = 1024
 _Graph = onnx.GraphProto | onnx.FunctionProto
 
 
-def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model) -> int:
+@rare_collections()
+def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model, *, trusted: bool = False) -> int:
     """Prove that every in-place annotation of a model is safe, whoever wrote the model.
 
     What an annotation allows, and what counts as safe, is in docs/metadata.md. Sizes and element types are
@@ -38,6 +40,7 @@ def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model) -> int:
 
     Args:
         model: a path, or a model in memory, which stays as it is.
+        trusted: see `opsetta.load`.
 
     Returns:
         The number of annotations.
@@ -47,46 +50,41 @@ def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model) -> int:
         ModelFileError: the file cannot be read, or its graph is not well-formed: a value that nothing has
             made, or that is made twice, or sizes and types that contradict each other.
     """
+    bounds = bounds_of(trusted)
     if isinstance(model, (str, os.PathLike)):
-        proto = read_model(model)
+        proto = read_model(model, bounds)
     elif isinstance(model, ir.Model):
         proto = ir.to_proto(model)
     else:
         proto = onnx.ModelProto()
         proto.CopyFrom(model)
-    nodes = _nodes(proto)
-    if not any(_annotations(node) for node in nodes):
+    if not any(_annotations(node) for graph in all_graphs(proto) for node in graph.node):
         return 0
+    check_memory(proto, bounds)
     check_text(proto)
-    check_calls(proto)
-    simulation = _Simulation(_with_types(proto))
+    check_calls(proto, bounds)
+    simulation = _Simulation(_with_types(proto, bounds))
     unsafe = [a.finding() for a in simulation.run() if a.reason]
     if unsafe:
         raise AnnotationError(unsafe)
     return simulation.count
 
 
-def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    bodies = [model.graph, *model.functions]
-    return [node for body in bodies for inner in graphs(body) for node in inner.node]
-
-
 def _annotations(node: onnx.NodeProto) -> list[tuple[str, str]]:
     return [(e.key, e.value) for e in node.metadata_props if e.key in (INPLACE, MAY_OVERWRITE)]
 
 
-def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
     """The model with inferred types, and without the contents of its weights."""
-    for body in (model.graph, *model.functions):
-        for graph in graphs(body):
-            for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
-                if tensor.ByteSize() > _LARGE:
-                    dims, name, kind = list(tensor.dims), tensor.name, tensor.data_type
-                    tensor.Clear()
-                    tensor.name, tensor.data_type = name, kind
-                    tensor.dims.extend(dims)
+    for graph in all_graphs(model):
+        for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
+            if tensor.ByteSize() > _LARGE:
+                dims, name, kind = list(tensor.dims), tensor.name, tensor.data_type
+                tensor.Clear()
+                tensor.name, tensor.data_type = name, kind
+                tensor.dims.extend(dims)
     try:
-        return infer_shapes(model, strict=True)
+        return infer_shapes(model, strict=True, bounds=bounds)
     except (InferenceError, ValueError) as error:
         # What is wrong with the graph itself says more.
         _Simulation(model).run()

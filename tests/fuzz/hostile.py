@@ -445,6 +445,10 @@ def _small() -> Iterator[tuple[str, Builder]]:
     yield "branches in a line", _written(lambda: nested(30, 20_000))
     yield "branches side by side", _written(lambda: many_branches(5_000))
     yield "a chain of 20000 nodes", _written(lambda: chain(20_000, [2]))
+    yield "a chain of 28000 nodes", _written(lambda: chain(28_000, [2]))
+    for op_type in ("HardSwish", "LayerNormalization", "Softmax"):
+        yield f"10000 nodes of {op_type}", _written(lambda op_type=op_type: chain(10_000, [2], op_type))
+    yield "2000 nodes of HardSwish", _written(lambda: chain(2_000, [2], "HardSwish"))
     yield "a chain of 100000 nodes", _written(lambda: chain(100_000, [2]))
     yield "a million empty nodes", _written(lambda: b"\x08\x08\x3a\x80\x89\x7a" + b"\x0a\x00" * 1_000_000)
     yield "a million entries", _written(lambda: b"\x08\x08" + b"\x72\x00" * 1_000_000 + b"\x3a\x00")

@@ -1,6 +1,10 @@
 """What reading a file may take, measured: each way of reading it runs in a process of its own.
 
 python -m tests.fuzz.limits [--json] [NAME ...]      # of the hostile files; all of them unless named
+
+Time is processor time, that of the process and of those that it starts: how busy the machine is does not
+count. The clock on the wall ends only what hangs. Memory is the most that the process held at once; it is a
+fork of one that has imported what reads files, and has made none of them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import json
 import os
 import pathlib
 import resource
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +45,11 @@ def allowed_memory(size: int) -> int:
 def allowed_seconds(size: int) -> float:
     """Seconds of processor time for a file of a size."""
     return 5 + size / 10**6
+
+
+def hanging_seconds(size: int) -> float:
+    """Seconds by the clock after which a process is ended, however little of them it ran."""
+    return 60 + 20 * allowed_seconds(size)
 
 
 def _converted(opset: int) -> Callable[[pathlib.Path], object]:
@@ -90,14 +101,20 @@ def measure(way: str, path: pathlib.Path) -> Taken:
     gc.collect()
     child = os.fork()
     if not child:
+        os.setpgid(0, 0)
         _child(way, path, sending, size)
     os.close(sending)
     with open(receiving, "rb") as pipe:
+        seconds = hanging_seconds(size)
+        hangs = not select.select([pipe], [], [], seconds)[0]
+        if hangs:
+            os.killpg(child, signal.SIGKILL)
         said = pipe.read()
     _, status, used = os.wait4(child, 0)
     ended = os.waitstatus_to_exitcode(status)
     end = json.loads(said) if said else f"the process ended with {ended}"
-    failed = not said or end.startswith("Traceback") or "MemoryError" in end
+    end = f"the process did not end within {seconds:.0f} s" if hangs else end
+    failed = not said or hangs or end.startswith("Traceback") or "MemoryError" in end
     return Taken(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, end, failed)
 
 
@@ -121,10 +138,24 @@ def _child(way: str, path: pathlib.Path, sending: int, size: int) -> None:
     os._exit(0)
 
 
+def _make(name: str, path: pathlib.Path) -> None:
+    """Make a hostile file in a fork: what this process held to make it would count as taken to read it."""
+    child = os.fork()
+    if not child:
+        try:
+            hostile.FILES[name](path)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        raise RuntimeError(f"the hostile file '{name}' could not be made")
+
+
 def taken_by(name: str, folder: pathlib.Path) -> tuple[int, dict[str, Taken]]:
     """Make a hostile file and read it in every way: its size, and what each way took."""
     path = folder / "model.onnx"
-    hostile.FILES[name](path)
+    _make(name, path)
     size = sum(file.stat().st_size for file in folder.iterdir())
     return size, {way: measure(way, path) for way in WAYS}
 

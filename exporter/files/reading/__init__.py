@@ -1,10 +1,25 @@
 """Reading model files that anybody may have written, within bounds."""
 
+from .bounds import BOUNDS, REMEDY, TRUSTED, Bounds, bounds_of
 from .content import check_text
 from .external import ModelFolder
 from .files import read_model
 from .functions import check_calls
 from .mapping import map_external_data
+from .memory import check_memory
 from .representation import to_ir
 
-__all__ = ["ModelFolder", "check_calls", "check_text", "map_external_data", "read_model", "to_ir"]
+__all__ = [
+    "BOUNDS",
+    "REMEDY",
+    "TRUSTED",
+    "Bounds",
+    "ModelFolder",
+    "bounds_of",
+    "check_calls",
+    "check_memory",
+    "check_text",
+    "map_external_data",
+    "read_model",
+    "to_ir",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import onnx
@@ -51,6 +52,17 @@ _KNOWN = _fields(onnx.ModelProto.DESCRIPTOR, {})
 _BY_CLASS: dict[type, _Fields] = {}
 
 
+def text_of(text: str | bytes, where: str) -> str:
+    """A text of a message, which protobuf gives as bytes where it is not UTF-8.
+
+    Raises:
+        ModelFileError: it is not; naming `where` it stands.
+    """
+    if not isinstance(text, str):
+        raise ModelFileError(f"{where} holds text that is not UTF-8")
+    return text
+
+
 def check_text(model: onnx.ModelProto) -> None:
     """Refuse text that is not UTF-8, which protobuf gives as bytes, and messages beyond the depth.
 
@@ -70,9 +82,15 @@ def check_content(model: onnx.ModelProto) -> None:
 
 
 def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
-    pending: list[tuple[Any, int, Any]] = [(model, 0, model)]
+    # A list of messages is gone through one by one: all of them at once would take more than the model.
+    pending: list[tuple[Iterator[Any], int, Any]] = [(iter((model,)), 0, model)]
     while pending:
-        message, depth, place = pending.pop()
+        messages, depth, outer = pending[-1]
+        message = next(messages, None)
+        if message is None:
+            pending.pop()
+            continue
+        place = message if outer is None else outer
         if unknown and len(UnknownFieldSet(message)):
             _refuse_unknown(message, place)
         if depth > MAXIMUM_DEPTH:
@@ -90,10 +108,11 @@ def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
                     raise ModelFileError(f"{_title(place)} holds text that is not UTF-8, in {name}")
         for name in fields.message:
             if message.HasField(name):
-                pending.append((getattr(message, name), depth + 1, place))
+                pending.append((iter((getattr(message, name),)), depth + 1, place))
         for name in fields.messages:
-            for inner in getattr(message, name):
-                pending.append((inner, depth + 1, inner if fields.holds_places else place))
+            inner = getattr(message, name)
+            if inner:
+                pending.append((iter(inner), depth + 1, None if fields.holds_places else place))
 
 
 def _refuse_unknown(message: Any, place: Any) -> None:

@@ -12,11 +12,10 @@ from google.protobuf.message import DecodeError
 
 from ....registration import ModelFileError
 from . import text, wire
+from .bounds import BOUNDS, Bounds
 
 MAXIMUM_BYTES = 2**31 - 1
 """What protobuf puts into one message; more goes to external data."""
-_NODES, _BYTES_OF_NODE = 150_000, 50
-"""Nodes that a graph may have, and bytes of the file for each beyond them; an empty one takes two bytes."""
 _HEAD = 2**20
 """Bytes that are looked at before the others are read."""
 _NO_MESSAGE = "it is cut off, or its bytes are no message"
@@ -24,7 +23,7 @@ _TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
 _JSON_SUFFIXES = (".json", ".onnxjson")
 
 
-def read_model(path: str | os.PathLike) -> onnx.ModelProto:
+def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelProto:
     """Read a model file without its external data, in one of the four forms.
 
     The form is told by the content, and by the extension only where the content says nothing. What stands
@@ -35,14 +34,14 @@ def read_model(path: str | os.PathLike) -> onnx.ModelProto:
         ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
     """
     shown = f"'{os.fspath(path)!s}'"
-    data, form = _contents(path, shown)
     model = onnx.ModelProto()
     try:
+        data, form = _contents(path, shown, bounds)
         if form == "binary":
-            wire.check(data)
+            wire.check(data, bounds)
             model.ParseFromString(data)
         else:
-            text.parse(data, form, model)
+            text.parse(data, form, model, bounds)
     except DecodeError as error:
         raise ModelFileError(f"{shown} is not an ONNX file: {_reason(error)}") from None
     except wire.BoundError as error:
@@ -51,12 +50,10 @@ def read_model(path: str | os.PathLike) -> onnx.ModelProto:
         raise ModelFileError(f"{shown} is not an ONNX file: {error}") from None
     if model.ir_version <= 0 or not model.HasField("graph"):
         raise ModelFileError(f"{shown} is not an ONNX file: it has no IR version or no graph")
-    if len(model.graph.node) > _NODES + len(data) // _BYTES_OF_NODE:
-        raise ModelFileError(f"{shown} is not read: its {len(data)} bytes are {len(model.graph.node)} nodes")
     return model
 
 
-def _contents(path: str | os.PathLike, shown: str) -> tuple[bytes, str]:
+def _contents(path: str | os.PathLike, shown: str, bounds: Bounds) -> tuple[bytes, str]:
     """The bytes of a regular file, and their form; no pipe is waited for, and no device is read.
 
     What can be no model is refused by its first bytes: the others are not read.
@@ -75,6 +72,8 @@ def _contents(path: str | os.PathLike, shown: str) -> tuple[bytes, str]:
                 raise ModelFileError(f"{shown} is not read: it has {size} bytes, more than {MAXIMUM_BYTES}")
             head = file.read(min(size, _HEAD))
             form = _form(head, size, path, shown)
+            if form != "binary":
+                text.check_length(size, form, bounds)
             data = head if len(head) == size else _whole(file, size)
             grown = bool(file.read(1))
     except ModelFileError:
@@ -104,11 +103,6 @@ def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
     form = text.form_of(head) or _form_by_suffix(path)
     if form == "binary" and not wire.may_be_model(head, size):
         raise ModelFileError(f"{shown} is not an ONNX file: {_NO_MESSAGE}")
-    if form != "binary" and size > text.MAXIMUM_BYTES:
-        raise ModelFileError(
-            f"{shown} is not read: it has {size} bytes, and {form} is read up to {text.MAXIMUM_BYTES}; "
-            "save it as binary"
-        )
     return form
 
 

@@ -8,16 +8,12 @@ from typing import NamedTuple
 import onnx
 
 from ....registration import ModelFileError
+from .bounds import BOUNDS, REMEDY, Bounds
 from .metadata import canonical
 from .names import quoted
 
-MAXIMUM_NODES = 1_000_000
-"""Nodes of a model with every call of a function written out, whatever the size of the file."""
-EXPANDED_NODES = 30_000
-"""Nodes with every call written out, beside one for each `BYTES_OF_NODE` bytes of the model."""
 BYTES_OF_NODE = 100
-EXPANDED_BYTES = 2**24
-"""Bytes of functions with every call written out, beside twice those of the model."""
+"""Bytes of the model for each node with every call written out, beside those of any model."""
 
 MAXIMUM_CALL_DEPTH = 100
 """Functions that call functions; each level is a level of calls in what infers types and writes out."""
@@ -41,7 +37,7 @@ _PLAIN = _Expanded()
 """An operator that is no function."""
 
 
-def check_calls(model: onnx.ModelProto) -> None:
+def check_calls(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     """Refuse functions that stand twice, call themselves, or are too much or too deep when written out.
 
     A few functions that each call the next ten times are more nodes than any memory holds.
@@ -62,16 +58,17 @@ def check_calls(model: onnx.ModelProto) -> None:
         _measure(key, functions, measured)
     calls = [measured.get(key, _PLAIN) for key in _called(model.graph.node)]
     size = model.ByteSize()
-    allowed = min(MAXIMUM_NODES, EXPANDED_NODES + size // BYTES_OF_NODE)
+    allowed = min(bounds.nodes, bounds.expanded_nodes + size // BYTES_OF_NODE)
     if sum(call.nodes for call in calls) > max(allowed, len(calls)):
         raise ModelFileError(
             f"the model is more than {allowed} nodes with its functions written out, "
-            f"which is what is read of {size} bytes"
+            f"which is what is read of {size} bytes; {REMEDY}"
         )
-    if sum(call.size for call in calls) > EXPANDED_BYTES + 2 * size:
+    most = bounds.expanded_bytes + 2 * size
+    if sum(call.size for call in calls) > most:
         raise ModelFileError(
-            f"the model is more than {EXPANDED_BYTES + 2 * size} bytes with its functions written out, "
-            f"which is what is read of {size} bytes"
+            f"the model is more than {most} bytes with its functions written out, "
+            f"which is what is read of {size} bytes; {REMEDY}"
         )
 
 

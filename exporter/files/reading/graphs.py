@@ -8,6 +8,7 @@ import onnx
 
 from ....registration import ModelFileError
 from .attributes import check_attribute
+from .bounds import BOUNDS, REMEDY, Bounds
 from .external import ExternalFiles
 from .metadata import canonical, check_entries, merge_entries
 from .names import node_title, quoted
@@ -16,10 +17,6 @@ from .scopes import Scope
 from .tensors import check_tensor
 from .values import check_agreement, check_value, statements, unite
 
-MAXIMUM_NODES = 1_000_000
-"""Nodes of a model: one takes two kilobytes in the intermediate representation."""
-MAXIMUM_PLACEMENTS = 10_000_000
-"""Nodes with device configurations, times values: each such node looks at every value."""
 DEVICE_CONFIGURATIONS = 11
 """The IR version from which on there are device configurations."""
 
@@ -33,7 +30,14 @@ class GraphChecks:
         nodes: how many nodes there are.
     """
 
-    def __init__(self, files: ExternalFiles, notes: Notes, known_elsewhere: set[str], ir_version: int):
+    def __init__(
+        self,
+        files: ExternalFiles,
+        notes: Notes,
+        known_elsewhere: set[str],
+        ir_version: int,
+        bounds: Bounds = BOUNDS,
+    ):
         """Make the checks.
 
         Args:
@@ -41,6 +45,7 @@ class GraphChecks:
             ir_version: that of the model.
         """
         self._ir_version = ir_version
+        self._bounds = bounds
         self._files = files
         self._notes = notes
         self._known_elsewhere = known_elsewhere
@@ -142,8 +147,8 @@ class GraphChecks:
         self, nodes: Sequence[onnx.NodeProto], domains: set[str], scope: Scope, in_function: bool
     ) -> None:
         self.nodes += len(nodes)
-        if self.nodes > MAXIMUM_NODES:
-            raise ModelFileError(f"the model has more than {MAXIMUM_NODES} nodes")
+        if self.nodes > self._bounds.nodes:
+            raise ModelFileError(f"the model has more than {self._bounds.nodes} nodes; {REMEDY}")
         for node in nodes:
             scope.announce(node.output)
         self._values += len(scope.made) + len(scope.later)
@@ -169,8 +174,8 @@ class GraphChecks:
                 f"{shown} has device configurations, which IR version {self._ir_version} has not"
             )
         self._placed += 1
-        if self._placed * self._values > MAXIMUM_PLACEMENTS:
-            raise ModelFileError("the model has device configurations on more nodes than are read")
+        if self._placed * self._values > self._bounds.placements:
+            raise ModelFileError(f"the model has device configurations on more nodes than are read; {REMEDY}")
 
     def _check_attributes(
         self, node: onnx.NodeProto, domains: set[str], scope: Scope, in_function: bool, shown: str

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import onnx
 
 from ....registration import ModelFileError
+from .bounds import BOUNDS, REMEDY, Bounds
+from .subgraphs import with_subgraphs
 
-MEMORY = 180_000_000
-"""Bytes that the model of a file may take, beside three for each byte of the file."""
 PROPORTION = 3
-_NODE = 1_500
-"""Bytes of a node with one input and one output, in the message and in the intermediate representation."""
-_NAME = 300
-"""Bytes of each further input and output."""
-_ATTRIBUTE = 400
+"""Bytes that the model of a file may take for each byte of the file."""
+_NODE = 1_200
+"""Bytes of a node, in the message and in the intermediate representation."""
+_INPUT, _OUTPUT = 150, 450
+_ATTRIBUTE = 600
+_ELEMENT = 80
+"""Bytes of a number or string of an attribute, and of a dimension."""
 _GRAPH = 4_000
 _VALUE = 700
 """Bytes of a value that is stated: an input, an output, an initializer."""
-_ENTRY = 150
+_ENTRY = 250
 """Bytes of a domain or an entry of metadata."""
 
 
-def check_memory(model: onnx.ModelProto) -> None:
+def check_memory(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     """Refuse a model that is much more in memory than in its file.
 
     A node takes seven bytes at least in a file, and two hundred times that in memory.
@@ -32,35 +34,47 @@ def check_memory(model: onnx.ModelProto) -> None:
         ModelFileError: with both sizes.
     """
     size = model.ByteSize()
-    allowed = MEMORY + PROPORTION * size
+    allowed = bounds.memory + PROPORTION * size
     taken = _ENTRY * (len(model.metadata_props) + len(model.opset_import))
     for part in _parts(model):
         taken += part
         if taken > allowed:
             raise ModelFileError(
                 f"the model would take more than {allowed >> 20} MiB in memory, which is what is given to "
-                f"{size} bytes"
+                f"{size} bytes; {REMEDY}"
             )
 
 
 def _parts(model: onnx.ModelProto) -> Iterator[int]:
-    """What each node and each value takes."""
-    pending: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
-    while pending:
-        graph = pending.pop()
+    """What graphs, values, nodes and attributes take."""
+    for info in model.training_info:
+        yield from _graphs(info.initialization)
+        yield from _graphs(info.algorithm)
+    for function in model.functions:
+        yield _VALUE * len(function.input) + _ENTRY * len(function.opset_import)
+        yield from _graphs(function)
+    yield from _graphs(model.graph)
+
+
+def _graphs(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[int]:
+    for graph in with_subgraphs(body):
         yield _GRAPH + _ENTRY * len(graph.metadata_props)
+        yield from map(_value, graph.value_info)
         if isinstance(graph, onnx.GraphProto):
-            yield _VALUE * (len(graph.input) + len(graph.output) + len(graph.initializer))
-        yield _VALUE * len(graph.value_info)
+            yield _VALUE * (len(graph.initializer) + len(graph.sparse_initializer))
+            yield _VALUE * len(graph.quantization_annotation)
+            yield from map(_value, graph.input)
+            yield from map(_value, graph.output)
         for node in graph.node:
-            names = len(node.input) + len(node.output)
-            yield _NODE + _NAME * max(0, names - 2) + _ENTRY * len(node.metadata_props)
-            yield _ATTRIBUTE * len(node.attribute)
-            pending.extend(_graphs(node.attribute))
+            yield _NODE + _INPUT * len(node.input) + _OUTPUT * len(node.output)
+            yield _ENTRY * len(node.metadata_props)
+            yield from map(_attribute, node.attribute)
 
 
-def _graphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.GraphProto]:
-    for attribute in attributes:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+def _value(info: onnx.ValueInfoProto) -> int:
+    return _VALUE + _ELEMENT * len(info.type.tensor_type.shape.dim) + _ENTRY * len(info.metadata_props)
+
+
+def _attribute(attribute: onnx.AttributeProto) -> int:
+    elements = len(attribute.ints) + len(attribute.floats) + len(attribute.strings)
+    return _ATTRIBUTE + _ELEMENT * elements

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from .bounds import BOUNDS, Bounds
 from .carried import Carried, keep, take_out
 from .content import check_content
 from .external import ExternalFiles, Folder
@@ -28,7 +29,7 @@ _OPSET_IMPORTS = 3
 _NEWEST = max(onnx.Version.values())
 
 
-def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
+def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir.Model:
     """The model of a message.
 
     What the intermediate representation cannot hold is refused; what can be said in one way only is put
@@ -40,6 +41,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
         proto: the message. The model takes it over, weights are not copied; it is no longer the caller's,
             whether the model is made or refused.
         folder: where the model's file lies; its external data is looked for there and nowhere else.
+        bounds: what the model may take.
 
     Raises:
         ModelFileError: the message says what the model could not hold, contradicts itself, or is beyond a
@@ -47,7 +49,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
     """
     notes = Notes()
     files = ExternalFiles(folder, notes.add)
-    checks, carried = _check(proto, files, notes)
+    checks, carried = _check(proto, files, notes, bounds)
     try:
         model = ir.from_proto(proto)
         if checks.unsorted:
@@ -70,8 +72,10 @@ def to_ir(proto: onnx.ModelProto, folder: Folder) -> ir.Model:
     return model
 
 
-def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> tuple[GraphChecks, Carried]:
-    check_memory(proto)
+def _check(
+    proto: onnx.ModelProto, files: ExternalFiles, notes: Notes, bounds: Bounds
+) -> tuple[GraphChecks, Carried]:
+    check_memory(proto, bounds)
     check_content(proto)
     title = "the model"
     if not 0 < proto.ir_version <= _NEWEST:
@@ -88,11 +92,11 @@ def _check(proto: onnx.ModelProto, files: ExternalFiles, notes: Notes) -> tuple[
         proto.opset_import.add(domain="", version=1)
     check_entries(proto.metadata_props, title)
     domains = check_imports(proto.opset_import, title)
-    check_calls(proto)
+    check_calls(proto, bounds)
     carried = take_out(proto, files)
     known = _stated_for_functions(proto)
     outside = {info.name: info for info in proto.graph.value_info if info.name in known}
-    checks = GraphChecks(files, notes, known, proto.ir_version)
+    checks = GraphChecks(files, notes, known, proto.ir_version, bounds)
     checks.check_graph(proto.graph, domains, "the graph", None, False)
     for function in proto.functions:
         shown = title_of(function)

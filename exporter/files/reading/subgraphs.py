@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, overload
 
 import onnx
 
 
-def with_subgraphs(*graphs: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Graphs and the graphs within them, at any depth, without a call for each level."""
+@overload
+def with_subgraphs(*graphs: onnx.GraphProto) -> Iterator[onnx.GraphProto]: ...
+@overload
+def with_subgraphs(
+    *graphs: onnx.GraphProto | onnx.FunctionProto,
+) -> Iterator[onnx.GraphProto | onnx.FunctionProto]: ...
+def with_subgraphs(*graphs: Any) -> Iterator[Any]:
+    """Graphs or functions and the graphs within them, at any depth, without a call for each level."""
     pending = list(graphs)
     while pending:
         graph = pending.pop()
@@ -18,3 +25,10 @@ def with_subgraphs(*graphs: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 if attribute.HasField("g"):
                     pending.append(attribute.g)
                 pending.extend(attribute.graphs)
+
+
+def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """The main graph, the functions, and the graphs within them."""
+    yield from with_subgraphs(model.graph)
+    for function in model.functions:
+        yield from with_subgraphs(function)

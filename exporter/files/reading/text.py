@@ -14,14 +14,11 @@ import onnx
 import onnx.parser
 from google.protobuf import json_format, text_format
 
+from .bounds import BOUNDS, REMEDY, Bounds
 from .wire import BoundError
 
-MAXIMUM_BYTES = 2**26
-"""Bytes of a text file."""
 MAXIMUM_DEPTH = 100
 """Messages within messages; those of a binary file go as deep. Lists go no deeper than their values."""
-MAXIMUM_VALUES = 2_000_000
-"""Values, of messages and of lists."""
 
 _MARKS = re.compile(r"[{}<>\[\],:;\"'#]")
 _INSIDE = {
@@ -56,17 +53,27 @@ def form_of(data: bytes) -> str:
     return ""
 
 
-def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
+def check_length(size: int, form: str, bounds: Bounds = BOUNDS) -> None:
+    """Refuse a text that is too long.
+
+    Raises:
+        BoundError: with the bound.
+    """
+    if size > bounds.text_bytes:
+        raise BoundError(
+            f"it has {size} bytes, and {form} is read up to {bounds.text_bytes}",
+            remedy=f"save it as binary, or {REMEDY}",
+        )
+
+
+def parse(data: bytes, form: str, model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     """Read "text", "JSON" or "onnx text" into a model.
 
     Raises:
         BoundError: it is too long, too deep, or has too many values.
         SyntaxFault: it is not a model in that form.
     """
-    if len(data) > MAXIMUM_BYTES:
-        raise BoundError(
-            f"it has {len(data)} bytes, and {form} is read up to {MAXIMUM_BYTES}; save it as binary"
-        )
+    check_length(len(data), form, bounds)
     try:
         decoded = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,11 +83,11 @@ def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
             _check_brackets(decoded)
             model.CopyFrom(onnx.parser.parse_model(decoded))
         elif form == "JSON":
-            for _ in _pieces(decoded, '"'):
+            for _ in _pieces(decoded, '"', bounds.text_values):
                 pass
             json_format.Parse(decoded, model, max_recursion_depth=MAXIMUM_DEPTH)
         else:
-            text_format.Parse("".join(_pieces(decoded, "\"'#")), model)
+            text_format.Parse("".join(_pieces(decoded, "\"'#", bounds.text_values)), model)
     except text_format.ParseError as error:
         where = f"line {error.GetLine()}, column {error.GetColumn()}: " if error.GetLine() else ""
         raise SyntaxFault(f"{where}{_short(error)}") from None
@@ -89,7 +96,7 @@ def parse(data: bytes, form: str, model: onnx.ModelProto) -> None:
     except json_format.ParseError as error:
         raise SyntaxFault(_short(error)) from None
     except RecursionError:
-        raise BoundError("the caller's own depth of calls leaves no room to read it") from None
+        raise BoundError("the caller's own depth of calls leaves no room to read it", remedy="") from None
 
 
 def _short(error: Exception) -> str:
@@ -106,7 +113,7 @@ def _check_brackets(text: str) -> None:
     for found in _ONNX_MARKS.finditer(text):
         depth += (found[0] in _ONNX_OPENING) - (found[0] in _ONNX_CLOSING)
         if depth > MAXIMUM_DEPTH:
-            raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep")
+            raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep", remedy="")
 
 
 def _onnx_reason(error: Exception) -> str:
@@ -117,11 +124,12 @@ def _onnx_reason(error: Exception) -> str:
     return where + lines[-1][-200:].encode("unicode_escape").decode("ascii")
 
 
-def _pieces(text: str, special: str) -> Iterator[str]:
+def _pieces(text: str, special: str, most: int) -> Iterator[str]:
     """The text in pieces, long strings cut into several, while brackets and values are counted.
 
     Args:
         special: the quotes of strings, and what begins a comment.
+        most: how many values there may be.
     """
     depth = values = position = copied = 0
     while True:
@@ -144,11 +152,11 @@ def _pieces(text: str, special: str) -> Iterator[str]:
             position = end.end() + 1 if end is not None else position
             continue
         values += 1
-        if values > MAXIMUM_VALUES:
-            raise BoundError(f"it holds more than {MAXIMUM_VALUES} values")
+        if values > most:
+            raise BoundError(f"it holds more than {most} values")
         depth += (found in _OPENING) - (found in _CLOSING)
         if depth > MAXIMUM_DEPTH:
-            raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep")
+            raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep", remedy="")
     yield text[copied:]
 
 

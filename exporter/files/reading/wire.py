@@ -1,4 +1,4 @@
-"""How many messages a binary file holds, counted before protobuf makes them.
+"""How much memory protobuf takes for a binary file, counted before it is parsed.
 
 An empty message takes two bytes in the file and hundreds in memory, so that the size of a file says little
 about the memory that reading it takes. The encoding is that of Protocol Buffers: fields of a tag and a
@@ -7,62 +7,144 @@ value, the value led by its length where it has one.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 
-MAXIMUM_MESSAGES = 2_000_000
-"""Messages in a file: nodes, attributes, types, dimensions, metadata entries, tensors."""
-MAXIMUM_FIELDS = 8_000_000
-"""Fields looked at while messages are counted."""
-
-_Tables = dict[str, dict[int, str]]
+from .bounds import BOUNDS, REMEDY, Bounds
 
 
 class BoundError(Exception):
     """A file is beyond a bound on what is read."""
 
-
-def _inner(descriptor: Any, tables: _Tables) -> _Tables:
-    """The fields that are messages, by the message they stand in and by number."""
-    if descriptor.full_name not in tables:
-        fields = {f.number: f.message_type for f in descriptor.fields if f.message_type is not None}
-        tables[descriptor.full_name] = {number: kind.full_name for number, kind in fields.items()}
-        for kind in fields.values():
-            _inner(kind, tables)
-    return tables
+    def __init__(self, message: str, *, remedy: str = REMEDY):
+        super().__init__(f"{message}; {remedy}" if remedy else message)
 
 
-_INNER = _inner(onnx.ModelProto.DESCRIPTOR, {})
+class _Field(NamedTuple):
+    """A field with a length, and what protobuf takes for one beside its contents.
+
+    Attributes:
+        size: bytes for each time that it stands.
+        of_byte: bytes for each byte of its contents.
+        inner: the fields of the message that it is.
+        plain: whether that message has neither lists nor messages.
+    """
+
+    size: int
+    of_byte: int = 0
+    inner: _Fields | None = None
+    plain: bool = False
 
 
-def check(data: bytes, maximum: int = MAXIMUM_MESSAGES, fields: int = MAXIMUM_FIELDS) -> None:
-    """Refuse a file of more messages than are read; what is malformed is left to the parser.
+_Fields = dict[int, _Field]
+_POINTER, _STRING = 8, 16
+_ENTRY = 2 * _POINTER
+"""Bytes of an entry in a list, which is made anew with twice the room where it is full."""
+_SHORT, _OF_SHORT = 24, 8
+"""Bytes of a plain message that is not looked into, and what it takes for each of them at most."""
+_UNKNOWN = _Field(48)
+"""What is kept of a field that onnx does not know."""
 
-    The largest messages are opened first, until those still closed can hold no more than is allowed: a
-    message of n bytes holds at most n / 2. So a file of weights is not walked through.
+
+def _size(descriptor: Any) -> int:
+    """Bytes of an empty message."""
+    own = [_size_of_field(field) for field in descriptor.fields if field.containing_oneof is None]
+    alternatives = [max(map(_size_of_field, oneof.fields)) for oneof in descriptor.oneofs]
+    return 2 * _POINTER + sum(own) + sum(alternatives)
+
+
+def _size_of_field(field: Any) -> int:
+    is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
+    return _STRING if is_text and not _is_list(field) else _POINTER
+
+
+def _is_list(field: Any) -> bool:
+    """Whether a field is a list; protobuf before 6.31 says it by a label."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if found is None else found)
+
+
+def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
+    """What the fields of a message take, by tag; lists of numbers stand under the tags of both encodings."""
+    if descriptor.full_name in tables:
+        return tables[descriptor.full_name]
+    table = tables[descriptor.full_name] = {}
+    for field in descriptor.fields:
+        tag, entry = field.number << 3, _ENTRY if _is_list(field) else 0
+        if field.message_type is not None:
+            inner = _fields_of(field.message_type, tables)
+            plain = not any(f.message_type is not None or _is_list(f) for f in field.message_type.fields)
+            table[tag | 2] = _Field(_size(field.message_type) + entry, 0, inner, plain)
+        elif field.type in (field.TYPE_STRING, field.TYPE_BYTES):
+            table[tag | 2] = _Field(_STRING + entry if entry else _POINTER)
+        else:
+            kind = {field.TYPE_FLOAT: 5, field.TYPE_DOUBLE: 1}.get(field.type, 0)
+            table[tag | kind] = _Field(entry)
+            if entry:
+                # A number of a byte takes an entry, and one of a fixed length what it takes in the file.
+                table[tag | 2] = _Field(entry, 0 if kind else entry)
+    return table
+
+
+_TABLES: dict[str, _Fields] = {}
+_MODEL = _fields_of(onnx.ModelProto.DESCRIPTOR, _TABLES)
+_MOST_PER_BYTE = max(field.size for table in _TABLES.values() for field in table.values()) // 2
+"""Bytes for each byte of a file at most; no field has less than two."""
+
+
+def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
+    """Refuse a file that takes too much memory when it is parsed; what is malformed is left to the parser.
+
+    Fields are looked at in order, until what is left can take no more than is allowed. What strings and
+    tensors hold is not looked at.
 
     Raises:
-        BoundError: there are too many.
+        BoundError: it takes too much.
     """
-    closed = [(-len(data), 0, onnx.ModelProto.DESCRIPTOR.full_name)]
-    possible, found, seen = len(data) // 2, 0, 0
-    while closed and found + possible > maximum:
-        negative, start, kind = heapq.heappop(closed)
-        possible -= -negative // 2
-        for number, begin, end in _fields(data, start, start - negative):
-            seen += 1
-            inner = _INNER[kind].get(number)
-            if inner is not None and begin >= 0:
-                found += 1
-                if end - begin > 1:
-                    heapq.heappush(closed, (begin - end, begin, inner))
-                    possible += (end - begin) // 2
-            if found > maximum or seen > fields:
-                what = f"{maximum} messages" if found > maximum else f"{fields} fields"
-                raise BoundError(f"it holds more than {what}")
+    size = end = len(data)
+    allowed = bounds.parsed + size
+    position = taken = seen = 0
+    outer: list[tuple[int, _Fields]] = []
+    fields = _MODEL
+    while taken + (size - position) * _MOST_PER_BYTE > allowed:
+        while position >= end:
+            if not outer:
+                return
+            end, fields = outer.pop()
+        tag = data[position]
+        position += 1
+        if tag > 0x7F:
+            tag, position = _varint(data, position - 1, end)
+        kind = tag & 7
+        found = fields.get(tag, _UNKNOWN)
+        taken += found.size
+        seen += 1
+        if kind == 2:
+            length, position = _varint(data, position, end)
+            if tag < 8 or position < 0 or length > end - position:
+                return
+            if found.inner is None:
+                taken += found.of_byte * length
+                position += length
+            elif found.plain and length <= _SHORT:
+                taken += _OF_SHORT * length
+                position += length
+            else:
+                outer.append((end, fields))
+                end, fields = position + length, found.inner
+        else:
+            # A group is fields between two tags; they are taken for fields of the message around it.
+            if kind == 0:
+                _, position = _varint(data, position, end)
+            elif kind in (1, 5):
+                position += 8 if kind == 1 else 4
+            if tag < 8 or kind > 5 or position < 0:
+                return
+        if taken > allowed:
+            raise BoundError(f"protobuf would take more than {allowed >> 20} MiB for {size} bytes")
+        if seen > bounds.fields:
+            raise BoundError(f"it holds more than {bounds.fields} fields")
 
 
 _KINDS = {
@@ -96,37 +178,10 @@ def may_be_model(head: bytes, size: int) -> bool:
     return True
 
 
-def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message: number, and where the contents begin and end; -1 where it has no length.
-
-    Ends where the bytes are no field any more.
-    """
-    while position < end:
-        tag, position = _varint(data, position, end)
-        kind = tag & 7
-        if tag < 8:
-            return
-        if kind == 2:
-            length, position = _varint(data, position, end)
-            if position < 0 or length > end - position:
-                return
-            yield tag >> 3, position, position + length
-            position += length
-            continue
-        if kind == 0:
-            _, position = _varint(data, position, end)
-        elif kind in (1, 5):
-            position += 8 if kind == 1 else 4
-        elif kind not in (3, 4):
-            # A group is fields between two tags; its fields count as those of the message around it.
-            return
-        if position < 0:
-            return
-        yield tag >> 3, -1, -1
-
-
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """A number in base 128 and where it ends; -1 where it does not end."""
+    if position < end and data[position] < 0x80:
+        return data[position], position + 1
     number = shift = 0
     while 0 <= position < end and shift < 70:
         byte = data[position]

@@ -9,8 +9,10 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from ...source.capture import Capture
+from ..reading.bounds import BOUNDS, Bounds
 from ..reading.content import check_content
 from ..reading.external import Folder
+from ..reading.memory import check_memory
 from .decompositions import Decompositions, read_decompositions
 from .graphs import GraphReader
 from .layout import DOMAIN, INTERFACE, check_fields, check_version, naming, read_metadata
@@ -36,19 +38,23 @@ class SourceFile:
     given_outputs: list[str] | None
 
 
-def read_source(model: onnx.ModelProto, folder: Folder, weights: Weights = None) -> SourceFile:
+def read_source(
+    model: onnx.ModelProto, folder: Folder, weights: Weights = None, bounds: Bounds = BOUNDS
+) -> SourceFile:
     """Read a source file from its message.
 
     Args:
         folder: where the file lies, and its external data.
         weights: those that the file leaves out: a mapping from names to arrays or tensors, or the path of
             a model file or an .npz file that has them.
+        bounds: what the model, and a model file of weights, may take.
 
     Raises:
         ModelFileError: it is no source file, one of a newer format, or one that contradicts itself; weights
             are missing or are others.
     """
     check_version(model)
+    check_memory(model, bounds)
     check_content(model)
     check_fields(model)
     with naming("it contradicts itself"):
@@ -58,7 +64,7 @@ def read_source(model: onnx.ModelProto, folder: Folder, weights: Weights = None)
         interface, output_names, given_inputs, given_outputs = read_interface(own[INTERFACE])
         decompositions = read_decompositions(model.functions)
         imports = {entry.domain: entry.version for entry in model.opset_import if entry.domain != DOMAIN}
-        graph = GraphReader(WeightReader(model.graph, folder, weights)).read(model.graph, imports)
+        graph = GraphReader(WeightReader(model.graph, folder, weights, bounds)).read(model.graph, imports)
         texts = {field: getattr(model, field) for field in _TEXTS if model.HasField(field)}
         version = model.model_version if model.HasField("model_version") else None
         source = ir.Model(

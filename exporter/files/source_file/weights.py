@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ....registration import KIND, PERSISTENT, ModelFileError
 from ..message import Initializer
 from ..publishing import DataFile
-from ..reading import read_model
+from ..reading import BOUNDS, Bounds, read_model
 from ..reading.external import ExternalFiles, Folder
 from .layout import DIGEST, quoted, read_metadata
 from .tensors import (
@@ -96,9 +96,9 @@ class WeightReader:
         ModelFileError: weights that the file leaves out are missing among those given, or are others.
     """
 
-    def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights):
+    def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights, bounds: Bounds = BOUNDS):
         self._files = _files_in(folder)
-        self._given = _checked(graph, weights)
+        self._given = _checked(graph, weights, bounds)
 
     def __call__(self, message: onnx.TensorProto, own: dict[str, str]) -> ir.TensorProtocol:
         """The tensor of an initializer."""
@@ -131,7 +131,7 @@ def _own_metadata(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
     return found
 
 
-def _checked(graph: onnx.GraphProto, weights: Weights) -> dict[str, ir.TensorProtocol]:
+def _checked(graph: onnx.GraphProto, weights: Weights, bounds: Bounds) -> dict[str, ir.TensorProtocol]:
     """The weights that a graph leaves out, by their names in the file."""
     described = _own_metadata(graph)
     found: dict[str, ir.TensorProtocol] = {}
@@ -143,7 +143,7 @@ def _checked(graph: onnx.GraphProto, weights: Weights) -> dict[str, ir.TensorPro
         if DIGEST not in own:
             continue
         if given is None:
-            given = _opened(weights)
+            given = _opened(weights, bounds)
         name = original_name(own, message.name) or ""
         if name not in given:
             missing.append(name)
@@ -197,7 +197,7 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _opened(weights: Weights) -> Mapping[str, Any]:
+def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
     """The weights that the caller gave, by name."""
     if weights is None or isinstance(weights, Mapping):
         return weights or {}
@@ -211,7 +211,7 @@ def _opened(weights: Weights) -> Mapping[str, Any]:
         raise
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {error}") from error
-    graph = read_model(path).graph
+    graph = read_model(path, bounds).graph
     described = _own_metadata(graph)
     files = _files_in(path.parent)
     return {

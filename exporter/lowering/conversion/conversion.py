@@ -13,7 +13,7 @@ and where there is none of these, by the body that ONNX gives the operator.
 from __future__ import annotations
 
 import dataclasses
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -36,17 +36,23 @@ from ....registration import (
 )
 from ....registration.opsets import check_opset, ir_version
 from ....registration.schemas import OperatorSchema, first_opset_with_dtype, omissible, operator_schema
+from ...files.garbage_collection import rare_collections
+from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import carried_by, check_training, keep
 from ...torch_boundary.process_lock import random_state_preserved
 from . import binding, constants, control_flow
 from .bodies import body_of
-from .preparation import copy_of, limits_of, opset_of, source_of
+from .preparation import copy_of, opset_of, source_of
+from .size import limits_of
 
-_GRAPHS = (AttributeType.GRAPH, AttributeType.GRAPHS)
+_TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 
 
 @random_state_preserved()
-def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir.Model:
+@rare_collections()
+def convert(
+    model: ir.Model, opset: int, registry: Registry | None = None, bounds: Bounds = BOUNDS
+) -> ir.Model:
     """The model at another opset; the model itself is left as it is, and weights are shared.
 
     Args:
@@ -62,11 +68,12 @@ def convert(model: ir.Model, opset: int, registry: Registry | None = None) -> ir
 
     check_opset(opset)
     load_entry_points()
+    limits_of(model, bounds)
     if opset_of(model) in (None, opset):
         return _carrying(model, _with_contents(copy_of(model)))
     check_training(model, opset)
-    source = source_of(model)
-    found = _Conversion(source, opset, registry_or_default(registry))
+    source = source_of(model, bounds)
+    found = _Conversion(source, opset, registry_or_default(registry), bounds)
     return _carrying(model, _with_contents(found.run()))
 
 
@@ -117,7 +124,7 @@ class _Scope:
 
 
 class _Conversion:
-    def __init__(self, source: ir.Model, opset: int, registry: Registry):
+    def __init__(self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds):
         self.source = source
         self.opset = opset
         self.registry = registry
@@ -138,8 +145,9 @@ class _Conversion:
             metadata_props=dict(source.graph.metadata_props),
         )
         self.g = GraphContext(self.graph, opset, registry, self.names)
-        self.g.limits = limits_of(source)
+        self.g.limits = limits_of(source, bounds)
         self.failures: list[UnsupportedOperator] = []
+        self.refused: Counter[str] = Counter()
         self.bound: set[Value] = set()
         self.used_names: set[str] = set()
 
@@ -207,11 +215,14 @@ class _Conversion:
                     scope.values[output] = result
 
     def _fail(self, node: ir.Node, error: UnsupportedError) -> None:
-        name = f"{node.domain or 'onnx'}::{node.op_type}"
-        where = (node.name or f"the node of '{node.outputs[0].name}'",)
+        name, place = f"{node.domain or 'onnx'}::{node.op_type}", f"the node of '{node.outputs[0].name}'"
+        where = (node.name or place,)
         self.failures.append(UnsupportedOperator(name, str(error), error.first_opset, where, True))
+        self.refused[node.op_type] += 1
 
     def _node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
+        if scope.copies and self.refused[node.op_type] >= _TRIED:
+            raise UnsupportedError(f"it is not tried any more after {_TRIED} nodes that cannot be converted")
         attributes = binding.resolved(node.attributes, scope.attributes)
         function = self.source.functions.get(node.op_identifier())
         if function is not None:
@@ -269,8 +280,7 @@ class _Conversion:
         found = scope.values.get(value)
         if found is None and not scope.copies:
             # The IR library does not see what a function's sub-graph reads of the function around it.
-            named = (new for old, new in scope.values.items() if old.name == value.name)
-            found = next(named, None)
+            found = next((new for old, new in scope.values.items() if old.name == value.name), None)
         if found is None and not scope.copies:
             raise UnsupportedError(f"its body reads '{value.name}' of the graph around it")
         if found is None:
@@ -479,16 +489,12 @@ class _Conversion:
             own = (maker is not None and maker.graph is graph) or value in graph.inputs
             if not own or value in seen or (value.name != output.name and scope.copies):
                 value = self._identity(value, output.name if scope.copies else None)
-            if value.type is None:
-                value.type = output.type
-            if value.shape is None:
-                value.shape = output.shape
+            value.type = value.type or output.type
+            value.shape = output.shape if value.shape is None else value.shape
             seen.add(value)
             graph.outputs.append(value)
 
     def _identity(self, value: Value, name: str | None) -> Value:
         [copy] = self.g.append(ir.Node("", "Identity", [value], num_outputs=1))
-        copy.type, copy.shape = value.type, value.shape
-        if name:
-            copy.name = name
+        copy.type, copy.shape, copy.name = value.type, value.shape, name or copy.name
         return copy

@@ -8,37 +8,30 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ....registration import GraphError, Limits
+from ....registration import GraphError
 from ....registration.opsets import MAXIMUM_OPSET
+from ...files.reading import Bounds
 from ...files.reading.carried import clear_foreign_types
 from ...files.reading.subgraphs import with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .inlining import inline_functions
+from .size import limits_of
 
-MAXIMUM_NODES = 30_000
-"""Nodes of a model that is converted, beside one for each `BYTES_OF_NODE` bytes of its weights."""
-BYTES_OF_NODE = 1_000
-MADE_ELEMENTS = 2**22
-"""Elements of the constants that one conversion makes."""
-MADE_NODES = 60_000
-"""Nodes that one conversion makes, beside two for each of the model's."""
-MAXIMUM_DIMENSIONS = 300_000
-"""Inferred dimensions of all values together; where they are more, the values have what the file states."""
 # Bytes of a tensor that shape inference has no use for.
 _LARGE = 4096
 _NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
 
 
-def source_of(model: ir.Model) -> ir.Model:
+def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
     """A copy of a model as conversion reads it. The weights are shared with the model.
 
     Functions of the model stand inlined where their opsets are the model's own; the type and shape of
     every value are what onnx's inference tells, where the file does not say them.
 
     Raises:
-        GraphError: the model imports no opset that is known, or has more nodes than are converted.
+        GraphError: the model imports no opset that is known, or is beyond the bounds with its functions
+            inlined.
     """
-    _check_nodes(model)
     source = copy_of(model)
     version = opset_of(source)
     if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
@@ -48,31 +41,9 @@ def source_of(model: ir.Model) -> ir.Model:
         )
     if source.functions and _may_inline(source):
         inline_functions(source)
-        _check_nodes(source)
-    _infer(source)
+        limits_of(source, bounds)
+    _infer(source, bounds)
     return source
-
-
-def _check_nodes(model: ir.Model) -> None:
-    """Refuse a model of more nodes than are converted.
-
-    Raises:
-        GraphError: with both numbers.
-    """
-    nodes = sum(1 for _ in model.graph.all_nodes())
-    weights = sum(
-        value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
-    )
-    allowed = MAXIMUM_NODES + weights // BYTES_OF_NODE
-    if nodes > allowed:
-        raise GraphError(
-            f"the model has {nodes} nodes: one with {weights} bytes of weights is converted up to {allowed}"
-        )
-
-
-def limits_of(source: ir.Model) -> Limits:
-    """What one conversion of a model may make."""
-    return Limits(MADE_ELEMENTS, MADE_NODES + 2 * sum(1 for _ in source.graph.all_nodes()))
 
 
 def copy_of(model: ir.Model) -> ir.Model:
@@ -106,10 +77,10 @@ def _may_inline(model: ir.Model) -> bool:
     )
 
 
-def _infer(model: ir.Model) -> None:
+def _infer(model: ir.Model, bounds: Bounds) -> None:
     """Give values the types and shapes that onnx infers; a model that it cannot read stays as it is."""
     try:
-        inferred = infer_shapes(_without_weights(model), data_prop=True)
+        inferred = infer_shapes(_without_weights(model), data_prop=True, bounds=bounds)
     except (InferenceError, RuntimeError, ValueError):
         return
     clear_foreign_types(inferred.graph)
@@ -118,7 +89,7 @@ def _infer(model: ir.Model) -> None:
         for graph in with_subgraphs(inferred.graph)
         for info in graph.value_info
     )
-    if dims <= MAXIMUM_DIMENSIONS:
+    if dims <= bounds.dimensions:
         _merge(model.graph, inferred.graph)
 
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import opsetta
 from opsetta.exporter.command_line import cli, factory, progress
 from opsetta.exporter.files import summary
+from opsetta.exporter.files.reading.subgraphs import with_subgraphs
 from opsetta.registration import OpsettaError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -448,7 +449,7 @@ def test_info_of_what_a_file_may_hold():
         [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
         [helper.make_tensor("w", TensorProto.INT4, [3], [1, 2, 3])],
     )  # fmt: skip
-    assert list(summary.graphs(graph)) == [graph, then, then]
+    assert list(with_subgraphs(graph)) == [graph, then, then]
     assert summary._tensor_bytes(graph.initializer[0]) == 2
     assert [summary._value(value) for value in (*graph.input, *graph.output)] == [
         {"name": "c", "type": "BOOL", "shape": []},

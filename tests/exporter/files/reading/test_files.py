@@ -9,7 +9,7 @@ from google.protobuf import json_format, text_format
 from onnx import parser
 
 from opsetta import ModelFileError
-from opsetta.exporter.files.reading import files, read_model, text, wire
+from opsetta.exporter.files.reading import BOUNDS, TRUSTED, Bounds, files, read_model, wire
 
 MODEL = parser.parse_model(
     '<ir_version: 10, opset_import: ["": 18]> g (float[n] x) => (float[n] y) <float[2] w = {1, 2}>'
@@ -47,9 +47,9 @@ def test_a_field_order_that_looks_like_text(tmp_path):
         assert len(read_model(tmp_path / "m").graph.node) == 2
 
 
-def refused(path, match):
+def refused(path, match, bounds=BOUNDS):
     with pytest.raises(ModelFileError, match=match):
-        read_model(path)
+        read_model(path, bounds)
 
 
 @pytest.mark.parametrize(
@@ -126,31 +126,31 @@ def test_nesting_is_bounded_in_every_form(tmp_path):
     assert read_model(path).doc_string == "{" * 1000
 
 
-def test_messages_are_counted_before_they_are_made(tmp_path):
+def test_what_protobuf_takes_is_counted_before_it_is_parsed(tmp_path):
     empty = onnx.ModelProto(ir_version=8)
     empty.graph.doc_string = "\n\0" * 1000
     data = empty.SerializeToString() + b"\x3a\xe8\x07" + b"\x0a\x00" * 500
-    wire.check(data, maximum=600)
-    with pytest.raises(wire.BoundError, match="more than 400 messages"):
-        wire.check(data, maximum=400)
+    wire.check(data, Bounds(parsed=80_000))
+    with pytest.raises(wire.BoundError, match="pass trusted=True"):
+        wire.check(data, Bounds(parsed=70_000))
     with pytest.raises(wire.BoundError, match="more than 300 fields"):
-        wire.check(data, maximum=500, fields=300)
-    wire.check(data[:-600], maximum=300)
-    wire.check(b"\x0f" * 5000, maximum=10)
+        wire.check(data, Bounds(parsed=80_000, fields=300))
+    wire.check(data[:-600], Bounds(parsed=50_000))
+    wire.check(b"\x0f" * 5000, Bounds(parsed=10))
+    wire.check(data, TRUSTED)
     (tmp_path / "m.onnx").write_bytes(b"\x08\x0a\x3a\x80\x92\xf4\x01" + b"\x0a\x00" * 2_000_000)
-    refused(tmp_path / "m.onnx", "more than 2000000 messages")
+    refused(tmp_path / "m.onnx", "protobuf would take more than 127 MiB for 4000007 bytes")
 
 
-def test_values_of_a_text_are_counted_before_they_are_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "MAXIMUM_VALUES", 100)
+def test_values_of_a_text_are_counted_before_they_are_made(tmp_path):
+    few = Bounds(text_values=100)
     path = tmp_path / "m"
     for content in ("ir_version: 8 graph {" + "node {}" * 60 + "}", '{"irVersion": [' + "1," * 200):
         path.write_text(content)
-        refused(path, "it holds more than 100 values")
+        refused(path, "it holds more than 100 values; if you trust", few)
     path.write_text("ir_version: 8 graph {} doc_string: '" + "{,}:" * 1000 + "'")
-    read_model(path)
-    monkeypatch.setattr(text, "MAXIMUM_BYTES", 1000)
-    refused(path, "text is read up to 1000; save it as binary")
+    read_model(path, few)
+    refused(path, "text is read up to 1000; save it as binary", Bounds(text_bytes=1000))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from opsetta import ModelFileError
-from opsetta.exporter.files.reading import graphs, to_ir
+from opsetta.exporter.files.reading import Bounds, to_ir
 
 BASE = """<ir_version: 12, opset_import: ["": 18, "mine": 1]>
 g (float[n, 2] x, bool c) => (float[n, 2] y) <float[2] w = {1, 2}, float[n, 2] a>
@@ -273,16 +273,13 @@ def test_what_functions_are_when_written_out_is_bounded(tmp_path):
     to_ir(chain(10, 4), tmp_path)
 
 
-def test_nodes_and_placements_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(graphs, "MAXIMUM_NODES", 5)
+def test_nodes_and_placements_are_bounded(tmp_path):
     with pytest.raises(ModelFileError, match="more than 5 nodes"):
-        to_ir(base(), tmp_path)
-    monkeypatch.undo()
-    monkeypatch.setattr(graphs, "MAXIMUM_PLACEMENTS", 3)
+        to_ir(base(), tmp_path, Bounds(nodes=5))
     model = base()
     model.graph.node[0].device_configurations.add()
     with pytest.raises(ModelFileError, match="device configurations on more nodes"):
-        to_ir(model, tmp_path)
+        to_ir(model, tmp_path, Bounds(placements=3))
 
 
 def test_names_are_shown_harmlessly(tmp_path):

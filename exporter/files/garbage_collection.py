@@ -1,0 +1,38 @@
+"""Garbage collection made rare where large graphs are made, which are no garbage."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+from collections.abc import Iterator
+
+_RARE = (100_000, 20, 1_000)
+"""Objects before a collection, and collections before an older generation is looked at as well."""
+_lock = threading.Lock()
+_inside = 0
+_before = (0, 0, 0)
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let Python look for garbage rarely.
+
+    By its own measure it looks at all objects each time that their number has grown by a quarter, which takes
+    as long as making a graph. A threshold of zero, which switches collections off, stays. The thresholds are
+    the process's own: they come back when the last of several threads leaves.
+    """
+    global _inside, _before
+    with _lock:
+        if not _inside:
+            _before = gc.get_threshold()
+            if _before[0]:
+                gc.set_threshold(*map(max, _before, _RARE))
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                gc.set_threshold(*_before)

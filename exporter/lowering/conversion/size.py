@@ -1,0 +1,67 @@
+"""What converting a model takes in memory, told before it is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from ....registration import GraphError, Limits
+from ...files.reading import BOUNDS, REMEDY, Bounds
+
+PROPORTION = 2
+"""Bytes that a conversion may take for each byte of the model's weights."""
+_NODE = 3_600
+"""Bytes of a node, in the model as read, as prepared and as converted, and in the messages between them."""
+_INPUT, _OUTPUT = 500, 2_200
+_ATTRIBUTE = 900
+_ELEMENT = 200
+"""Bytes of a number or string of an attribute, and of a dimension."""
+_GRAPH = 20_000
+"""A graph takes less, and as long to convert as three nodes, whose bytes stand for their time as well."""
+_VALUE = 2_500
+"""Bytes of an input or initializer of a graph."""
+_MADE = 2_300
+"""Bytes of a node that conversion makes beyond one for each of the model's."""
+_COPIES = 3
+"""Nodes of the model that are converted in the time in which one beyond them is made."""
+_WEIGHTS_OF_MADE = 1_500
+"""Bytes of weights for each such node."""
+_LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
+
+
+def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
+    """What the conversion of a model may make.
+
+    Raises:
+        GraphError: converting it takes more memory than its weights allow.
+    """
+    weights = sum(
+        value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
+    )
+    allowed = bounds.conversion + PROPORTION * weights
+    nodes = taken = 0
+    for graph in (model.graph, *model.graph.subgraphs()):
+        nodes += len(graph)
+        for part in _parts(graph):
+            taken += part
+            if taken > allowed:
+                raise GraphError(
+                    f"converting the model would take more than {allowed >> 20} MiB, which is what is given "
+                    f"to one with {weights} bytes of weights; {REMEDY}"
+                )
+    by_time = bounds.made_nodes + weights // _WEIGHTS_OF_MADE - nodes // _COPIES
+    made = nodes + max(0, min(by_time, (allowed - taken) // _MADE))
+    return Limits(bounds.made_elements, made, REMEDY)
+
+
+def _parts(graph: ir.Graph) -> Iterator[int]:
+    """What a graph, its values, nodes and attributes take."""
+    yield _GRAPH + _VALUE * (len(graph.inputs) + len(graph.initializers))
+    for node in graph:
+        yield _NODE + _INPUT * len(node.inputs) + _OUTPUT * len(node.outputs)
+        yield _ELEMENT * sum(len(value.shape) for value in node.outputs if value.shape is not None)
+        for attribute in node.attributes.values():
+            yield _ATTRIBUTE
+            if attribute.type in _LISTS and not attribute.is_ref():
+                yield _ELEMENT * len(attribute.value)

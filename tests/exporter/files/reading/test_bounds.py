@@ -1,0 +1,150 @@
+"""The bounds on size: what is beyond them, and files that are trusted."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper, parser
+
+import opsetta
+from opsetta import GraphError, ModelFileError
+from opsetta.exporter.command_line import cli
+from opsetta.exporter.files.reading import TRUSTED, Bounds, bounds, read_model, to_ir
+from opsetta.exporter.files.summary import describe_file
+from opsetta.exporter.lowering.conversion import size
+from opsetta.registration import MAY_OVERWRITE
+
+SMALL = Bounds(parsed=100, memory=100, conversion=100)
+"""Less than any model takes."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) '
+        "{ h = Relu(x) y = Softmax(h) }"
+    )
+    model.graph.node[1].metadata_props.add(key=MAY_OVERWRITE, value="0:0")
+    onnx.save(model, tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+READERS = {
+    "load": opsetta.load,
+    "check_inplace": opsetta.check_inplace,
+    "describe_file": describe_file,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_beyond_a_bound_is_read_where_it_is_trusted(name, path, monkeypatch):
+    monkeypatch.setattr(bounds, "BOUNDS", SMALL)
+    with pytest.raises(ModelFileError, match="pass trusted=True, or --trusted on the command line"):
+        READERS[name](path)
+    READERS[name](path, trusted=True)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_what_is_beyond_a_bound_is_converted_where_it_is_trusted(opset, path, monkeypatch):
+    model = opsetta.load(path)
+    by_hand = ir.from_proto(read_model(path))
+    monkeypatch.setattr(bounds, "BOUNDS", SMALL)
+    for untrusted in (model, opsetta.OnnxModel(by_hand)):
+        with pytest.raises(GraphError, match="would take more than 0 MiB.* pass trusted=True"):
+            untrusted.lower(opset)
+    for trusted in (opsetta.load(path, trusted=True), opsetta.OnnxModel(by_hand, trusted=True)):
+        lowered = trusted.lower(opset)
+        assert lowered.opset == opset
+        assert lowered.lower(11).opset == 11
+
+
+def test_what_conversion_makes_is_bounded_unless_it_is_trusted(monkeypatch):
+    nodes = [helper.make_node("HardSwish", [f"v{i}"], [f"v{i + 1}"]) for i in range(8)]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("v0", 1, [2])], [onnx.ValueInfoProto(name="v8")]
+    )
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=3))
+    with pytest.raises(GraphError, match="more nodes at this opset than are made of a file; if you trust"):
+        opsetta.OnnxModel(model).lower(7)
+    assert opsetta.OnnxModel(model, trusted=True).lower(7).model.graph.num_nodes() == 16
+
+
+def test_an_operator_that_is_refused_often_is_tried_no_more():
+    nodes = [helper.make_node("LayerNormalization", [f"v{i}"], [f"v{i + 1}"]) for i in range(30)]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("v0", 1, [2])], [onnx.ValueInfoProto(name="v30")]
+    )
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    with pytest.raises(opsetta.UnsupportedOperatorsError) as caught:
+        opsetta.OnnxModel(model).lower(7)
+    reasons = [operator.reason for operator in caught.value.operators]
+    assert len(reasons) == 30
+    assert sum("not tried any more after 20 nodes" in reason for reason in reasons) == 10
+
+
+def test_weights_pay_for_nodes():
+    model = ir.from_proto(
+        helper.make_model(
+            parser.parse_graph("g (float[2] x) => (float[2] y) { y = Relu(x) }"),
+            opset_imports=[helper.make_opsetid("", 17)],
+        )
+    )
+    with pytest.raises(GraphError, match="one with 0 bytes of weights"):
+        size.limits_of(model, Bounds(conversion=10_000))
+    tensor = ir.tensor(np.zeros(60_000, np.float32), name="w")
+    model.graph.initializers.add(ir.Value(name="w", const_value=tensor))
+    assert size.limits_of(model, Bounds(conversion=10_000, made_nodes=2)).nodes == 1 + 2 + 160
+
+
+def test_trust_lifts_every_bound():
+    assert set(dataclasses.asdict(TRUSTED).values()) == {sys.maxsize}
+
+
+@pytest.mark.parametrize(("location", "match"), [("../w", "does not leave its folder"), ("none", "none")])
+def test_trust_does_not_lift_checks_of_what_a_file_says(location, match, path):
+    model = onnx.load(path)
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value=location)
+    (path.parent.parent / "w").write_bytes(bytes(4))
+    onnx.save(model, path)
+    with pytest.raises(ModelFileError, match=match):
+        opsetta.load(path, trusted=True)
+    del model.graph.initializer[:]
+    model.graph.node[0].input[0] = "nothing"
+    with pytest.raises(ModelFileError, match="nothing before it makes"):
+        to_ir(model, path.parent, TRUSTED)
+
+
+def test_a_source_file_is_bounded_as_well(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    program = opsetta.export(torch.nn.ReLU().eval(), (torch.ones(2),))
+    program.save_source(tmp_path / "s.onnx", weights="none")
+    monkeypatch.setattr(bounds, "BOUNDS", SMALL)
+    with pytest.raises(ModelFileError, match="trusted=True"):
+        opsetta.load(tmp_path / "s.onnx")
+    assert opsetta.load(tmp_path / "s.onnx", trusted=True).input_names == program.input_names
+
+
+@pytest.mark.parametrize("command", ["info", "check", "convert", "verify"])
+def test_commands_take_a_file_as_trusted(command, path, monkeypatch, capsys):
+    (path.parent / "made.py").write_text(
+        "import torch\ndef make(): return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Softmax(-1)), "
+        "(torch.ones(2),)\n"
+    )
+    more = {
+        "convert": ["-o", str(path.parent / "o.onnx"), "--opset", "9"],
+        "verify": [f"{path.parent / 'made.py'}:make"],
+    }.get(command, [])
+    monkeypatch.setattr(bounds, "BOUNDS", SMALL)
+    for flags, expected in (([], "--trusted"), (["--trusted"], None)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([command, str(path), *more, *flags])
+        if expected is None:
+            assert ended.value.code in (0, None)
+        else:
+            assert expected in str(ended.value.code)
+    capsys.readouterr()
