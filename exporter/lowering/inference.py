@@ -75,6 +75,7 @@ def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool) -> onnx.Mod
     if bounds is TRUSTED:
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
+    del model  # As large as its bytes, which are read below; mostly nobody else holds it.
     affordable = bounds.inference + _PROPORTION * len(data)
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable:
         return _apart(data, affordable, data_prop=data_prop, strict=strict)
