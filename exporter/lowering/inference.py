@@ -65,17 +65,16 @@ def infer_shapes(
         InferenceError: the model is not valid, or beyond what is inferred.
         ValueError: as `InferenceError`.
     """
-    inferred = _inferred(model, data_prop, strict)
+    inferred = _inferred(model, data_prop, strict, bounds)
     named = with_named_slices(model, inferred)
-    return inferred if named is None else _inferred(named, data_prop, strict)
+    return inferred if named is None else _inferred(named, data_prop, strict, bounds)
 
 
-def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool) -> onnx.ModelProto:
+def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds) -> onnx.ModelProto:
     data = model.SerializeToString()
     if bounds is TRUSTED:
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
-    del model  # As large as its bytes, which are read below; mostly nobody else holds it.
     affordable = bounds.inference + _PROPORTION * len(data)
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable:
         return _apart(data, affordable, data_prop=data_prop, strict=strict)

@@ -19,6 +19,8 @@ _ELEMENT = 200
 """Bytes of a number or string of an attribute, and of a dimension."""
 _GRAPH = 20_000
 """A graph takes less, and as long to convert as three nodes, whose bytes stand for their time as well."""
+_NAME, _OF_NAME = 100, 5
+"""Characters of a usual name, and bytes for each further one: every message has them wherever it is read."""
 _VALUE = 2_500
 """Bytes of an input or initializer of a graph."""
 _MADE = 2_300
@@ -60,6 +62,8 @@ def _parts(graph: ir.Graph) -> Iterator[int]:
     yield _GRAPH + _VALUE * (len(graph.inputs) + len(graph.initializers))
     for node in graph:
         yield _NODE + _INPUT * len(node.inputs) + _OUTPUT * len(node.outputs)
+        names = (node.name, *(value.name for value in (*node.inputs, *node.outputs) if value is not None))
+        yield _OF_NAME * sum(len(name) - _NAME for name in names if name and len(name) > _NAME)
         yield _ELEMENT * sum(len(value.shape) for value in node.outputs if value.shape is not None)
         for attribute in node.attributes.values():
             yield _ATTRIBUTE

@@ -95,6 +95,11 @@ def test_weights_pay_for_nodes():
     )
     with pytest.raises(GraphError, match="one with 0 bytes of weights"):
         size.limits_of(model, Bounds(conversion=10_000))
+    size.limits_of(model, Bounds(conversion=30_000))
+    model.graph[0].name = "n" * 5_000
+    with pytest.raises(GraphError, match="one with 0 bytes of weights"):
+        size.limits_of(model, Bounds(conversion=30_000))
+    model.graph[0].name = "relu"
     tensor = ir.tensor(np.zeros(60_000, np.float32), name="w")
     model.graph.initializers.add(ir.Value(name="w", const_value=tensor))
     assert size.limits_of(model, Bounds(conversion=10_000, made_nodes=2)).nodes == 1 + 2 + 160
