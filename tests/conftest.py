@@ -35,6 +35,7 @@ class _FlatLayout:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_FlatLayout(), "opsetta-flat-layout")
+    os.environ["OPSETTA_SWEEP"] = "1" if config.getoption("--sweep") else ""
     hypothesis.settings.load_profile("sweep" if config.getoption("--sweep") else "quick")
 
 

@@ -20,5 +20,5 @@ RECORDS = [
 
 
 @parametrized(RECORDS)
-def test_a_scripted_program_agrees_on_every_path(record, opset):
-    check(record, opset)
+def test_a_scripted_program_agrees_on_every_path(record):
+    check(record)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import warnings
+from collections.abc import Iterable
 
 import onnx
 import pytest
@@ -12,14 +12,16 @@ import torch
 
 import opsetta
 
+from ..opsets import is_full_run, named
 from .scriptable import SCRIPTABLE, Scriptable
 from .zoo import ARCHITECTURES, BY_NAME, Architecture
 
 OPSETS = (9, 11, 13, 16, 18, 21, 24)
-CONVOLUTIONAL_OPSETS = (7, 8)
+EVERY_OPSET = (7, 8, *OPSETS)
 FORMS = ("traced", "scripted")
+SIZES = {False: "static", True: "dynamic"}
 _BY_NAME = {model.name: model for model in SCRIPTABLE}
-_QUICK = (9, 13, 24)
+_QUICK = (7, 9, 24)
 
 
 class _Positional(torch.nn.Module):
@@ -42,7 +44,6 @@ def order(architecture: Architecture) -> list[str]:
     return [n for n in inspect.signature(architecture.build().forward).parameters if n in names]
 
 
-@functools.lru_cache(maxsize=2)
 def traced(name: str, dynamic: bool) -> tuple[opsetta.Program, list[str]]:
     architecture = BY_NAME[name]
     names = order(architecture)
@@ -57,43 +58,38 @@ def traced(name: str, dynamic: bool) -> tuple[opsetta.Program, list[str]]:
     return opsetta.export(trace, example, opset=18, dynamic_shapes=shapes), names
 
 
-def _opsets(convolutional: bool) -> tuple[int, ...]:
-    return (*CONVOLUTIONAL_OPSETS, *OPSETS) if convolutional else OPSETS
-
-
-def _marks(opset: int, group: str, quick: tuple[int, ...] = _QUICK) -> list[pytest.MarkDecorator]:
-    group_mark = pytest.mark.xdist_group(group)
-    return [group_mark] if opset in quick else [group_mark, pytest.mark.sweep]
+def quick(opsets: Iterable[int]) -> list[int]:
+    """The opsets that a quick run tests: the lowest ones and the highest."""
+    return [opset for opset in opsets if is_full_run() or opset in _QUICK]
 
 
 def architectures() -> list:
-    """Every architecture; in quick runs its dynamic trace, at the opsets where most changes."""
-    found = []
-    for architecture in ARCHITECTURES:
-        for dynamic in architecture.forms:
-            group = f"{architecture.name}-{'dynamic' if dynamic else 'static'}"
-            quick = (7, *_QUICK) if dynamic else ()
-            found += [
-                pytest.param(architecture.name, dynamic, opset, id=f"{group}-{opset}",
-                             marks=_marks(opset, f"traced-{group}", quick))
-                for opset in (*CONVOLUTIONAL_OPSETS, *OPSETS)
-                if opset in architecture.opsets
-            ]  # fmt: skip
-    return found
+    """Every architecture; its static trace in full runs only."""
+    return [
+        pytest.param(
+            architecture.name,
+            dynamic,
+            id=f"{architecture.name}-{SIZES[dynamic]}",
+            marks=[] if dynamic else [pytest.mark.sweep],
+        )
+        for architecture in ARCHITECTURES
+        for dynamic in architecture.forms
+    ]
 
 
-@pytest.mark.parametrize(("name", "dynamic", "opset"), architectures())
-def test_traced_architecture_agrees(name: str, dynamic: bool, opset: int) -> None:
+@pytest.mark.parametrize(("name", "dynamic"), architectures())
+def test_traced_architecture_agrees(name: str, dynamic: bool) -> None:
     program, names = traced(name, dynamic)
-    lowered = program.lower(opset=opset)
-    assert lowered.model.opset_imports[""] == opset
-    onnx.checker.check_model(lowered.model_proto, full_check=True)
-    lowered.verify()
-    if dynamic:
-        torch.manual_seed(1)
-        for batch, length in BY_NAME[name].sizes:
-            inputs = BY_NAME[name].inputs(batch, length)
-            lowered.verify(tuple(inputs[n] for n in names))
+    for opset in quick(opset for opset in EVERY_OPSET if opset in BY_NAME[name].opsets):
+        with named(opset):
+            lowered = program.lower(opset=opset)
+            assert lowered.model.opset_imports[""] == opset
+            onnx.checker.check_model(lowered.model_proto, full_check=True)
+            lowered.verify()
+            torch.manual_seed(1)
+            for batch, length in BY_NAME[name].sizes if dynamic else ():
+                inputs = BY_NAME[name].inputs(batch, length)
+                lowered.verify(tuple(inputs[n] for n in names))
 
 
 def build(entry: Scriptable) -> torch.nn.Module:
@@ -109,7 +105,6 @@ def build(entry: Scriptable) -> torch.nn.Module:
     return model
 
 
-@functools.lru_cache(maxsize=2)
 def program_of(name: str, form: str, dynamic: bool) -> opsetta.Program:
     entry = _BY_NAME[name]
     model = build(entry)
@@ -128,27 +123,27 @@ def program_of(name: str, form: str, dynamic: bool) -> opsetta.Program:
 
 def scriptable() -> list:
     """Every model in both forms; a trace of a loop holds one number of steps, and is left out."""
-    found = []
-    for entry in SCRIPTABLE:
-        for form in FORMS if not entry.loops else ("scripted",):
-            for dynamic in (False, True):
-                group = f"{entry.name}-{form}-{'dynamic' if dynamic else 'static'}"
-                quick = (7, *_QUICK) if dynamic else (18,)
-                found += [
-                    pytest.param(entry.name, form, dynamic, opset, id=f"{group}-{opset}",
-                                 marks=_marks(opset, group, quick))
-                    for opset in _opsets(entry.convolutional)
-                ]  # fmt: skip
-    return found
+    return [
+        pytest.param(
+            entry.name, form, dynamic, id=f"{entry.name}-{form}-{'dynamic' if dynamic else 'static'}"
+        )
+        for entry in SCRIPTABLE
+        for form in (FORMS if not entry.loops else ("scripted",))
+        for dynamic in (False, True)
+    ]
 
 
-@pytest.mark.parametrize(("name", "form", "dynamic", "opset"), scriptable())
-def test_scriptable_model_agrees(name: str, form: str, dynamic: bool, opset: int) -> None:
-    lowered = program_of(name, form, dynamic).lower(opset=opset)
-    assert lowered.model.opset_imports[""] == opset
-    onnx.checker.check_model(lowered.model_proto, full_check=True)
-    lowered.verify()
-    if dynamic:
-        torch.manual_seed(1)
-        for batch, length in _BY_NAME[name].sizes:
-            lowered.verify(_BY_NAME[name].inputs(batch, length))
+@pytest.mark.parametrize(("name", "form", "dynamic"), scriptable())
+def test_scriptable_model_agrees(name: str, form: str, dynamic: bool) -> None:
+    entry = _BY_NAME[name]
+    program = program_of(name, form, dynamic)
+    opsets = quick(EVERY_OPSET if entry.convolutional else OPSETS) if dynamic or is_full_run() else [18]
+    for opset in opsets:
+        with named(opset):
+            lowered = program.lower(opset=opset)
+            assert lowered.model.opset_imports[""] == opset
+            onnx.checker.check_model(lowered.model_proto, full_check=True)
+            lowered.verify()
+            torch.manual_seed(1)
+            for batch, length in entry.sizes if dynamic else ():
+                lowered.verify(entry.inputs(batch, length))

@@ -120,5 +120,5 @@ BAGS += [_bag("weighted", "sum", per_sample_weights=floats(6, seed=4))]
 
 
 @parametrized([*RECORDS, *BAGS])
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)

@@ -156,18 +156,18 @@ def _dropouts() -> list[Record]:
 
 
 @parametrized(_activations())
-def test_activation_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_activation_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_softmaxes())
-def test_softmax_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_softmax_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_dropouts())
-def test_dropout_in_inference_is_nothing(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_dropout_in_inference_is_nothing(record: Record) -> None:
+    check(record)
 
 
 def _dropping(x: torch.Tensor) -> torch.Tensor:

@@ -97,8 +97,8 @@ RECORDS = [
 
 
 @parametrized(RECORDS)
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @pytest.mark.parametrize(("opset", "expected"), [(22, False), (23, True), (HIGHEST, True)])

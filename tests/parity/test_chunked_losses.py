@@ -35,8 +35,8 @@ def _records(reduction: str) -> list[Record]:
 
 
 @parametrized([record for reduction in ("mean", "sum", "none") for record in _records(reduction)])
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 def _of_places() -> Record:
@@ -55,8 +55,8 @@ def _of_places() -> Record:
 
 
 @parametrized([_of_places()])
-def test_agrees_at_other_sizes(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_agrees_at_other_sizes(record: Record) -> None:
+    check_sizes(record)
 
 
 def test_half_precision_is_refused_by_name() -> None:

@@ -171,13 +171,13 @@ def _of_integers() -> list[Record]:
     + LARGE_OUTPUT_PADDING
     + _of_integers()
 )
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_same_around_unknown_kernels())
-def test_agrees_at_other_sizes(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_agrees_at_other_sizes(record: Record) -> None:
+    check_sizes(record)
 
 
 @pytest.mark.parametrize("opset", [7, HIGHEST])

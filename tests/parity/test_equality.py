@@ -47,5 +47,5 @@ RECORDS = [
 
 
 @parametrized(RECORDS)
-def test_agrees_with_the_script(record: Scripted, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_the_script(record: Scripted) -> None:
+    check(record)

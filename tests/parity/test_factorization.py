@@ -138,8 +138,8 @@ LDL = [
 
 
 @parametrized([*CHOLESKY, *LU, *QR, *LDL])
-def test_factorization(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_factorization(record: Record) -> None:
+    check(record)
 
 
 def test_pivots_are_exchanged() -> None:

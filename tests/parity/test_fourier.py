@@ -229,8 +229,8 @@ STFT = [
 
 
 @parametrized([*ONE, *MANY, *KERNELS, *PLACES, *DYNAMIC, *STFT])
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 class _Frontend(torch.nn.Module):

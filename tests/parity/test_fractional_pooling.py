@@ -45,8 +45,8 @@ RECORDS = [
 
 
 @parametrized(RECORDS)
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @pytest.mark.parametrize("opset", [7, 13])

@@ -1,7 +1,7 @@
 """Higher-order operators of torch.export against eager PyTorch: torch's own samples, and whole models."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -12,6 +12,7 @@ from torch.testing._internal.hop_db import hop_db
 
 import opsetta
 
+from ..opsets import is_full_run, named
 from .higher_order_models import CASES, OPSETS, Case
 from .records import lowered_from
 
@@ -99,20 +100,27 @@ def _database() -> Iterator[Any]:
         name = _name(info)
         if name in NOT_INFERENCE:
             mark = pytest.mark.xfail(strict=True, reason=_REASON.format(NOT_INFERENCE[name]))
-            yield pytest.param(name, torch.float32, 18, marks=mark, id=name)
+            yield pytest.param(name, torch.float32, (18,), marks=mark, id=name)
             continue
-        for opset in OPSETS:
-            yield pytest.param(name, torch.float32, opset, id=f"{name}-{opset}", marks=_marks(opset))
+        yield pytest.param(name, torch.float32, OPSETS, id=name)
         for dtype in sorted(info.dtypes - {torch.float32}, key=str):
             identifier = f"{name}-{str(dtype).removeprefix('torch.')}"
             marks = [pytest.mark.sweep]
             if dtype in REFUSED_TYPES.get(name, ()):
                 marks.append(pytest.mark.xfail(strict=True, reason="torch refuses this element type"))
-            yield pytest.param(name, dtype, 18, id=identifier, marks=marks)
+            yield pytest.param(name, dtype, (18,), id=identifier, marks=marks)
 
 
-def _marks(opset: int) -> list[Any]:
-    return [pytest.mark.sweep] if opset in (8, 26) else []
+def lowered_at(
+    program: opsetta.Program, opsets: Iterable[int], lowest: int
+) -> Iterator[tuple[int, opsetta.Program]]:
+    """The program at each opset, without those below the lowest where it is refused."""
+    for opset in opsets:
+        if opset in (8, 26) and not is_full_run():
+            continue
+        lowered = lowered_from(program, opset, lowest)
+        if lowered is not None:
+            yield opset, lowered
 
 
 def _checked(program: opsetta.Program) -> opsetta.Program:
@@ -120,34 +128,27 @@ def _checked(program: opsetta.Program) -> opsetta.Program:
     return program
 
 
-@pytest.mark.parametrize(("name", "dtype", "opset"), _database())
-def test_the_operators_of_torchs_own_database_agree(name: str, dtype: torch.dtype, opset: int) -> None:
+@pytest.mark.parametrize(("name", "dtype", "opsets"), _database())
+def test_the_operators_of_torchs_own_database_agree(
+    name: str, dtype: torch.dtype, opsets: tuple[int, ...]
+) -> None:
     lowest = 9 if name.startswith(("while_loop", "flex")) else 7
     for program, inputs in _programs(name, dtype):
-        lowered = lowered_from(program, opset, lowest)
-        if lowered is not None:
-            _checked(lowered).verify(inputs)
+        for opset, lowered in lowered_at(program, opsets, lowest):
+            with named(opset):
+                _checked(lowered).verify(inputs)
 
 
-@functools.lru_cache(maxsize=2)
 def _exported(case: Case) -> opsetta.Program:
     return opsetta.export(
         case.model(), case.inputs, opset=26, dynamic_shapes=case.dynamic, **dict(case.options)
     )
 
 
-@pytest.mark.parametrize(
-    ("case", "opset"),
-    [
-        pytest.param(case, opset, id=f"{case.name}-{opset}", marks=_marks(opset))
-        for case in CASES
-        for opset in OPSETS
-    ],
-)
-def test_models_agree_on_every_path(case: Case, opset: int) -> None:
-    lowered = lowered_from(_exported(case), opset, case.lowest)
-    if lowered is None:
-        return
-    _checked(lowered)
-    for inputs in (case.inputs, *case.others):
-        lowered.verify(inputs, rtol=case.tolerance, atol=case.tolerance)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_models_agree_on_every_path(case: Case) -> None:
+    for opset, lowered in lowered_at(_exported(case), OPSETS, case.lowest):
+        with named(opset):
+            _checked(lowered)
+            for inputs in (case.inputs, *case.others):
+                lowered.verify(inputs, rtol=case.tolerance, atol=case.tolerance)

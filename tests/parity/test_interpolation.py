@@ -97,8 +97,8 @@ OTHERS = [
 
 
 @parametrized([record for n in (1, 2, 3) for record in _records(n)] + _antialiased() + OTHERS)
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 IMAGE, LINE = floats(2, 3, 4, 5), floats(2, 3, 4)
@@ -177,8 +177,8 @@ def _of_computed_sizes() -> list[Record]:
 
 
 @parametrized(_of_computed_sizes())
-def test_computed_sizes_agree_with_eager(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_computed_sizes_agree_with_eager(record: Record) -> None:
+    check_sizes(record)
 
 
 def _grid_samples() -> list[Record]:
@@ -201,8 +201,8 @@ def _grid_samples() -> list[Record]:
 
 
 @parametrized(_grid_samples())
-def test_grid_sample_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_grid_sample_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @pytest.mark.parametrize("opset", [11, 17, HIGHEST])

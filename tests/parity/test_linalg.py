@@ -228,8 +228,8 @@ EQUATIONS += [
 
 
 @parametrized(LINEAR + MATMUL + FACTORS + EQUATIONS)
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @pytest.mark.parametrize("opset", [7, 13, HIGHEST])

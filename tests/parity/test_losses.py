@@ -68,5 +68,5 @@ def _margins() -> list[Record]:
 
 
 @parametrized([*_likelihoods(), *_margins()])
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)

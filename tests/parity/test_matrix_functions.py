@@ -131,5 +131,5 @@ EXPONENTIAL = [
 
 
 @parametrized([*PSEUDO_INVERSE, *RANK, *CONDITION, *NORM, *POWER, *EXPONENTIAL])
-def test_matrix_functions(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_matrix_functions(record: Record) -> None:
+    check(record)

@@ -45,8 +45,8 @@ def _limits() -> list[Record]:
 
 
 @parametrized([*_distances(), *_limits()])
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check_sizes(record)
 
 
 def test_renormalized_table_is_an_output_on_request() -> None:

@@ -324,30 +324,30 @@ def _logic() -> list[Record]:
 
 
 @parametrized(_unary())
-def test_unary_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_unary_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_arithmetic())
-def test_arithmetic_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_arithmetic_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_powers())
-def test_power_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_power_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_comparisons())
-def test_comparison_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_comparison_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_selections())
-def test_selection_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_selection_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_logic())
-def test_logic_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_logic_agrees_with_eager(record: Record) -> None:
+    check(record)

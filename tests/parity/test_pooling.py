@@ -312,8 +312,8 @@ RECORDS = [r for n in (1, 2, 3) for r in _windows(n) + _of_integers(n) + _adapti
 
 
 @parametrized(RECORDS)
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 def _positions_of_unknown_sizes() -> list[Record]:
@@ -346,8 +346,8 @@ def _positions_of_unknown_sizes() -> list[Record]:
 
 
 @parametrized(_positions_of_unknown_sizes())
-def test_positions_agree_at_other_sizes(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_positions_agree_at_other_sizes(record: Record) -> None:
+    check_sizes(record)
 
 
 @pytest.mark.parametrize("opset", [7, 9, 10, 13, HIGHEST])

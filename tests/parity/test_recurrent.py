@@ -123,8 +123,8 @@ STATES = [
 
 
 @parametrized([*RECORDS, *STATES])
-def test_recurrent_layers_agree_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_recurrent_layers_agree_with_eager(record: Record) -> None:
+    check(record)
 
 
 def _axes(kind: str, options: dict[str, Any]) -> tuple[Any, ...]:

@@ -72,8 +72,8 @@ RECORDS = [
 
 
 @parametrized(RECORDS)
-def test_cells_agree_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_cells_agree_with_eager(record: Record) -> None:
+    check(record)
 
 
 class _Case:

@@ -393,35 +393,35 @@ def _running() -> list[Record]:
 
 
 @parametrized(_over_dims())
-def test_reduction_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_reduction_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_extremes())
-def test_extreme_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_extreme_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_truth())
-def test_truth_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_truth_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_moments())
-def test_moment_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_moment_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_norms())
-def test_norm_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_norm_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_orders())
-def test_order_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_order_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_running())
-def test_running_total_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_running_total_agrees_with_eager(record: Record) -> None:
+    check(record)

@@ -195,28 +195,28 @@ def _bits() -> list[Record]:
 
 
 @parametrized(_unary())
-def test_unary_function_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_unary_function_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_gamma())
-def test_gamma_function_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_gamma_function_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_polynomials())
-def test_polynomial_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_polynomial_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_parts())
-def test_part_of_a_float_is_exact(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_part_of_a_float_is_exact(record: Record) -> None:
+    check(record)
 
 
 @parametrized(_bits())
-def test_bits_are_exact(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_bits_are_exact(record: Record) -> None:
+    check(record)
 
 
 def test_zeta_far_below_its_poles_ends_without_a_number() -> None:

@@ -117,8 +117,8 @@ RECORDS = [
 
 
 @parametrized(RECORDS)
-def test_agrees_with_eager(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_agrees_with_eager(record: Record) -> None:
+    check(record)
 
 
 RESIZED = [
@@ -164,8 +164,8 @@ RESIZED += [
 
 
 @parametrized(RESIZED)
-def test_other_sizes_agree_with_eager(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_other_sizes_agree_with_eager(record: Record) -> None:
+    check_sizes(record)
 
 
 def _normalized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -188,5 +188,5 @@ EMPTY = [
 
 
 @parametrized(EMPTY)
-def test_nothing_is_normalized(record: Record, opset: int) -> None:
-    check_sizes(record, opset)
+def test_nothing_is_normalized(record: Record) -> None:
+    check_sizes(record)

@@ -98,8 +98,8 @@ SINGULAR_VALUES = [
 
 
 @parametrized([*EIGENVALUES, *SINGULAR_VALUES])
-def test_spectral(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_spectral(record: Record) -> None:
+    check(record)
 
 
 class _Vectors(torch.nn.Module):

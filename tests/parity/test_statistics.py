@@ -77,8 +77,8 @@ LEAST_SQUARES += [
 
 
 @parametrized([*COVARIANCE, *LEAST_SQUARES])
-def test_statistics(record: Record, opset: int) -> None:
-    check(record, opset)
+def test_statistics(record: Record) -> None:
+    check(record)
 
 
 class _LeastSquares(torch.nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import opsetta
 
+from ..opsets import named
 from .records import floats, integers
 
 OPSETS = (9, 13, 26)
@@ -42,14 +43,15 @@ def captured(record: Scripted) -> opsetta.Program:
 
 
 def parametrized(records: list[Scripted]) -> Any:
-    cases = [pytest.param(record, o, id=f"{record.name}-{o}") for record in records for o in record.opsets]
-    return pytest.mark.parametrize(("record", "opset"), cases)
+    return pytest.mark.parametrize("record", [pytest.param(record, id=record.name) for record in records])
 
 
-def check(record: Scripted, opset: int) -> None:
-    lowered = captured(record).lower(opset=opset)
-    for call in record.calls:
-        lowered.verify(call)
+def check(record: Scripted) -> None:
+    for opset in record.opsets:
+        with named(opset):
+            lowered = captured(record).lower(opset=opset)
+            for call in record.calls:
+                lowered.verify(call)
 
 
 def scripted(function: Callable[..., Any]) -> Callable[[], Any]:
@@ -127,8 +129,8 @@ SORTS = [
 
 
 @parametrized(SORTS)
-def test_sorting_of_a_dynamic_dimension(record: Scripted, opset: int) -> None:
-    check(record, opset)
+def test_sorting_of_a_dynamic_dimension(record: Scripted) -> None:
+    check(record)
 
 
 class Encoder(nn.Module):
@@ -231,8 +233,8 @@ TRANSFORMERS = [
 
 
 @parametrized(TRANSFORMERS)
-def test_fused_transformer_kernels(record: Scripted, opset: int) -> None:
-    check(record, opset)
+def test_fused_transformer_kernels(record: Scripted) -> None:
+    check(record)
     assert not {
         name for name in kernels(captured(record)) if name.startswith(("_native", "_transformer", "_nested"))
     }
@@ -349,8 +351,8 @@ OPERATORS = [
 
 
 @parametrized(OPERATORS)
-def test_operators_of_torchscript(record: Scripted, opset: int) -> None:
-    check(record, opset)
+def test_operators_of_torchscript(record: Scripted) -> None:
+    check(record)
 
 
 def test_two_arguments_of_a_trace_may_have_one_name() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # Registers quantized_decomposed.
 
@@ -47,10 +47,15 @@ DIALECTS = ("aten::", "quantized_decomposed::")
 ATEN = [function for function in default_registry if function.name.startswith(DIALECTS)]
 
 
-@pytest.mark.parametrize("symbolic", ATEN, ids=lambda s: f"{s.name}-{s.opset}")
-def test_parameters_are_the_schemas(symbolic: SymbolicFunction) -> None:
+def test_parameters_are_the_schemas() -> None:
+    assert [problem for symbolic in ATEN for problem in parameter_problems(symbolic)] == []
+
+
+def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
+    """What the parameters of a symbolic function have too much or too few, beside the schemas it serves."""
     served = overloads(symbolic.name)
-    assert served, f"torch has no operator {symbolic.name}"
+    if not served:
+        yield f"torch has no operator {symbolic.name}"
     parameters = symbolic.parameters
     known = set()
     for op in served:
@@ -61,20 +66,25 @@ def test_parameters_are_the_schemas(symbolic: SymbolicFunction) -> None:
             known.add(argument.name)
             if argument.name in _WITHOUT_MEANING:
                 continue
-            assert argument.name in parameters, f"{op} has an argument '{argument.name}' without a parameter"
+            if argument.name not in parameters:
+                yield f"{op} has an argument '{argument.name}' without a parameter"
     unknown = set(parameters) - known
-    assert not unknown or not known, f"{symbolic.name}: no overload has {sorted(unknown)}"
+    if unknown and known:
+        yield f"{symbolic.name}: no overload has {sorted(unknown)}"
 
 
-@pytest.mark.parametrize("symbolic", ATEN, ids=lambda s: f"{s.name}-{s.opset}")
-def test_constants_are_refused_where_a_tensor_is_due(symbolic: SymbolicFunction) -> None:
-    """A parameter for what every schema calls a Tensor takes a value."""
+def test_parameters_for_tensors_take_values() -> None:
+    assert [problem for symbolic in ATEN for problem in constant_parameters(symbolic)] == []
+
+
+def constant_parameters(symbolic: SymbolicFunction) -> Iterator[str]:
+    """Parameters that take a constant where every schema has a Tensor."""
     tensors: dict[str, list[bool]] = {}
     for op in overloads(symbolic.name):
         for argument in op._schema.arguments:
             tensors.setdefault(argument.name, []).append(str(argument.type) in ("Tensor", "Optional[Tensor]"))
     for name, kinds in tensors.items():
-        if all(kinds) and name in symbolic.parameters and (symbolic.name, name) not in _CONSTANT_TENSORS:
-            assert symbolic.parameters[name].value, (
-                f"{symbolic.name}: '{name}' is a tensor, and takes no Value"
-            )
+        if name not in symbolic.parameters or (symbolic.name, name) in _CONSTANT_TENSORS:
+            continue
+        if all(kinds) and not symbolic.parameters[name].value:
+            yield f"{symbolic.name}: '{name}' is a tensor, and takes no Value"

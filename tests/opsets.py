@@ -1,0 +1,35 @@
+"""Tests that go through several opsets."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+import opsetta
+
+
+def is_full_run() -> bool:
+    """Whether the full parametrisation was asked for."""
+    return os.environ.get("OPSETTA_SWEEP", "") not in ("", "0")
+
+
+@contextlib.contextmanager
+def named(opset: int) -> Iterator[None]:
+    """A failure inside says at which opset it was."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"at opset {opset}: {error}") from error
+
+
+def changes(program: opsetta.Program, opsets: Iterable[int]) -> Iterator[tuple[int, opsetta.Program]]:
+    """A program at those opsets where its graph is another than at the one before; at all in a full run."""
+    before = None
+    for opset in opsets:
+        with named(opset):
+            lowered = program.lower(opset)
+        graph = ir.to_proto(lowered.model).graph.SerializeToString(deterministic=True)
+        if graph != before or is_full_run():
+            yield opset, lowered
+        before = graph
