@@ -16,17 +16,15 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import beartype
 import beartype.roar
 import numpy as np
 from onnx_ir import Value
 
+from .builder import Builder
 from .errors import ArgumentError, RegistrationError
-
-if TYPE_CHECKING:
-    from .context import GraphContext
 
 _LISTS = (list, tuple, collections.abc.Sequence)
 
@@ -123,7 +121,7 @@ class SymbolicFunction:
             for p in names
         }
 
-    def __call__(self, g: GraphContext, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
         """Call the function with arguments by schema name.
 
         Raises:
@@ -147,7 +145,7 @@ class SymbolicFunction:
             raise _explained(self, given, error) from None
 
 
-def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:
+def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:
     if isinstance(argument, Value):
         if parameter.value:
             return argument
@@ -164,9 +162,7 @@ def _coerce(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, a
     return argument
 
 
-def _element(
-    g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, item: Any, argument: Any
-) -> Any:
+def _element(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, item: Any, argument: Any) -> Any:
     if isinstance(item, Value) and not parameter.element_value:
         item = _constant(g, symbolic, parameter, item)
     if parameter.floats and type(item) is int:
@@ -180,7 +176,7 @@ def _element(
     return item
 
 
-def _constant(g: GraphContext, symbolic: SymbolicFunction, parameter: Parameter, argument: Value) -> Any:
+def _constant(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argument: Value) -> Any:
     array = g.constant_value(argument)
     if array is not None:
         return array.tolist() if isinstance(array, np.ndarray) else array

@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
 from . import dtypes, folding, schemas
+from .builder import Builder
 from .constants import to_array
 from .errors import EmissionError, UnsupportedError
 from .omitted_arguments import check_omitted
 from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
 from .schemas import OperatorSchema, Parameter
-
-if TYPE_CHECKING:
-    from .context import GraphContext
 
 # Inputs that are one-dimensional by their operator's definition, so that a lone number is a list of one.
 _LISTS = frozenset(
@@ -56,7 +54,7 @@ _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
 
 def emit(
-    g: GraphContext,
+    g: Builder,
     op_type: str,
     domain: str,
     positional: Sequence[Any],
@@ -102,7 +100,7 @@ def emit(
 
 
 def _emit_unknown(
-    g: GraphContext,
+    g: Builder,
     op_type: str,
     domain: str,
     version: int,
@@ -158,7 +156,7 @@ def _attribute_type(value: Any) -> AttributeType:
 
 
 def _bind(
-    g: GraphContext,
+    g: Builder,
     schema: OperatorSchema,
     positional: Sequence[Any],
     named: Mapping[str, Any],
@@ -199,7 +197,7 @@ def _bind(
 
 
 def _check_required(
-    g: GraphContext,
+    g: Builder,
     schema: OperatorSchema,
     arguments: Sequence[Any],
     attributes: Sequence[ir.Attr],
@@ -223,7 +221,7 @@ def _check_required(
             )
 
 
-def _attribute(g: GraphContext, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
+def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
     """An attribute of the given type made of a Python value, a tensor, or a constant graph value."""
     if kind in (AttributeType.GRAPH, AttributeType.GRAPHS):
         return ir.Attr(name, kind, value)
@@ -261,7 +259,7 @@ def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
         ) from None
 
 
-def _constant_attribute(g: GraphContext, op_type: str, name: str, value: Value) -> np.ndarray:
+def _constant_attribute(g: Builder, op_type: str, name: str, value: Value) -> np.ndarray:
     array = g.constant_value(value)
     if array is None:
         later = schemas.first_version(
@@ -280,7 +278,7 @@ def _formal_input(schema: OperatorSchema, index: int) -> Parameter:
 
 
 def _typed_inputs(
-    g: GraphContext, schema: OperatorSchema, arguments: Sequence[Any]
+    g: Builder, schema: OperatorSchema, arguments: Sequence[Any]
 ) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
     """Turn the arguments into values of one allowed element type per type variable.
 
@@ -319,7 +317,7 @@ def _typed_inputs(
 
 
 def _number_like_unknown(
-    g: GraphContext, schema: OperatorSchema, arguments: Sequence[Any], parameter: Parameter, number: Any
+    g: Builder, schema: OperatorSchema, arguments: Sequence[Any], parameter: Parameter, number: Any
 ) -> Any:
     """A number beside a value of unknown element type takes that type as the model runs, by CastLike."""
     if not parameter.variable or not parameter.homogeneous:
@@ -352,7 +350,7 @@ def _decide_by_numbers(
 
 
 def _allowed_dtype(
-    g: GraphContext,
+    g: Builder,
     schema: OperatorSchema,
     variable: str,
     dtype: DataType,
@@ -374,7 +372,7 @@ def _allowed_dtype(
 
 
 def _input_value(
-    g: GraphContext,
+    g: Builder,
     schema: OperatorSchema,
     parameter: Parameter,
     item: Any,
@@ -410,7 +408,7 @@ def _input_value(
     return g.constant(item, wanted)
 
 
-def _checked_sequence(g: GraphContext, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
+def _checked_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
     if item.dtype in parameter.sequences:
         return item
     position = schema.inputs.index(parameter)
@@ -436,7 +434,7 @@ def _is_whole(item: Any) -> bool:
 
 
 def _allowed_dtype_of_fixed(
-    g: GraphContext, schema: OperatorSchema, parameter: Parameter, dtype: DataType
+    g: Builder, schema: OperatorSchema, parameter: Parameter, dtype: DataType
 ) -> DataType:
     wide = dtypes.holding(dtype, parameter.dtypes)
     if wide is None:
@@ -460,7 +458,7 @@ def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
 
 
 def _fold(
-    g: GraphContext,
+    g: Builder,
     op_type: str,
     inputs: Sequence[Value | None],
     attributes: Sequence[ir.Attr],

@@ -7,39 +7,18 @@ operators' texts say otherwise is registered with `Registry.imply`.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from onnx_ir import Value
 
 from . import schemas
+from .builder import Builder
 from .errors import EmissionError
 from .schemas import OperatorSchema
 
-if TYPE_CHECKING:
-    from .context import GraphContext
 
-Accepts = Callable[["GraphContext", Sequence[Any], Any], bool]
-"""Whether an operator version without an argument means a value of it, given the operator's inputs."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImpliedArgument:
-    """What the versions of an operator that lack an argument mean by it.
-
-    Attributes:
-        value: what a version that has the argument is given to mean the same; None for its default.
-        accepts: which values mean the same; `value` alone unless given.
-    """
-
-    value: Any = None
-    accepts: Accepts | None = None
-
-
-def check_omitted(
-    g: GraphContext, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
-) -> None:
+def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> None:
     """See that an argument without a place in a schema is what the schema's version means without it.
 
     Raises:
@@ -58,9 +37,7 @@ def check_omitted(
     raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' any more at opset {g.opset}")
 
 
-def _is_implied(
-    g: GraphContext, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
-) -> bool:
+def _is_implied(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> bool:
     nearest = schemas.nearest_attribute(schema, name)
     implied = g.registry.implied(schema.name, name) if schema.domain == "" else None
     if implied is not None and implied.accepts is not None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from .dispatch import SymbolicFunction
 from .errors import RegistrationError, UsageError
-from .omitted_arguments import Accepts, ImpliedArgument
+from .implied_arguments import Accepts, ImpliedArgument
 from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")

@@ -11,6 +11,7 @@ from typing import Any
 from .. import registration
 from ..registration import ArgumentError, SymbolicFunction
 from ..registration.arguments import qualified_name
+from ..registration.builder import Builder
 from ..registration.dispatch import Parameter
 from ._context import GraphContext, current
 from ._values import Value
@@ -29,12 +30,13 @@ class TorchSymbolicFunction(SymbolicFunction):
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         }
 
-    def __call__(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
         """Call the function with arguments by schema name, those left out with their defaults.
 
         Raises:
             ArgumentError: it does not take as many arguments as its operator has.
         """
+        assert isinstance(g, registration.GraphContext)
         ordered = self._ordered(g, arguments)
         context = GraphContext(g, self.opset)
         given = [Value(context, item) for item in ordered]

@@ -1,0 +1,44 @@
+"""What dispatch and emission ask of `GraphContext`, which calls both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from .implied_arguments import ImpliedArgument
+
+
+class Lookup(Protocol):
+    """The questions that dispatch and emission have for a registry."""
+
+    def first_opset_where(self, name: str, after: int, accepts: Callable[[Any], bool]) -> int | None:
+        """See `Registry.first_opset_where`."""
+
+    def implied(self, op_type: str, argument: str) -> ImpliedArgument | None:
+        """See `Registry.implied`."""
+
+
+class Builder(Protocol):
+    """The graph under construction; `GraphContext` documents each member."""
+
+    opset: int
+
+    @property
+    def registry(self) -> Lookup: ...
+
+    def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any: ...
+    def constant(self, value: Any, dtype: DataType | None = None) -> Value: ...
+    def cast(self, value: Value, dtype: DataType) -> Value: ...
+    def stack(self, items: Sequence[int | Value]) -> Value: ...
+    def constant_value(self, value: Value) -> np.ndarray | None: ...
+    def is_foldable(self, value: Value) -> bool: ...
+    def append(self, node: ir.Node) -> Sequence[Value]: ...
+    def opset_import(self, domain: str) -> int: ...
+    def may_compose(self, op_type: str) -> bool: ...
+    def compose(
+        self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
+    ) -> list[Value]: ...
