@@ -14,7 +14,9 @@ from ..registration import DataType, EmissionError
 from ..registration.promotion import Category, result_type
 from ..registration.schemas import OperatorSchema, operator_schema, operator_schemas
 from . import _meanings, _tensors
-from ._values import OriginalNode, Value, is_tensor_of_torch, refuse_attribute
+from ._tensors import is_tensor_of_torch
+from ._values import OriginalNode, Value
+from .errors import refuse_attribute
 
 current: contextvars.ContextVar[GraphContext] = contextvars.ContextVar("current")
 """The context of the symbolic function that runs."""
@@ -57,7 +59,7 @@ class GraphContext:
     def original_node(self) -> OriginalNode | None:
         """The operator that is exported, with its results."""
         node = self.inner.node
-        return OriginalNode(Value(self, node.outputs[0])) if node is not None and node.outputs else None
+        return OriginalNode(Value(self.inner, node.outputs[0])) if node is not None and node.outputs else None
 
     def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
         """Emit an operator, its attributes and inputs placed where the target opset has them.
@@ -80,9 +82,9 @@ class GraphContext:
         attributes = {_renamed(key): item for key, item in attributes.items() if item is not None}
         inputs = [self._input(item, domain) for item in raw_args]
         if domain == "" and name == "Constant" and not inputs:
-            return Value(self, self._constant(attributes))
+            return Value(self.inner, self._constant(attributes))
         if opname == "prim::ListConstruct":
-            return Value(self, inputs)
+            return Value(self.inner, inputs)
         if domain in ("aten", "prim"):
             raise EmissionError(
                 f"{opname} is no ONNX operator: call the symbolic function of `symbolic_opset9` instead"
@@ -96,8 +98,8 @@ class GraphContext:
     def wrap(self, item: Any) -> Any:
         """A result as a view, a tuple of them for several."""
         if isinstance(item, (list, tuple)):
-            return tuple(Value(self, member) for member in item)
-        return Value(self, item)
+            return tuple(Value(self.inner, member) for member in item)
+        return Value(self.inner, item)
 
     def _attribute(self, key: str, item: Any) -> Any:
         if isinstance(item, Value):
@@ -111,14 +113,14 @@ class GraphContext:
     def _input(self, item: Any, domain: str) -> Any:
         if is_tensor_of_torch(item):
             return self.inner.constant(_tensors.to_array(item))
-        held = Value(self, item).held
+        held = Value(self.inner, item).held
         if isinstance(held, str):
             raise EmissionError("a string is no input of an operator: give it as an attribute, `name_s=`")
         if domain == "" or held is None or isinstance(held, ir.Value):
             return held
         if isinstance(held, list) and any(isinstance(member, ir.Value) for member in held):
             return self.inner.stack(held)
-        return self.inner.constant(held, Value(self, held).element_type)
+        return self.inner.constant(held, Value(self.inner, held).element_type)
 
     def _constant(self, attributes: dict[str, Any]) -> Any:
         if len(attributes) != 1:

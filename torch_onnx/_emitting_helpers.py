@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..registration import DataType, dtypes
-from . import symbolic_helper as helper
+from . import _argument_helpers as helper
 from ._context import GraphContext
 from ._type_utils import JitScalarType
 from ._values import Value

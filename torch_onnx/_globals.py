@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ._context import current
-from ._values import refuse_attribute
+from .errors import refuse_attribute
 
 
 class _Globals:

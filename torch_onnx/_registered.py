@@ -39,7 +39,7 @@ class TorchSymbolicFunction(SymbolicFunction):
         assert isinstance(g, registration.GraphContext)
         ordered = self._ordered(g, arguments)
         context = GraphContext(g, self.opset)
-        given = [Value(context, item) for item in ordered]
+        given = [Value(g, item) for item in ordered]
         try:
             inspect.signature(self.function).bind(context, *given)
         except TypeError as error:

@@ -60,7 +60,7 @@ def function_of(operator: str) -> Callable[..., Any]:
 
 def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
     """An argument as our own functions take it: a constant without dimensions decides no element type."""
-    value = Value(g, item)
+    value = Value(g.inner, item)
     constant = value.constant()
     if parameter is not None and parameter.number and isinstance(constant, np.ndarray) and not constant.shape:
         return constant.item()

@@ -28,3 +28,10 @@ def to_tensor(contents: Any) -> Any:
     if not numbers:
         return torch.empty(0, dtype=torch.int64)
     return torch.tensor(contents)
+
+
+def is_tensor_of_torch(item: Any) -> bool:
+    """Whether something is a torch tensor, said without importing torch."""
+    return any(
+        kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Tensor" for kind in type(item).mro()
+    )

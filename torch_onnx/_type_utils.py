@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from ._values import Value, is_tensor_of_torch
+from ._tensors import is_tensor_of_torch
 from .errors import OnnxExporterError
 
 
@@ -87,8 +87,8 @@ class JitScalarType(enum.IntEnum):
         found = cls.UNDEFINED
         if is_tensor_of_torch(value):
             found = cls.from_dtype(value.dtype)
-        elif isinstance(value, Value):
-            found = cls.of(value.element_type)
+        else:
+            found = cls.of(getattr(value, "element_type", None))
         if found != cls.UNDEFINED:
             return found
         if default is None:

@@ -7,32 +7,19 @@ Every argument of an operator is a value to them, constants too: a number stands
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from ..registration import Device, Layout, MemoryFormat
+from ..registration import Device, GraphContext, Layout, MemoryFormat
 from ..registration.schemas import operator_schema
 from . import _tensors
-
-if TYPE_CHECKING:
-    from ._context import GraphContext
+from ._type_utils import JitScalarType
+from .errors import refuse_attribute
 
 _MEMORY_FORMATS = {"contiguous_format": 0, "preserve_format": 1, "channels_last": 2, "channels_last_3d": 3}
-
-
-def is_tensor_of_torch(item: Any) -> bool:
-    """Whether something is a torch tensor, said without importing torch."""
-    return any(
-        kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Tensor" for kind in type(item).mro()
-    )
-
-
-def refuse_attribute(owner: str, name: str, remedy: str) -> NoReturn:
-    """Say that a part of torch.onnx is not here, and what there is instead."""
-    raise AttributeError(f"opsetta.torch_onnx has no '{name}' of {owner}: {remedy}")
 
 
 class TensorType:
@@ -50,15 +37,11 @@ class TensorType:
 
     def scalarType(self) -> str | None:
         """The element type as torch calls it, `Float` or `Long`; None where it is unknown."""
-        from ._type_utils import JitScalarType
-
         found = JitScalarType.of(self.element_type)
         return None if found == JitScalarType.UNDEFINED else found.scalar_name()
 
     def dtype(self) -> Any:
         """The element type as a `torch.dtype`; None where it is unknown."""
-        from ._type_utils import JitScalarType
-
         found = JitScalarType.of(self.element_type)
         return None if found == JitScalarType.UNDEFINED else found.dtype()
 
@@ -81,8 +64,6 @@ class TensorType:
 
     def with_dtype(self, dtype: Any) -> TensorType:
         """The same sizes with another element type, a `torch.dtype`."""
-        from ._type_utils import JitScalarType
-
         return TensorType(JitScalarType.from_dtype(dtype).onnx_type(), self.shape)
 
     def contiguous(self) -> TensorType:
@@ -198,7 +179,7 @@ class Value:
         """A constant as a number, a string, a list of numbers or an array; None for anything else."""
         held = self.held
         if isinstance(held, ir.Value):
-            return self.context.inner.constant_value(held) if self.context.inner.is_foldable(held) else None
+            return self.context.constant_value(held) if self.context.is_foldable(held) else None
         return None if held is None or self.is_packed() else held
 
     def __eq__(self, other: object) -> bool:
@@ -225,8 +206,6 @@ def _plain(held: Any) -> Any:
     if isinstance(held, (list, tuple)):
         return [_plain(item) for item in held]
     if isinstance(held, DataType):
-        from ._type_utils import JitScalarType
-
         return int(JitScalarType.of(held))
     if isinstance(held, MemoryFormat):
         return _MEMORY_FORMATS.get(held, 0)
@@ -305,7 +284,7 @@ class Node:
         if producer is None:
             return {}
         # Emission leaves out what equals a default, which the function may have given nevertheless.
-        opset = self._value.context.inner.opset
+        opset = self._value.context.opset
         schema = operator_schema(producer.op_type, opset) if producer.domain == "" else None
         formals = schema.attributes.values() if schema is not None else ()
         defaults = {a.name: ir.Attr(a.name, a.type, a.default) for a in formals if a.default is not None}

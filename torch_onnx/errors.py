@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from ..registration import UnsupportedError
 
@@ -24,3 +24,8 @@ class UnsupportedOperatorError(OnnxExporterError):
 
     def __init__(self, name: str, version: int, supported_version: int | None = None):
         super().__init__(f"{name} is not supported at opset {version}", first_opset=supported_version)
+
+
+def refuse_attribute(owner: str, name: str, remedy: str) -> NoReturn:
+    """Say that a part of torch.onnx is not here, and what there is instead."""
+    raise AttributeError(f"opsetta.torch_onnx has no '{name}' of {owner}: {remedy}")

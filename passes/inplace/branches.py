@@ -31,10 +31,11 @@ from .locations import (
     refusal,
     storages_of,
 )
-from .storages import Memory, Scope, Storage, Tensor
+from .storages import Scope, Storage
+from .tensors import Tensor, Tensors
 
 
-def rewrite_branch(memory: Memory, node: ir.Node, visit: Callable[[ir.Graph], None]) -> None:
+def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], None]) -> None:
     """Rewrite both branches, then the node's outputs.
 
     Args:
@@ -81,7 +82,7 @@ def rewrite_branch(memory: Memory, node: ir.Node, visit: Callable[[ir.Graph], No
             tensors[side][place].crossed = True
 
 
-def return_current(memory: Memory, graph: ir.Graph, values: list[Value]) -> None:
+def return_current(memory: Tensors, graph: ir.Graph, values: list[Value]) -> None:
     """Have a block return the current values of the first of its outputs."""
     for place, value in enumerate(values):
         current = memory.read(value)
@@ -93,7 +94,7 @@ class _Exporter:
     """Carries the locations of tensors that one branch returns out of it."""
 
     def __init__(
-        self, memory: Memory, node: ir.Node, scopes: list[Scope], side: int, tensors: dict[int, Tensor]
+        self, memory: Tensors, node: ir.Node, scopes: list[Scope], side: int, tensors: dict[int, Tensor]
     ):
         self._memory = memory
         self._node = node

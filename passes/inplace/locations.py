@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from onnx_ir import Value
@@ -17,13 +16,8 @@ from onnx_ir import Value
 from ...registration import GraphError
 from ..source_builder import SourceBuilder, differ, static_sizes, where
 from .aliases import blocks
+from .storages import Memory, Scope, Storage, Truth
 from .views import ViewStep
-
-if TYPE_CHECKING:
-    from .storages import Memory, Scope, Storage
-
-Truth = bool | Value
-"""A truth that is known, or a zero-dim BOOL."""
 
 
 class Location(abc.ABC):
@@ -78,7 +72,7 @@ class Derived(Location):
 
     def read(self, memory: Memory) -> Value:
         """The current value."""
-        value = memory.cached(self)
+        value = memory.cached(self, self.storages)
         if value is None:
             value = self._made(memory)
             memory.keep(self, value)

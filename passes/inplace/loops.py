@@ -26,7 +26,6 @@ from .locations import (
     Choice,
     Elements,
     Location,
-    Truth,
     Whole,
     decided,
     distributed,
@@ -36,7 +35,8 @@ from .locations import (
     positions_of,
     storages_of,
 )
-from .storages import Memory, Scope, Storage, Tensor
+from .storages import Memory, Scope, Storage, Truth
+from .tensors import Tensor, Tensors
 
 _Flow = tuple[Value, bool]
 
@@ -70,7 +70,7 @@ class _Variable:
     memory: Value | None = None
 
 
-def rewrite_loop(memory: Memory, node: ir.Node, visit: Callable[[ir.Graph], None]) -> None:
+def rewrite_loop(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], None]) -> None:
     """Rewrite the body, then what the loop carries.
 
     Args:
@@ -80,7 +80,7 @@ def rewrite_loop(memory: Memory, node: ir.Node, visit: Callable[[ir.Graph], None
 
 
 class _Loop:
-    def __init__(self, memory: Memory, node: ir.Node):
+    def __init__(self, memory: Tensors, node: ir.Node):
         self._memory = memory
         self._node = node
         self._given = arguments(node)

@@ -46,7 +46,8 @@ from .locations import Undecided, View, Whole
 from .loops import rewrite_loop
 from .prune_blocks import prune
 from .running_statistics import updated_statistics
-from .storages import Memory, Scope, Tensor
+from .storages import Scope
+from .tensors import Tensor, Tensors
 from .views import ViewRule, ViewStep, aliased, may_be_view, view_rule
 
 MUTATIONS = ("error", "outputs", "drop")
@@ -58,7 +59,7 @@ class _Functionalizer:
     def __init__(self, graph: ir.Graph, aliases: Aliases):
         self._graph = graph
         self._aliases = aliases
-        self._memory = Memory(graph, aliases)
+        self._memory = Tensors(graph, aliases)
         self._build = self._memory.build
         self._gone: list[ir.Node] = []
         self._idle: list[ir.Node] = []

@@ -1,4 +1,4 @@
-"""The memory of a source graph whose in-place operators are being rewritten: storages, tensors, scopes.
+"""The memory of a source graph whose in-place operators are being rewritten: storages and scopes.
 
 A storage has one current value at every place of the program. Branches and loop bodies are scopes of their
 own: what is written inside is known there, and becomes an output of the node when the scope is left. A loop
@@ -8,15 +8,17 @@ body reads a storage that the body writes through an input of its own, made when
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import GraphError
 from ..source_builder import SourceBuilder, where
-from .aliases import Aliases, is_list
-from .locations import Location, Truth, Whole
+from .aliases import Aliases
+
+Truth = bool | Value
+"""A truth that is known, or a zero-dim BOOL."""
 
 
 class Scope:
@@ -46,7 +48,7 @@ class Scope:
         self.sealed = sealed
         self.entries: dict[Storage, tuple[Value, int, str | None]] = {}
         self.inputs: dict[Storage, Value] = {}
-        self.cache: dict[Location, tuple[Value, int]] = {}
+        self.cache: dict[object, tuple[Value, int]] = {}
         self.truths: dict[tuple[str | Value, ...], Value] = {}
 
     def __iter__(self) -> Iterator[Scope]:
@@ -81,7 +83,6 @@ class Memory:
 
     Attributes:
         node: the node being rewritten, for messages.
-        values: what the tensors of the source graph are.
     """
 
     def __init__(self, graph: ir.Graph, aliases: Aliases):
@@ -90,7 +91,6 @@ class Memory:
         self.scope = Scope(graph)
         self.root = self.scope
         self.node: ir.Node | None = None
-        self.tensors: dict[Value, Tensor] = {}
         self._clock = 0
 
     def tick(self) -> int:
@@ -179,9 +179,9 @@ class Memory:
         value = self.entry(storage)[0]
         self.scope.entries[storage] = value, self.tick(), why
 
-    def cached(self, location: Location) -> Value | None:
-        """The value of a location, where it was read since the last write and all of it is known."""
-        entries = [self.entry(storage) for storage in location.storages]
+    def cached(self, location: object, storages: Iterable[Storage]) -> Value | None:
+        """The value of a location, where all of it is known and nothing was written since it was read."""
+        entries = [self.entry(storage) for storage in storages]
         if any(why is not None for _, _, why in entries):
             return None
         version = max((version for _, version, _ in entries), default=0)
@@ -191,7 +191,7 @@ class Memory:
                 return entry[0]
         return None
 
-    def keep(self, location: Location, value: Value) -> None:
+    def keep(self, location: object, value: Value) -> None:
         """Note the current value of a location."""
         self.scope.cache[location] = value, self._clock
 
@@ -254,23 +254,6 @@ class Memory:
         home = next((scope for scope in self.scope if scope.graph is graph), self.root)
         return Storage(value, home, self.aliases.roots(value), kept_by)
 
-    def tensor(self, value: Value) -> Tensor:
-        """What a value of the source graph is; where nothing is known of it yet, a storage of its own."""
-        tensor = self.tensors.get(value)
-        if tensor is None:
-            storage = self.storage(value)
-            tensor = self.tensors[value] = Tensor(Whole(storage), storage.home)
-        return tensor
-
-    def read(self, value: Value) -> Value:
-        """The current value of what the source graph calls `value`."""
-        tensor = self.tensors.get(value)
-        if tensor is None:
-            if is_list(value) or not self.aliases.is_tracked(value):
-                return value
-            tensor = self.tensor(value)
-        return tensor.location.read(self)
-
     def returned(self, value: Value, graph: ir.Graph) -> Value:
         """A value that the graph can return: itself where it is the graph's own, else a copy made there."""
         producer = value.producer()
@@ -279,20 +262,3 @@ class Memory:
         if producer is None and value.is_graph_input() and value.graph is graph:
             return value
         return self.build.emit("aten::alias", {"self": value}, like=value)
-
-
-class Tensor:
-    """A tensor object, which several values may be: `y = x.relu_()` is `x`.
-
-    Attributes:
-        location: where it lives.
-        home: the scope that it was made in.
-        crossed: whether a branch or a loop may have made other names of it.
-    """
-
-    __slots__ = ("crossed", "home", "location")
-
-    def __init__(self, location: Location, home: Scope, crossed: bool = False):
-        self.location = location
-        self.home = home
-        self.crossed = crossed

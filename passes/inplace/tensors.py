@@ -1,0 +1,52 @@
+"""The tensors of a source graph whose in-place operators are being rewritten, and where each one lives."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir import Value
+
+from .aliases import Aliases, is_list
+from .locations import Location, Whole
+from .storages import Memory, Scope
+
+
+class Tensor:
+    """A tensor object, which several values may be: `y = x.relu_()` is `x`.
+
+    Attributes:
+        location: where it lives.
+        home: the scope that it was made in.
+        crossed: whether a branch or a loop may have made other names of it.
+    """
+
+    __slots__ = ("crossed", "home", "location")
+
+    def __init__(self, location: Location, home: Scope, crossed: bool = False):
+        self.location = location
+        self.home = home
+        self.crossed = crossed
+
+
+class Tensors(Memory):
+    """The memory, and the tensor that each value of the source graph is."""
+
+    def __init__(self, graph: ir.Graph, aliases: Aliases):
+        super().__init__(graph, aliases)
+        self.tensors: dict[Value, Tensor] = {}
+
+    def tensor(self, value: Value) -> Tensor:
+        """What a value of the source graph is; where nothing is known of it yet, a storage of its own."""
+        tensor = self.tensors.get(value)
+        if tensor is None:
+            storage = self.storage(value)
+            tensor = self.tensors[value] = Tensor(Whole(storage), storage.home)
+        return tensor
+
+    def read(self, value: Value) -> Value:
+        """The current value of what the source graph calls `value`."""
+        tensor = self.tensors.get(value)
+        if tensor is None:
+            if is_list(value) or not self.aliases.is_tracked(value):
+                return value
+            tensor = self.tensor(value)
+        return tensor.location.read(self)

@@ -1,0 +1,306 @@
+"""The functions of `symbolic_helper` that read arguments and ask about values."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from ..registration import ArgumentError
+from ..registration.promotion import promote
+from ._context import GraphContext
+from ._tensors import is_tensor_of_torch
+from ._type_utils import JitScalarType
+from ._values import ListType, TensorType, Value
+from .errors import OnnxExporterError, SymbolicValueError
+
+_FLOATS = {JitScalarType.FLOAT, JitScalarType.DOUBLE, JitScalarType.HALF, JitScalarType.BFLOAT16}
+_COMPLEX = {JitScalarType.COMPLEX32, JitScalarType.COMPLEX64, JitScalarType.COMPLEX128}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "i": int,
+    "f": float,
+    "b": bool,
+    "s": str,
+    "t": lambda item: item,
+    "is": lambda items: [int(item) for item in items],
+    "fs": lambda items: [float(item) for item in items],
+}
+
+
+def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a symbolic function so that it is given Python numbers.
+
+    Args:
+        arg_descriptors: one for each argument: `v` a value, `i` int, `f` float, `b` bool, `s` str,
+            `is` and `fs` lists of them, `t` a torch tensor, `none` whatever it is.
+    """
+
+    def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
+        names = list(inspect.signature(fn).parameters)[1:]
+
+        @functools.wraps(fn)
+        def wrapper(g: GraphContext, *args: Any, **kwargs: Any) -> Any:
+            if len(args) > len(arg_descriptors):
+                raise ArgumentError(
+                    f"{fn.__name__} is given {len(args)} arguments, and parse_args describes "
+                    f"{len(arg_descriptors)}"
+                )
+            padded = [*names, *[None] * (len(args) - len(names))]
+            read = [
+                _parse_arg(argument, descriptor, name, fn.__name__)
+                for argument, descriptor, name in zip(args, arg_descriptors, padded, strict=False)
+            ]
+            return fn(g, *read, **kwargs)
+
+        wrapper._arg_descriptors = arg_descriptors  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorator
+
+
+def quantized_args(
+    *arg_q_descriptors: bool, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The function as it is: no value here is a quantized one that has to be dequantized first."""
+    return lambda fn: fn
+
+
+def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
+    """An argument as a Python number of the described type; None stays None.
+
+    Raises:
+        SymbolicValueError: it is not constant.
+    """
+    if desc in ("none", "v") or not isinstance(value, Value):
+        return value
+    if desc not in _READERS:
+        raise OnnxExporterError(f"'{desc}' is no descriptor: there are v, none, {', '.join(_READERS)}")
+    if value.held is None:
+        return None
+    constant = value.constant()
+    if constant is None and desc in ("is", "fs") and value.is_packed():
+        constant = [_constant_of_list(item, arg_name) for item in value.node().inputs()]
+    if constant is None:
+        where = f" '{arg_name}' of {node_name}" if arg_name else ""
+        raise SymbolicValueError(
+            f"argument{where} must be constant, and is computed ({value.node().kind()})", value
+        )
+    if desc == "t":
+        return value.node()["value"]
+    if hasattr(constant, "tolist"):
+        constant = constant.tolist()
+    if desc in ("is", "fs") and not isinstance(constant, (list, tuple)):
+        constant = [constant]
+    elif desc in ("i", "f", "b") and isinstance(constant, list) and len(constant) == 1:
+        constant = constant[0]
+    return _READERS[desc](constant)
+
+
+def _constant_of_list(item: Value, arg_name: str | None) -> Any:
+    constant = item.constant()
+    if constant is None:
+        raise SymbolicValueError(f"list '{arg_name}' must be constant, and has computed members", item)
+    return constant
+
+
+def _maybe_get_const(value: Any, descriptor: str) -> Any:
+    """A constant as `_parse_arg` reads it; anything else as it is."""
+    return _parse_arg(value, descriptor) if _is_value(value) and _is_onnx_constant(value) else value
+
+
+def _maybe_get_scalar(value: Any) -> Any:
+    """A constant without dimensions as a torch tensor; anything else as it is."""
+    tensor = _maybe_get_const(value, "t")
+    return tensor if is_tensor_of_torch(tensor) and not tensor.shape else value
+
+
+def _get_const(value: Any, desc: str, arg_name: str) -> Any:
+    """A constant as `_parse_arg` reads it.
+
+    Raises:
+        SymbolicValueError: it is computed.
+    """
+    if not _is_constant(value):
+        raise SymbolicValueError(f"argument '{arg_name}' must be constant, and is computed", value)
+    return _parse_arg(value, desc, arg_name)
+
+
+def _node_get(node: Any, key: str) -> Any:
+    return node[key]
+
+
+def _scalar(x: Any) -> Any:
+    """The number in a torch tensor without dimensions, else None."""
+    return x.item() if is_tensor_of_torch(x) and not x.shape else None
+
+
+def _if_scalar_type_as(self: Any, tensor: Any) -> Any:
+    """A torch tensor in the element type of a value; a value as it is."""
+    kind = JitScalarType.from_value(tensor, JitScalarType.UNDEFINED)
+    return self if isinstance(self, Value) or kind == JitScalarType.UNDEFINED else self.to(kind.dtype())
+
+
+def _unpack_list(list_value: Value) -> list[Value]:
+    """The members of a list.
+
+    Raises:
+        SymbolicValueError: it is none.
+    """
+    if not _is_packed_list(list_value):
+        raise SymbolicValueError(f"a list is due, not {list_value.node().kind()}", list_value)
+    return list_value.node().inputs()
+
+
+def _is_packed_list(list_value: Any) -> bool:
+    return _is_value(list_value) and list_value.is_packed()
+
+
+def _is_none(x: Any) -> bool:
+    return x is None or (isinstance(x, Value) and x.held is None)
+
+
+def _is_value(x: Any) -> bool:
+    return isinstance(x, Value)
+
+
+def _is_onnx_constant(value: Value) -> bool:
+    return value.node().kind() == "onnx::Constant"
+
+
+def _is_constant(value: Any) -> bool:
+    return not _is_value(value) or value.node().kind() in ("onnx::Constant", "prim::Constant")
+
+
+def _is_tensor(x: Value) -> bool:
+    return x.type().kind() == "TensorType"
+
+
+def _as_list_type(jit_type: TensorType) -> ListType | None:
+    return jit_type if isinstance(jit_type, ListType) else None
+
+
+def _is_list(x: Value) -> bool:
+    return isinstance(x.type(), ListType)
+
+
+_is_tensor_list = _is_list
+
+
+def _is_scalar_list(x: Value) -> bool:
+    return False
+
+
+def _is_tuple_construct(x: Value) -> bool:
+    return False
+
+
+def is_complex_value(x: Value) -> bool:
+    """Whether the elements are complex numbers."""
+    return JitScalarType.from_value(x, JitScalarType.UNDEFINED) in _COMPLEX
+
+
+def _is_fp(value: Any) -> bool:
+    return JitScalarType.from_value(value, JitScalarType.UNDEFINED) in _FLOATS
+
+
+def _is_bool(value: Any) -> bool:
+    return JitScalarType.from_value(value, JitScalarType.UNDEFINED) == JitScalarType.BOOL
+
+
+def _get_tensor_rank(x: Value) -> int | None:
+    return x.type().dim() if _is_tensor(x) else None
+
+
+def _get_tensor_sizes(x: Value, allow_nonstatic: bool = True) -> list[Any] | None:
+    """The sizes, None for each that is not static; None where the rank is unknown."""
+    if not _is_tensor(x):
+        return None
+    return x.type().varyingSizes() if allow_nonstatic else x.type().sizes()
+
+
+def _get_tensor_dim_size(x: Value, dim: int) -> int | None:
+    sizes = _get_tensor_sizes(x)
+    return sizes[dim] if sizes else None
+
+
+def _get_dim_for_cross(x: Value, dim: int | None) -> int | None:
+    if dim == -1:
+        rank = _get_tensor_rank(x)
+        return dim + rank if rank is not None else dim
+    if dim is None:
+        sizes = _get_tensor_sizes(x) or []
+        return next((index for index, size in enumerate(sizes) if size == 3), None)
+    return dim
+
+
+def _try_get_scalar_type(*args: Any) -> JitScalarType | None:
+    """The first element type that is known, else None."""
+    found = (JitScalarType.from_value(argument, JitScalarType.UNDEFINED) for argument in args)
+    return next((kind for kind in found if kind != JitScalarType.UNDEFINED), None)
+
+
+def _type_promote_from_values(*args: Any) -> JitScalarType:
+    """The element type that torch promotes tensors of these types to."""
+    known = [kind for kind in map(_try_get_scalar_type, args) if kind is not None]
+    if not known or len(known) < len(args):
+        return JitScalarType.UNDEFINED
+    joint = known[0].onnx_type()
+    for kind in known[1:]:
+        promoted = promote(joint, kind.onnx_type())
+        if promoted is None:
+            return JitScalarType.UNDEFINED
+        joint = promoted
+    return JitScalarType.of(joint)
+
+
+def args_have_same_dtype(args: Sequence[Any]) -> bool:
+    """Whether all have one element type."""
+    return len({JitScalarType.from_value(argument) for argument in args}) == 1
+
+
+def check_training_mode(op_train_mode: int, op_name: str) -> None:
+    """Nothing: what is exported is what was captured, in training or in evaluation."""
+
+
+def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
+    _onnx_unsupported(f"{op}, {msg}", value)
+
+
+def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
+    """Say that ONNX cannot express an operator.
+
+    Raises:
+        SymbolicValueError: always.
+    """
+    raise SymbolicValueError(f"{op_name} cannot be expressed", value)
+
+
+def _onnx_opset_unsupported(
+    op_name: str, current_opset: int, supported_opset: int, value: Any = None
+) -> NoReturn:
+    _onnx_opset_unsupported_detailed(op_name, current_opset, supported_opset, "", value)
+
+
+def _onnx_opset_unsupported_detailed(
+    op_name: str, current_opset: int, supported_opset: int, reason: str, value: Any = None
+) -> NoReturn:
+    """Say that an opset cannot express an operator, and which one can.
+
+    Raises:
+        SymbolicValueError: always.
+    """
+    error = SymbolicValueError(
+        f"{op_name} cannot be expressed at opset {current_opset}" + (f": {reason}" if reason else ""), value
+    )
+    error.first_opset = supported_opset
+    raise error
+
+
+def _block_list_in_opset(name: str) -> Callable[..., NoReturn]:
+    """A symbolic function that refuses an operator."""
+
+    def symbolic_fn(*args: Any, **kwargs: Any) -> NoReturn:
+        raise OnnxExporterError(f"{name} is not implemented at this opset")
+
+    return symbolic_fn
