@@ -242,6 +242,11 @@ class GraphContext:
         results = emission.emit(self, name, domain, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
+    def _one(self, op_type: str, *inputs: Any, **arguments: Any) -> Value:
+        """The result of an ONNX operator that has one."""
+        [result] = emission.emit(self, op_type, "", inputs, arguments, 1)
+        return result
+
     def call(self, name: str, /, *positional: Any, **named: Any) -> Any:
         """Call another symbolic function at this opset.
 
@@ -328,7 +333,7 @@ class GraphContext:
         """The value as another element type; the value itself where it has that type already."""
         if value.dtype == dtype:
             return value
-        return self.op("Cast", value, to=int(dtype))
+        return self._one("Cast", value, to=int(dtype))
 
     def stack(self, items: Sequence[int | Value]) -> Value:
         """A one-dimensional INT64 tensor of ints and symbolic ints (zero-dim values), in order."""
@@ -349,7 +354,7 @@ class GraphContext:
         values = [part if isinstance(part, Value) else self._pool.make(to_array(part)) for part in parts]
         if not values:
             return self._pool.make(np.empty(0, dtype=np.int64))
-        return values[0] if len(values) == 1 else self.op("Concat", *values, axis=0)
+        return values[0] if len(values) == 1 else self._one("Concat", *values, axis=0)
 
     def _as_list(self, value: Value) -> Value:
         """A zero-dim value as a tensor of one element; a Squeeze that made it is undone."""
@@ -360,7 +365,7 @@ class GraphContext:
                 return self.cast(source, DataType.INT64)
         if value.shape is not None and len(value.shape) == 1:
             return self.cast(value, DataType.INT64)
-        return self.op("Unsqueeze", self.cast(value, DataType.INT64), axes=[0])
+        return self._one("Unsqueeze", self.cast(value, DataType.INT64), axes=[0])
 
     def size(self, value: Value, dim: int) -> int | Value:
         """One size of a value: an int where it is known, else a zero-dim INT64 value."""
@@ -368,20 +373,20 @@ class GraphContext:
         if dim < 0:
             if rank is None:
                 end = None if dim == -1 else dim + 1
-                last = self.op(
+                last = self._one(
                     "Slice",
-                    self.op("Shape", value),
+                    self._one("Shape", value),
                     starts=[dim],
                     ends=[end if end is not None else np.iinfo(np.int64).max],
                     axes=[0],
                 )
-                return self.op("Squeeze", last, axes=[0])
+                return self._one("Squeeze", last, axes=[0])
             dim += rank
         if value.shape is not None and isinstance(value.shape[dim], int):
             return int(value.shape[dim])  # type: ignore[arg-type]
-        return self.op(
+        return self._one(
             "Squeeze",
-            self.op("Gather", self.op("Shape", value), [dim], axis=0),
+            self._one("Gather", self._one("Shape", value), [dim], axis=0),
             axes=[0],
         )
 

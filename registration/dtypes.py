@@ -82,5 +82,5 @@ def limits(dtype: DataType) -> tuple[int | float, int | float]:
         return int(info.min), int(info.max)
     import ml_dtypes
 
-    numbers = ml_dtypes.finfo(dtype.numpy())
+    numbers = ml_dtypes.finfo(dtype.numpy())  # type: ignore[no-untyped-call]
     return float(numbers.min), float(numbers.max)

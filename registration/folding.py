@@ -16,7 +16,7 @@ import onnx_ir as ir
 MAXIMUM_ELEMENTS = 4096
 """Constants larger than this stay in the graph as they are."""
 
-Array = np.ndarray
+Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
 
 
@@ -154,11 +154,13 @@ def _expanded_size(attributes: Attributes, data: Array, shape: Array) -> int:
 
 
 def _range_size(attributes: Attributes, start: Array, limit: Array, delta: Array) -> int:
-    return math.ceil((limit.item() - start.item()) / delta.item())
+    count: float = (limit.item() - start.item()) / delta.item()
+    return math.ceil(count)
 
 
 def _gathered_size(attributes: Attributes, data: Array, indices: Array) -> int:
-    return data.size // max(1, data.shape[attributes.get("axis", 0)]) * indices.size
+    chosen: int = data.shape[attributes.get("axis", 0)]
+    return data.size // max(1, chosen) * indices.size
 
 
 _BROADCAST = frozenset(

@@ -19,7 +19,7 @@ from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
 _INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")
 
-Function = TypeVar("Function", bound=Callable)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -81,7 +81,9 @@ class Registry:
         """A private overlay over this registry."""
         return Registry(self)
 
-    def register(self, name: str, opset: int, function: Callable, *, override: bool = False) -> None:
+    def register(
+        self, name: str, opset: int, function: Callable[..., Any], *, override: bool = False
+    ) -> None:
         """Register a function for an operator from an opset on.
 
         Args:

@@ -99,7 +99,8 @@ def _attribute_decides(
             return DataType(attribute.value)
     value = given.get("value")
     if value is not None and value.type == AttributeType.TENSOR:
-        return value.value.dtype
+        tensor: ir.TensorProtocol = value.value
+        return tensor.dtype
     if schema.name == "ConstantOfShape":
         return DataType.FLOAT
     if schema.name in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "CastLike") and inputs:

@@ -62,7 +62,7 @@ class AttributeParameter:
         if other is None or self.type not in _COMPARED:
             return False
         try:
-            return _stored(self.type, value) == _stored(self.type, other)
+            return bool(_stored(self.type, value) == _stored(self.type, other))
         except (TypeError, ValueError):
             return False
 

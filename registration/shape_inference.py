@@ -57,7 +57,8 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
 def _integers(value: ir.Value | None) -> list[int] | None:
     if value is None or value.const_value is None or value.const_value.size > MAXIMUM_RANK:
         return None
-    return value.const_value.numpy().reshape(-1).tolist()
+    found: list[int] = value.const_value.numpy().reshape(-1).tolist()
+    return found
 
 
 def _axes(inputs: Sequence[ir.Value | None], attributes: Attributes) -> list[int] | None:

@@ -265,7 +265,6 @@ class _Loop:
                 self._carried.append(first)
         with memory.inside(self._scope):
             slots = {variable: self._slot(variable, variable.memory, self._scope) for variable in self._mixed}
-            self._slots = slots
             for variable in self._mixed:
                 for storage in variable.storages:
                     memory.entry(storage)

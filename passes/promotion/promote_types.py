@@ -30,7 +30,6 @@ from ...registration.promotion import is_integral
 from ..source_builder import SourceBuilder
 from .rules import RULES, Kind, Rule, compute_dtype, has_computed_type, integers_become, members, rule_of
 
-_HAS_DTYPE = (Kind.CAST, Kind.SUM)
 _QUICK = (Kind.TOGETHER, Kind.FLOAT, Kind.SELF, Kind.COMPARISON)
 _OPEN = (Kind.TOGETHER, Kind.FLOAT, Kind.COMPARISON, Kind.SEARCH, Kind.SUM)
 

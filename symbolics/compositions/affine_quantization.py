@@ -27,7 +27,6 @@ _TYPES = (
 _BYTES = (DataType.INT8, DataType.UINT8)
 """The types whose Clip onnxruntime has."""
 _LIMITS = {DataType.UINT4: (0, 15), DataType.INT4: (-8, 7)}
-_CHOOSERS = frozenset(f"quantized_decomposed::choose_qparams{kind}" for kind in ("", "_symmetric"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ..compositions.sizes import compute, known_rank, product, sizes_of
 from .support import by_axis, emitted_from, integers, today
 
 
-def _register_softmax(op_type: str, composed: str | None) -> None:
+def _register_softmax(op_type: str) -> None:
     """Softmax, LogSoftmax and Hardmax: along one axis from 13; before, over all dimensions from it on."""
 
     @onnx_symbolic(f"before13::{op_type}")
@@ -37,7 +37,7 @@ def _register_softmax(op_type: str, composed: str | None) -> None:
 
 
 for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):
-    _register_softmax(_op_type, None)
+    _register_softmax(_op_type)
 
 
 @onnx_symbolic("before11::Scatter")
