@@ -5,6 +5,8 @@
 #   make sweep    the tests over every operator, model and opset; then every sample of torch's own databases,
 #                 beside torch.onnx, into sweep-results: hours on two cores
 #   make bench    export time and memory against torch.onnx
+#   make test-torch TORCH=2.10.0
+#                 the tests of capture and export with that release of torch, in an environment of its own
 #
 # PIP_FLAGS is handed to pip. Where torch's CPU build does not come by itself (Linux with the plain PyPI):
 #   make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -14,20 +16,27 @@ PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 SWEEP_FLAGS ?=
 WORKERS ?= 2
+TORCH ?= 2.10.0
+TORCH_TESTS ?= tests/exporter/test_export.py tests/exporter/capture tests/exporter/torch_boundary
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+TORCH_VENV ?= .venv-torch-$(TORCH)
+TORCH_INSTALLED := $(TORCH_VENV)/.installed
 # The package's folder under the package's name, where mypy looks for it.
 NAMED := $(VENV)/source
 
-.PHONY: demo test lint sweep bench clean
+.PHONY: demo test test-torch lint sweep bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_FLAGS)
+
+test-torch: $(TORCH_INSTALLED)
+	$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(TORCH_TESTS) $(PYTEST_FLAGS)
 
 sweep: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --sweep $(PYTEST_FLAGS)
@@ -51,5 +60,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	ln -sfn ../../ $(NAMED)/opsetta
 	touch $(INSTALLED)
 
+$(TORCH_INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(TORCH_VENV)
+	grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
+	$(TORCH_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) -c $(TORCH_VENV)/constraints.txt torch==$(TORCH) -e '.[dev]'
+	touch $(TORCH_INSTALLED)
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

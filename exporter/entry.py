@@ -20,6 +20,7 @@ from .export_arguments import model_call, refuse_unknown
 from .lowering.driver import check_names
 from .program import Program, SourceModel
 from .source.capture import Capture
+from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
 
 Progress = Callable[[str], None]
@@ -132,6 +133,7 @@ def capture(
     need_torch("exporting a model")
     from .torch_boundary.boundary import boundary
 
+    probe.need(probe.CAPTURE)
     with boundary():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized

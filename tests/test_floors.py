@@ -138,6 +138,62 @@ def test_torch_is_imported_by_the_exporter_and_torch_onnx_alone():
     assert found == []
 
 
+BOUNDARY = ROOT / "exporter" / "torch_boundary"
+
+
+def is_private(name: str) -> bool:
+    """Names of operators, which schemas spell, are not torch's own, and `torch._check` is documented."""
+    if name.startswith("torch.ops.") or name == "torch._check":
+        return False
+    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
+
+
+def torch_names(path: pathlib.Path) -> set[str]:
+    """The names of torch that a file imports or spells out, `torch.nn.Module`."""
+    tree = tree_of(path)
+    names = list(imports_of(path, tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and "(" not in ast.unparse(node):
+            names.append(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names.append(str(getattr(node.args[0], "value", "")))
+    return {name for name in names if name.partition(".")[0] == "torch"}
+
+
+@every_file
+def test_private_names_of_torch_stand_in_the_boundary_alone(path):
+    if BOUNDARY in path.parents:
+        return
+    assert sorted(filter(is_private, torch_names(path))) == []
+
+
+def test_the_probe_knows_every_private_name_of_torch():
+    from opsetta.exporter.torch_boundary import probe
+
+    features = [item for item in vars(probe).values() if isinstance(item, probe.Feature)]
+    known = [f"{name.replace(':', '.')}." for feature in features for name in feature.names]
+    used = {f"{name}." for path in BOUNDARY.rglob("*.py") for name in filter(is_private, torch_names(path))}
+    unknown = [name for name in used if not any(k.startswith(name) or name.startswith(k) for k in known)]
+    assert sorted(unknown) == []
+
+
+def test_private_attributes_outside_of_the_boundary_are_our_own():
+    own, used = set(), {}
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                own.add(node.name)
+            elif isinstance(node, ast.Attribute) and is_private(node.attr):
+                holder = getattr(node.value, "id", None)
+                if holder in ("self", "cls"):
+                    own.add(node.attr)
+                elif holder != "sys" and floor_of(path) == "exporter" and BOUNDARY not in path.parents:
+                    used.setdefault(node.attr, f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: place for name, place in used.items() if name not in own} == {}
+
+
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The lines of a function without its docstring."""
     documented = function.body[0] if ast.get_docstring(function) is not None else None

@@ -13,11 +13,11 @@ from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree
 from torch.export import Dim
-from torch.utils._sympy import functions
 
 from ...registration import CaptureError
+from ..torch_boundary import symbolic_sizes as functions
+from ..torch_boundary.pytree import children
 from .dynamic_axes import by_parameter, unknown_names
 
 _DYNAMIC = type(Dim.DYNAMIC)
@@ -142,14 +142,6 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
 
 def _known_dim(dim: Any) -> bool:
     return isinstance(dim, (Dim, _DYNAMIC)) or hasattr(dim, "__name__")
-
-
-def children(value: Any) -> list[Any] | None:
-    """The direct children of a container, None for a leaf."""
-    kind = pytree._get_node_type(value)
-    if kind not in pytree.SUPPORTED_NODES:
-        return None
-    return list(pytree.SUPPORTED_NODES[kind].flatten_fn(value)[0])
 
 
 def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:

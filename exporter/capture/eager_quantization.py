@@ -7,6 +7,7 @@ import re
 import torch
 
 from ...registration import CaptureError
+from ..torch_boundary import torchscript
 
 _REFERENCE = "torch.ao.nn.quantized.reference."
 """Modules that compute in floats, between quantization and dequantization that are operators of their own."""
@@ -34,5 +35,5 @@ def refuse_eager_quantized(model: object) -> None:
 
 def _qualified_name(module: torch.nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
-        return _MANGLED.sub("", module._c._type().qualified_name())
+        return _MANGLED.sub("", torchscript.class_name(module))
     return f"{type(module).__module__}.{type(module).__qualname__}"

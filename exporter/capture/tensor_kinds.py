@@ -10,7 +10,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ...registration import CaptureError
-from . import dynamic_shapes as shapes
+from ..torch_boundary.fake_tensors import FakeTensor
+from ..torch_boundary.pytree import children
 
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
@@ -32,7 +33,7 @@ def without_data(tensor: torch.Tensor) -> str | None:
     """Why a tensor has no data to compute with, or None."""
     if tensor.device.type == "meta":
         return "it is on the meta device"
-    if isinstance(tensor, torch._subclasses.FakeTensor):
+    if isinstance(tensor, FakeTensor):
         return "it is a FakeTensor"
     return None
 
@@ -107,7 +108,7 @@ def named_leaves(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The leaves of an argument by the expression that reaches each."""
-    members = shapes.children(value)
+    members = children(value)
     if members is None:
         yield path, value
         return

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
+
 _ARITHMETIC = ("_operator", "math")
 """The modules of Python's functions in a graph that torch.export leaves."""
 
@@ -30,11 +32,11 @@ def _may_train(node: torch.fx.Node) -> bool:
     if node.op == "call_module":
         # One without users checks guards.
         return bool(node.users)
-    if node.op != "call_function" or isinstance(target, torch._ops.HigherOrderOperator):
+    if node.op != "call_function" or isinstance(target, HigherOrderOperator):
         return node.op == "call_method"
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         name = getattr(target, "__name__", "")
         return getattr(target, "__module__", None) not in _ARITHMETIC and not name.startswith("sym_")
-    given = dict(zip((formal.name for formal in target._schema.arguments), node.args, strict=False))
+    given = dict(zip((formal.name for formal in schema_of(target).arguments), node.args, strict=False))
     given.update(node.kwargs)
     return given.get("train") is True or given.get("training") is True

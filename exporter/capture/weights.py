@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..torch_boundary.fake_tensors import storage_of
+
 Identity = tuple[Any, ...]
 
 
@@ -26,13 +28,6 @@ def first_names(named: Iterable[tuple[str, torch.Tensor]]) -> dict[Identity, str
     for name, tensor in named:
         names.setdefault(identity(name, tensor), name)
     return names
-
-
-def storage_of(tensor: Any) -> int | None:
-    """What tensors that share their memory have in common; None for those without a storage."""
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-        return None
-    return tensor.untyped_storage()._cdata
 
 
 def share_memory(first: Any, second: Any) -> bool:

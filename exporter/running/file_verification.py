@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from ...registration import InferenceError, OpsettaError
 from ..files.reading import bounds_of, read_model
 from ..source import dimensions
+from ..torch_boundary import pytree
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.structures import register_structures
 from . import calls, tensors, verification

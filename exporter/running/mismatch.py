@@ -13,6 +13,7 @@ import torch.fx
 from ...registration import MODULE, NUMBER
 from ...registration.arguments import overloaded_name
 from ..source.capture import Capture
+from ..torch_boundary import pytree
 from . import calls, source_execution, tensors
 from .session import Session
 from .verification import OutputReport, compare
@@ -109,7 +110,7 @@ class _Recorder(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
         if n.op == "call_function":
-            self.results[n.name] = torch.utils._pytree.tree_map_only(
+            self.results[n.name] = pytree.tree_map_only(
                 torch.Tensor, lambda tensor: tensor.detach().clone(), result
             )
         return result

@@ -13,7 +13,7 @@ import torch
 
 from ...registration import OpsettaError
 from ...registration.arguments import arguments, overloaded_name
-from ..torch_boundary.operators import by_name, operator_of
+from ..torch_boundary.operators import OpOverload, by_name, operator_of, schema_of
 
 Environment = dict[ir.Value, Any]
 
@@ -120,9 +120,9 @@ def _function(node: ir.Node) -> Callable[..., Any] | None:
     return _of_numbers_too(overload)
 
 
-def _of_numbers_too(overload: torch._ops.OpOverload) -> Callable[..., Any]:
+def _of_numbers_too(overload: OpOverload) -> Callable[..., Any]:
     """An operator over arguments by name, of which numbers may stand for tensors."""
-    tensors = {a.name for a in overload._schema.arguments if str(a.type) == "Tensor"}
+    tensors = {a.name for a in schema_of(overload).arguments if str(a.type) == "Tensor"}
     run = by_name(overload)
 
     def call(**given: Any) -> Any:

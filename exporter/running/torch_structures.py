@@ -12,11 +12,10 @@ import sys
 import warnings
 from typing import Any
 
-import torch.utils._pytree as pytree
-
 from ...registration import ModelFileError
 from ..files.source_file.structures import Structure, TypeName
 from ..source.capture import Interface
+from ..torch_boundary import pytree
 from ..torch_boundary.structures import register_structures
 
 _FACTORIES = ("list", "dict", "tuple", "int", "float", "str", "bool", "set")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import torch.utils._pytree as pytree
+from . import pytree
 
 _ATTENTION = ("key_cache", "value_cache")
 _LINEAR = ("conv_states", "recurrent_states")

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
+
+from . import pytree
 
 _CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque)
 """The classes whose members are kept; a class below them may not allow it."""

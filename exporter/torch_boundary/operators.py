@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from onnx_ir import DataType, tensor_adapters
+from torch._ops import HigherOrderOperator, OpOverload
 
 from ...registration import Device, Layout, MemoryFormat
 
+__all__ = [
+    "HigherOrderOperator",
+    "OpOverload",
+    "bound",
+    "by_name",
+    "computation_dtype",
+    "operator_of",
+    "schema_of",
+    "torch_argument",
+]
 
-def operator_of(name: str, overload: str) -> torch._ops.OpOverload | None:
+
+def operator_of(name: str, overload: str) -> OpOverload | None:
     """Torch's operator of a qualified name, `aten::add`, and an overload; None where it has none."""
     namespace, _, op_type = name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), op_type, None)
     return getattr(packet, overload or "default", None)
+
+
+def schema_of(operator: OpOverload) -> Any:
+    """The schema of an operator: `name`, `overload_name`, `arguments`, `returns`, `is_mutable`."""
+    return operator._schema
+
+
+def computation_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """The element type in which torch's kernels compute with tensors together."""
+    from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+
+    kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    return elementwise_dtypes(*tensors, type_promotion_kind=kind)[0]
 
 
 def torch_argument(item: Any) -> Any:
@@ -27,7 +52,7 @@ def torch_argument(item: Any) -> Any:
     return getattr(torch, item) if isinstance(item, (Layout, MemoryFormat)) else item
 
 
-def bound(operator: torch._ops.OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def bound(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by name as torch takes them: those that the schema has positional by position."""
     named = {name: torch_argument(item) for name, item in arguments.items()}
     positional = []
@@ -38,7 +63,7 @@ def bound(operator: torch._ops.OpOverload, arguments: Mapping[str, Any]) -> tupl
     return positional, named
 
 
-def by_name(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+def by_name(operator: OpOverload) -> Callable[..., Any]:
     """The operator over arguments by name, as source nodes keep them."""
 
     def call(**arguments: Any) -> Any:

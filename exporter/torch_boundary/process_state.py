@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch._dynamo import convert_frame
 
 Restore = Callable[[], None]
 
@@ -41,7 +40,8 @@ def torch_loggers() -> list[logging.Logger]:
 
 def has_compiled_code() -> bool:
     """Whether TorchDynamo has compiled anything here; a capture with `strict=True` empties its caches."""
-    return bool(convert_frame.input_codes.seen)
+    compiler = sys.modules.get("torch._dynamo.convert_frame")
+    return compiler is not None and bool(compiler.input_codes.seen)
 
 
 def _random_generators() -> Restore:

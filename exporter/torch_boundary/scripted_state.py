@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from . import torchscript
+
 _PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
 
 
@@ -51,7 +53,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
     yield path, handle
-    for name, child in torch._C.ModuleDict(handle).items():
+    for name, child in torchscript.children(handle):
         yield from _modules(child, f"{path}{name}.")
 
 
@@ -60,7 +62,7 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
 
     TorchScript lists parameters and buffers; others are found where a method or hook reads or sets them.
     """
-    owners = list(_modules(module._c, ""))
+    owners = list(_modules(torchscript.handle_of(module), ""))
     names: dict[str, None] = {}
     tables: tuple[Any, Any] = torch._C.ParameterDict, torch._C.BufferDict
     for _, owner in owners:
@@ -73,7 +75,7 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
     return [
         (f"{path}{name}", owner, name)
         for path, owner, name in pairs
-        if not isinstance(owner.getattr(name), torch._C.ScriptModule)
+        if not torchscript.is_handle(owner.getattr(name))
     ]
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import torch
-import torch.utils._pytree as pytree
 
+from ...torch_boundary import pytree
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.process_state import has_compiled_code
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention

@@ -11,22 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch._dynamo
-import torch.utils._pytree as pytree
 
 from ....registration import CaptureError
 from ...source import dimensions
 from ...source.capture import Capture
+from ...torch_boundary import capture_patches, pytree
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.model_state import preserved
-from ...torch_boundary.replacements import (
-    associative_scan,
-    hashing,
-    linear_algebra,
-    recurrent,
-    sequence_losses,
-    transformer_modules,
-)
 from ...torch_boundary.silence import quiet
 from ...torch_boundary.structures import register_structures
 from .. import dynamic_shapes as shapes
@@ -131,11 +122,11 @@ def _export(
     for values in shapes.enlargements(leaves):
         grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
         try:
-            with boundary(*_patches(strict), preserved(model, values)):
+            with boundary(*capture_patches.for_capture(strict=strict), preserved(model, values)):
                 program = torch.export.export(
                     model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
                 )
-            recurrent.restore_operators(program)
+            capture_patches.restore_operators(program)
             captured = _placeholders(program)
             refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
             if refusal is None:
@@ -162,17 +153,9 @@ def _limits(
     if not names:
         return size_limits.Limits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    tracer = Tracer(model, program, structure, functools.partial(_as_captured, packs))
+    tracer = Tracer(model, program, structure, functools.partial(capture_patches.as_captured, packs))
     with boundary(quiet(), preserved(model, values)):
         return size_limits.find(tracer, captured, values, names, leaves.ranges())
-
-
-@contextlib.contextmanager
-def _as_captured(packs: bool) -> Iterator[None]:
-    """The patches under which a model takes the path that was captured."""
-    packed = recurrent.by_shapes(False) if packs else contextlib.nullcontext()
-    with packed, linear_algebra.by_shapes(), hashing.by_shapes(), transformer_modules.captured():
-        yield
 
 
 def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
@@ -180,22 +163,6 @@ def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
     names = program.graph_signature.user_inputs
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     return [values.get(name) if isinstance(name, str) else name for name in names]
-
-
-def _patches(strict: bool) -> list[contextlib.AbstractContextManager[Any]]:
-    """What holds of torch while it captures a model."""
-    return [
-        torch.no_grad(),
-        quiet(),
-        recurrent.by_shapes(strict),
-        linear_algebra.by_shapes(),
-        hashing.by_shapes(),
-        sequence_losses.by_shapes(),
-        transformer_modules.captured(),
-        associative_scan.as_operator(strict=strict),
-        # What is dynamic is what the caller says, whatever torch has traced before.
-        torch._dynamo.config.patch(automatic_dynamic_shapes=False),
-    ]
 
 
 def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[str, Any]) -> Captures:
@@ -224,7 +191,7 @@ def _specification(
 
 
 def _nested(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
-    members = shapes.children(value)
+    members = pytree.children(value)
     if members is None:
         return next(dims)
     inner = [_nested(member, dims) for member in members]

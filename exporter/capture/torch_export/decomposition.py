@@ -13,23 +13,22 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-import torch._decomp
-import torch.utils._pytree as pytree
 from onnx_ir import tensor_adapters
 from onnx_ir._symbolic_shapes import parse_symbolic_expression
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ....passes import promote_types, real_pairs, remove_inplace
 from ....passes.complex_pairs.real_pairs import serves_pairs
 from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ....registration.arguments import arguments, source_node
 from ...files.source_file.likeness import likeness
+from ...torch_boundary import decompositions, pytree
 from ...torch_boundary.boundary import boundary
-from ...torch_boundary.operators import bound, operator_of
+from ...torch_boundary.fake_tensors import FakeTensorMode
+from ...torch_boundary.operators import OpOverload, operator_of, schema_of
 from ...torch_boundary.silence import quiet
+from ...torch_boundary.symbolic_sizes import new_symbol
 from .fx_graph import Dimensions, GraphImporter, describe
 
 IsKnown = Callable[[ir.Node], bool]
@@ -71,7 +70,7 @@ class Decomposer:
         # What pairs do is known by the operator on complex numbers.
         dialect = "aten" if node.domain == "complex" else node.domain
         operator = operator_of(f"{dialect}::{node.op_type}", node.overload)
-        if operator is None or not _is_decomposable(operator):
+        if operator is None or not decompositions.is_decomposable(operator):
             return None
         unknown = self._unknown(is_known, node.domain)
         traces = self._traces.setdefault(likeness(node), [])
@@ -93,8 +92,9 @@ class Decomposer:
         dialect = domain if domain == "complex" else "aten"
         known, unknown = self._tables.get(dialect, (None, frozenset()))
         if known != is_known:
-            everything = torch._decomp.decomposition_table
-            unknown = frozenset(op for op in everything if not _known_overload(op, is_known, dialect))
+            unknown = frozenset(
+                op for op in decompositions.table() if not _known_overload(op, is_known, dialect)
+            )
             self._tables[dialect] = (is_known, unknown)
         return unknown
 
@@ -113,8 +113,7 @@ class _Fakes:
     def symbol(self, name: str) -> Any:
         if name not in self._symbols:
             size = next(self._sizes)
-            source = ConstantSource(f"opsetta_{len(self._symbols)}")
-            symbol = self.environment.create_symbol(size, source, DimDynamic.DYNAMIC, constraint_dim=None)
+            symbol = new_symbol(self.environment, f"opsetta_{len(self._symbols)}", size)
             self._symbols[name], self.names[symbol], self._hints[symbol] = symbol, name, size
         return self._symbols[name]
 
@@ -152,10 +151,6 @@ class _Fakes:
             return torch.empty(shape, dtype=dtype)
 
 
-def _is_decomposable(operator: torch._ops.OpOverload) -> bool:
-    return operator in torch._decomp.decomposition_table or bool(operator._can_decompose())
-
-
 def _recording(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
     """Torch's table, which takes apart what is not known, and notes all that it is asked for."""
 
@@ -166,16 +161,16 @@ def _recording(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
 
         return decomposed
 
-    return {operator: noted(operator, rule) for operator, rule in torch._decomp.decomposition_table.items()}
+    return {operator: noted(operator, rule) for operator, rule in decompositions.table().items()}
 
 
-def _decompose(node: ir.Node, operator: torch._ops.OpOverload, unknown: frozenset[Any]) -> _Trace:
+def _decompose(node: ir.Node, operator: OpOverload, unknown: frozenset[Any]) -> _Trace:
     met: set[Any] = set()
     graph = _traced(node, operator, _recording(met, unknown))
     return _Trace(frozenset(met), frozenset(met & unknown), graph)
 
 
-def _traced(node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
+def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
     fakes = _Fakes()
     # An operator of ATen takes what was complex for the real pairs that it is.
     as_complex = node.domain != "aten"
@@ -194,7 +189,7 @@ def _traced(node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any
         for position, value in zip(positions, values, strict=True):
             merged[position] = value
         call = pytree.tree_unflatten(merged, structure)
-        return pytree.tree_flatten(_apply(operator, call))[0]
+        return pytree.tree_flatten(decompositions.apply(operator, call))[0]
 
     try:
         with fakes.mode:
@@ -210,24 +205,18 @@ def _traced(node: ir.Node, operator: torch._ops.OpOverload, rules: dict[Any, Any
     return _imported(traced, node, fakes)
 
 
-def _apply(operator: torch._ops.OpOverload, call: dict[str, Any]) -> Any:
-    positional, named = bound(operator, call)
-    if operator._can_decompose() and operator not in torch._decomp.decomposition_table:
-        return operator.decompose(*positional, **named)
-    return operator(*positional, **named)
-
-
 def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
-    if not isinstance(operator, torch._ops.OpOverload):
+    if not isinstance(operator, OpOverload):
         return False
     # What works in place is made functional afterwards; taken apart, it would end in torch's primitives.
-    name = operator._schema.name
+    schema = schema_of(operator)
+    name = schema.name
     if dialect == "complex" and name.startswith("aten::"):
         if serves_pairs(name):
             return True
         name = name.replace("aten::", "complex::", 1)
-    return operator._schema.is_mutable or is_known(
-        source_node(name, {}, overload=operator._overloadname, num_outputs=0)
+    return schema.is_mutable or is_known(
+        source_node(name, {}, overload=schema.overload_name or "default", num_outputs=0)
     )
 
 

@@ -14,12 +14,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 from onnx_ir import DataType, tensor_adapters
-from torch._functorch.predispatch import lazy_load_decompositions
-from torch._subclasses import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ....registration import (
     ALIAS,
@@ -34,6 +29,10 @@ from ....registration import (
     Names,
 )
 from ....registration.arguments import source_node
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import is_without_data
+from ...torch_boundary.higher_order import has_no_result
+from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
 from ..weights import share_memory
 from .higher_order import append_with_new_values, import_higher_order, placeholders, written
 from .retracing import begins_vmap, import_vmap, vmap_region
@@ -240,7 +239,7 @@ class GraphImporter:
         item = self._held(node)
         if not isinstance(item, torch.Tensor):
             return item
-        if is_traceable_wrapper_subclass(item) or isinstance(item, (FakeTensor, FunctionalTensor)):
+        if is_without_data(item):
             raise CaptureError(
                 f"torch.export kept no data of tensor '{node.target}', which a function given to an operator "
                 "reads from around it: pass it to the operator"
@@ -266,16 +265,17 @@ class GraphImporter:
         target = node.target
         if target is operator.getitem:
             return self.argument(node.args[0])[node.args[1]]
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             return self._operator(node, target)
-        if isinstance(target, torch._ops.HigherOrderOperator):
+        if isinstance(target, HigherOrderOperator):
             return import_higher_order(self, node, target)
-        if target is lazy_load_decompositions:
+        if has_no_result(target):
             return None
         return self._arithmetic(node, target)
 
-    def _operator(self, node: torch.fx.Node, target: torch._ops.OpOverload) -> Any:
-        name = target._schema.name
+    def _operator(self, node: torch.fx.Node, target: OpOverload) -> Any:
+        schema = schema_of(target)
+        name, overload = schema.name, schema.overload_name or "default"
         if name in ASSERTIONS:
             return None
         if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
@@ -283,14 +283,13 @@ class GraphImporter:
                 f"{name} reads the storage of a tensor that is a view of it: an ONNX graph has no storages. "
                 "Call .clone(memory_format=torch.contiguous_format) on the tensor first"
             )
-        formal = target._schema.arguments
-        arguments = {p.name: self.argument(a) for p, a in zip(formal, node.args, strict=False)}
+        arguments = {p.name: self.argument(a) for p, a in zip(schema.arguments, node.args, strict=False)}
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
-        if target._schema.is_mutable and target.namespace != "aten" and not name.endswith("_"):
+        if schema.is_mutable and target.namespace != "aten" and not name.endswith("_"):
             targets = [self.argument(item) for item in written(node)]
-            return append_with_new_values(self, node, name, target._overloadname, arguments, targets)
-        made = self.append(node, name, target._overloadname, arguments)
+            return append_with_new_values(self, node, name, overload, arguments, targets)
+        made = self.append(node, name, overload, arguments)
         if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
             first = node.args[0] if node.args else None
             if isinstance(first, torch.fx.Node) and not _same_storage(first, node):
@@ -388,9 +387,9 @@ def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
 
 
 def _mutates(node: torch.fx.Node) -> bool:
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.is_mutable
-    return isinstance(node.target, torch._ops.HigherOrderOperator) and bool(written(node))
+    if isinstance(node.target, OpOverload):
+        return schema_of(node.target).is_mutable
+    return isinstance(node.target, HigherOrderOperator) and bool(written(node))
 
 
 def _same_storage(a: torch.fx.Node, b: torch.fx.Node) -> bool:

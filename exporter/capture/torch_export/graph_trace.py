@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
-from torch._subclasses import FakeTensor
 
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import FakeTensor
+from ...torch_boundary.operators import OpOverload, schema_of
 from .fx_graph import ASSERTIONS
 from .operator_trace import Recorder, Step, Trace
 
@@ -116,7 +117,7 @@ class GraphTrace(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         """Run a node but for assertions, and compare its results with what the graph says."""
         target = n.target
-        if isinstance(target, torch._ops.OpOverload) and target._schema.name in ASSERTIONS:
+        if isinstance(target, OpOverload) and schema_of(target).name in ASSERTIONS:
             return None
         if n.op == "call_module" and not n.users:
             return None
@@ -132,7 +133,7 @@ class GraphTrace(torch.fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator, or give what it gave before for such arguments."""
-        if self._kernels is None or not isinstance(target, torch._ops.OpOverload):
+        if self._kernels is None or not isinstance(target, OpOverload):
             return super().call_function(target, args, kwargs)
         leaves, structure = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, _Tensor)]

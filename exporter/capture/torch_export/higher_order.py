@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 from onnx_ir import DataType, tensor_adapters
 
 from ....registration import NUMBER, CaptureError
 from ....registration.arguments import source_node
-from ..weights import storage_of
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import storage_of
+from ...torch_boundary.operators import HigherOrderOperator, OpOverload, computation_dtype, schema_of
 from .retracing import import_autocast, import_flex_attention
 
 if TYPE_CHECKING:
@@ -94,9 +95,7 @@ _TAKES_A_TUPLE = frozenset({"hints_wrapper", "strict_mode"})
 _NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
 
 
-def import_higher_order(
-    importer: GraphImporter, node: torch.fx.Node, target: torch._ops.HigherOrderOperator
-) -> Any:
+def import_higher_order(importer: GraphImporter, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
     """Import a node that takes graphs, and return what it gives, nested as its readers see it.
 
     Raises:
@@ -127,13 +126,14 @@ def placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
 def written(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The operands that a node writes to, also from within the graphs that it takes."""
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        if not target._schema.is_mutable or target is torch.ops.aten.detach_.default:
+    if isinstance(target, OpOverload):
+        schema = schema_of(target)
+        if not schema.is_mutable or target is torch.ops.aten.detach_.default:
             return []
-        given = dict(zip((a.name for a in target._schema.arguments), node.args, strict=False)) | node.kwargs
-        changed = [a.name for a in target._schema.arguments if a.alias_info and a.alias_info.is_write]
+        given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+        changed = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
         return [item for name in changed for item in _nodes(given.get(name))]
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         return [
             operand for actual, module in _calls(node, target.name()) for operand in _written(actual, module)
         ]
@@ -228,13 +228,11 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
         CaptureError: the operator gives more than one tensor.
     """
     operator, wanted, *operands = node.args
-    assert isinstance(operator, torch._ops.OpOverload)
+    assert isinstance(operator, OpOverload)
     assert isinstance(wanted, torch.dtype)
     examples = pytree.tree_map_only(torch.fx.Node, lambda item: item.meta["val"], operands)
     tensors = [leaf for leaf in pytree.tree_leaves(examples) if isinstance(leaf, torch.Tensor)]
-    kind = torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
-    like = torch.empty(1, dtype=wanted)
-    computed = torch._prims_common.elementwise_dtypes(*tensors, like, type_promotion_kind=kind)[0]
+    computed = computation_dtype([*tensors, torch.empty(1, dtype=wanted)])
 
     def cast(value: ir.Value, dtype: torch.dtype) -> ir.Value:
         target = tensor_adapters.from_torch_dtype(dtype)
@@ -249,11 +247,12 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
         cast(item, computed) if isinstance(item, ir.Value) and NUMBER not in item.metadata_props else item
         for item in map(importer.argument, operands)
     ]
-    names = (argument.name for argument in operator._schema.arguments)
+    schema = schema_of(operator)
+    names = (argument.name for argument in schema.arguments)
     made = importer.append(
         node,
-        operator._schema.name,
-        operator._overloadname,
+        schema.name,
+        schema.overload_name or "default",
         dict(zip(names, given, strict=False)),
         outputs=[importer.value(node.name, example)],
     )

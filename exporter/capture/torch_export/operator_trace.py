@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode
+from ...torch_boundary.operators import schema_of
 from .fx_graph import ASSERTIONS
 
 _ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
@@ -105,7 +105,7 @@ class Recorder(TorchDispatchMode):
             # Half of what is dispatched; the tensor itself knows.
             return args[0].device
         keywords = kwargs or {}
-        name = func._schema.name
+        name = schema_of(func).name
         if name in _NO_VALUE:
             return func(*args, **keywords)
         given = [self.origin(leaf) for leaf in _leaves((*args, *keywords.values()))]

@@ -19,22 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
-from torch._functorch import predispatch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ....registration import CaptureError
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import mode_of, trace
+from ...torch_boundary.higher_order import eager_flex_attention, vmap_nesting
 
 if TYPE_CHECKING:
     from .fx_graph import GraphImporter
 
-_DEPTH: dict[Any, int] = {predispatch._vmap_increment_nesting: 1, predispatch._vmap_decrement_nesting: -1}
-
 
 def begins_vmap(node: torch.fx.Node) -> bool:
     """Whether a node is the beginning of a `vmap`."""
-    return _DEPTH.get(node.target, 0) > 0
+    return vmap_nesting(node.target) > 0
 
 
 def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
@@ -48,7 +45,7 @@ def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
     node = first
     while node.op != "output":
         region.append(node)
-        depth += _DEPTH.get(node.target, 0)
+        depth += vmap_nesting(node.target)
         if depth == 0:
             return region
         node = node.next
@@ -87,8 +84,6 @@ def import_vmap(
 
 def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
     """Import a `flex_attention` as its eager implementation: attention with functions of single scores."""
-    from torch._higher_order_ops.flex_attention import math_attention
-
     leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node)]
     held = {i: importer.argument(leaves[i]) for i in positions}
@@ -98,10 +93,12 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
     ignored = {i for i in pytree.tree_leaves(mask) if i not in graphs}
     operands = [i for i in positions if i not in graphs and i not in ignored]
 
+    attention = eager_flex_attention()
+
     def run(*values: Any) -> Any:
         merged = dict(enumerate(leaves)) | graphs | dict(zip(operands, values, strict=True))
         args, kwargs = structure.unflatten(list(merged.values()))
-        return math_attention(*args, **kwargs)
+        return attention(*args, **kwargs)
 
     examples = [leaves[i].meta["val"] for i in operands]
     return importer.inline(_traced(run, examples, "flex_attention"), [held[i] for i in operands])
@@ -138,20 +135,15 @@ def _traced(function: Callable[..., Any], examples: Sequence[Any], what: str) ->
     Raises:
         CaptureError: torch cannot trace it, or only for some of the symbolic sizes.
     """
-    modes = {item.fake_mode for item in examples if isinstance(item, torch._subclasses.FakeTensor)}
-    mode = modes.pop() if modes else FakeTensorMode()
-    mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
+    mode = mode_of(examples)
     environment = mode.shape_env
     known = len(environment.guards) if environment is not None else 0
     try:
-        with mode, torch.no_grad():
-            traced = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*examples)
+        traced = trace(function, mode, examples)
     except Exception as error:
         raise CaptureError(
             f"a {what} of the captured graph cannot be traced: {type(error).__name__}: {error}"
         ) from error
-    finally:
-        mode.allow_non_fake_inputs = allowed
     if environment is not None and len(environment.guards) > known:
         raise CaptureError(f"a {what} of the captured graph holds for some of the dynamic sizes only")
     traced.graph.eliminate_dead_code()

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch._export.utils import _compiling_state_context
-from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import FakeTensorMode
+from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels
 from .operator_trace import Recorder, Trace
@@ -46,20 +46,21 @@ class Tracer:
         self._captured = captured
         targets = [node.target for node in program.graph.nodes]
         # Outside torch.export, TorchDynamo would compile the functions that such operators take.
-        self._is_opaque = any(isinstance(target, torch._ops.HigherOrderOperator) for target in targets)
+        self._is_opaque = any(isinstance(target, HigherOrderOperator) for target in targets)
         self._mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
         self._origins: dict[int, Any] = {}
-        operators = [target for target in targets if isinstance(target, torch._ops.OpOverload)]
+        operators = [target for target in targets if isinstance(target, OpOverload)]
         mutates = any(
-            operator._schema.is_mutable and operator._schema.name not in _SAME_VALUE for operator in operators
+            schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
+            for operator in operators
         )
         # Whether a reshape copies depends on the sizes, and concerns nothing where nothing is written to.
         self._same_value = _SAME_VALUE if mutates else _SAME_VALUE | {"aten::clone"}
         # Kernels are known by what an operator sees of tensors: not by the storage behind them, and not where
         # an operator changes the shape of what it is given.
         reaches_storage = any(
-            operator._schema.name in _OF_STORAGE
-            or (torch.Tag.inplace_view in operator.tags and operator._schema.name not in _SAME_VALUE)
+            schema_of(operator).name in _OF_STORAGE
+            or (torch.Tag.inplace_view in operator.tags and schema_of(operator).name not in _SAME_VALUE)
             for operator in operators
         )
         self._kernels: Kernels | None = None if reaches_storage else {}
@@ -84,7 +85,7 @@ class Tracer:
 
     def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
-        with torch.no_grad(), self._captured(), _compiling_state_context(), _kept(self._model):
+        with torch.no_grad(), self._captured(), _kept(self._model):
             with self._mode:
                 given = leaves()
             inputs = {

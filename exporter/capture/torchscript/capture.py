@@ -10,12 +10,12 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-import torch.utils._pytree as pytree
 from onnx_ir import Value
 
 from ....registration import NUMBER, CaptureError, Names
 from ...source.capture import Capture, Interface, graph_outputs
-from ...torch_boundary.replacements.linear_algebra import grouped_products_by_shapes
+from ...torch_boundary import probe, pytree, torchscript
+from ...torch_boundary.capture_patches import grouped_products
 from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments
@@ -57,6 +57,7 @@ def capture_torchscript(
     Raises:
         CaptureError: the program does what a source graph cannot say.
     """
+    probe.need(probe.TORCHSCRIPT)
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
@@ -73,7 +74,7 @@ def capture_torchscript(
 
         def read(opaque: bool) -> Capture:
             reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
-            with grouped_products_by_shapes():
+            with grouped_products():
                 return reader.run(signature, bound, order, args, kwargs)
 
         try:
@@ -105,8 +106,8 @@ def _signature(model: Any) -> Callable[..., Any]:
     """
     if isinstance(model, torch.jit.ScriptFunction):
         arguments = model.schema.arguments  # type: ignore[attr-defined]
-    elif not model._c._has_method("forward"):
-        methods = ", ".join(model._c._method_names())
+    elif torchscript.method(torchscript.handle_of(model), "forward") is None:
+        methods = ", ".join(torchscript.method_names(torchscript.handle_of(model)))
         raise CaptureError(
             f"the TorchScript module has no forward (it has {methods or 'no method'}): one that is "
             "overloaded, as those of LSTM, GRU and RNN are, is captured as part of a module that calls it"
@@ -146,7 +147,7 @@ class _Reader:
         self._static = static
         self._constant_numbers = constant_numbers
         self._names = leaves.dimension_names()
-        handle = model._c if isinstance(model, torch.jit.ScriptModule) else None
+        handle = torchscript.handle_of(model) if isinstance(model, torch.jit.ScriptModule) else None
         self._build = Builder(Fakes(), source_lines=source_lines)
         hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))
         state = State(model)
@@ -189,7 +190,7 @@ class _Reader:
 
     def _argument(self, item: Any, path: str) -> Any:
         """An argument of the call as the program sees it; its leaves become inputs."""
-        members = shapes.children(item)
+        members = pytree.children(item)
         if members is not None:
             inner = [self._argument(member, f"{path}_{i}") for i, member in enumerate(members)]
             if isinstance(item, dict):

@@ -22,13 +22,13 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 import sympy
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.functions import FloorDiv, PythonMod
 
 from ....registration import CaptureError
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.silence import quiet
+from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..torch_export.fx_graph import element_type
 
 SAMPLES = 6

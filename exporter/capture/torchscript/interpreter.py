@@ -14,6 +14,7 @@ import torch
 from onnx_ir import Value, tensor_adapters
 
 from ....registration import CaptureError
+from ...torch_boundary.torchscript import is_handle
 from ..torch_export.fx_graph import line_of_frame
 
 # All but `library` are here for the functions that they register.
@@ -238,7 +239,7 @@ class Interpreter:
         """An attribute of torch's own as the interpreter has it."""
         if isinstance(item, torch.Tensor):
             return self.state.value(self.build, path, item)
-        if isinstance(item, torch._C.ScriptModule):
+        if is_handle(item):
             return Object(item, path)
         if isinstance(item, list):
             kind = "Tensor" if any(isinstance(m, torch.Tensor) for m in item) else "int"

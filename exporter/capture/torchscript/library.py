@@ -10,7 +10,9 @@ import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
+from ...torch_boundary import operators
 from ...torch_boundary.operators import by_name, operator_of
+from ...torch_boundary.torchscript import parsed
 from ..torch_export.fx_graph import element_type
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
 
@@ -63,12 +65,6 @@ def find(kind: str) -> Function | None:
     return _FUNCTIONS.get(kind)
 
 
-@functools.lru_cache(maxsize=4096)
-def parsed(schema: str) -> Any:
-    """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""
-    return torch._C.parse_schema(schema)
-
-
 def dtype_of_code(code: int) -> torch.dtype:
     """An element type of TorchScript, where it is an int."""
     if code not in _DTYPES:
@@ -115,7 +111,7 @@ def _real_types(name: str, overload: str) -> dict[str, str]:
     function = operator_of(name, overload)
     if function is None:
         return {}
-    return {argument.name: str(argument.real_type) for argument in function._schema.arguments}
+    return {argument.name: str(argument.real_type) for argument in operators.schema_of(function).arguments}
 
 
 def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> Any:

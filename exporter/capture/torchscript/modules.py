@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
+from ...torch_boundary import torchscript
 from ..weights import Identity, first_names, identity
 from .builder import Builder
 
@@ -82,11 +83,11 @@ class Hierarchy:
 
 def _walk(handle: Any, short: str, full: str) -> Iterator[tuple[str, str]]:
     """(path without containers, full path) of each module below one."""
-    for name, child in torch._C.ModuleDict(handle).items():
+    for name, child in torchscript.children(handle):
         path = f"{full}.{name}" if full else name
         own = f"{short}.{name}" if short else name
         # A container is never called, so inlining leaves it out.
-        called = child._has_method("forward")
+        called = torchscript.method(child, "forward") is not None
         if called:
             yield own, path
         yield from _walk(child, own if called else short, path)

@@ -11,6 +11,7 @@ import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError
+from ...torch_boundary import torchscript
 from .library import element_kind, of_constants, script
 from .objects import (
     UNINITIALIZED,
@@ -183,17 +184,14 @@ def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> 
             f"{machine.place(node)}: which module's method '{node.s('name')}' is called is not known while "
             "the program is captured"
         )
-    method = owner.handle._get_method(node.s("name"))
+    method: Any = torchscript.method(owner.handle, node.s("name"))
     return machine.run(method.inlined_graph, [owner, *operands])[0]
 
 
 @script("prim::fork", "prim::awaitable")
 def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """A task, run at once."""
-    graph = node.g("Subgraph").copy()
-    torch._C._jit_pass_inline(graph)
-    results = machine.run(graph, operands)
-    return results[0]
+    return machine.run(torchscript.inlined(node.g("Subgraph")), operands)[0]
 
 
 @script("aten::wait", "prim::awaitable_wait")

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch.utils._pytree as pytree
+from .. import pytree
 
 # The package has a function of the same name.
 _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")

@@ -26,8 +26,9 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
+
 _NAMESPACE = "opsetta_capture"
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _ATEN: dict[Any, Any] = {}
 """The operator of ATen that each stand-in stands for."""
@@ -43,45 +44,6 @@ def _stand_in(operator: torch._ops.OpOverload, shapes: Callable[..., Any]) -> An
     made = getattr(packet, operator._overloadname)
     _ATEN[made] = operator
     return made
-
-
-def _states(hx: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [torch.empty_like(state) for state in ([hx] if isinstance(hx, torch.Tensor) else hx)]
-
-
-def _features(states: Sequence[torch.Tensor], bidirectional: bool) -> int:
-    return states[0].shape[2] * (1 + bidirectional)
-
-
-def _padded_shapes(
-    input: torch.Tensor,
-    hx: torch.Tensor | Sequence[torch.Tensor],
-    params: Sequence[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[torch.Tensor, ...]:
-    states = _states(hx)
-    output = input.new_empty(*input.shape[:2], _features(states, bidirectional))
-    return (output, *states)
-
-
-def _packed_shapes(
-    data: torch.Tensor,
-    batch_sizes: torch.Tensor,
-    hx: torch.Tensor | Sequence[torch.Tensor],
-    params: Sequence[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-) -> tuple[torch.Tensor, ...]:
-    states = _states(hx)
-    return (data.new_empty(data.shape[0], _features(states, bidirectional)), *states)
 
 
 def _pack_shapes(
@@ -112,20 +74,12 @@ def _pad_shapes(
     return data.new_empty(*sizes, *data.shape[1:]), batch_sizes.new_empty(batch)
 
 
-def shapes_of(name: str, overload: str) -> Callable[..., Any] | None:
-    """What gives a recurrent operator's results by their shapes alone, None for any other operator."""
-    if name.removeprefix("aten::") not in _RECURRENT:
-        return None
-    shapes: dict[str, Callable[..., Any]] = {"input": _padded_shapes, "data": _packed_shapes}
-    return shapes.get(overload)
-
-
 _batches: Any = WeakTensorKeyDictionary()
 """The batch size of each `batch_sizes` tensor of a capture, and of each of their first elements."""
 
 _PACK = _stand_in(torch.ops.aten._pack_padded_sequence.default, _pack_shapes)
 _PAD = _stand_in(torch.ops.aten._pad_packed_sequence.default, _pad_shapes)
-_PACKED = {name: _stand_in(getattr(torch.ops.aten, name).data, _packed_shapes) for name in _RECURRENT}
+_PACKED = {name: _stand_in(getattr(torch.ops.aten, name).data, packed_shapes) for name in OPERATORS}
 
 
 def _pack(*args: Any, **kwargs: Any) -> Any:
@@ -231,7 +185,7 @@ class _PaddedKernel:
         # Under a proxy mode the kernel's own operators would be the captured ones.
         if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
             self.used = True
-            return _padded_shapes(*args, **kwargs)
+            return padded_shapes(*args, **kwargs)
         return self._held(*args, **kwargs)
 
 
@@ -239,7 +193,7 @@ class _PaddedKernel:
 def _padded_kernels() -> Iterator[None]:
     """Both of the tables that torch looks a kernel for fake tensors up in, for the time of a capture."""
     key = DispatchKey.CompositeImplicitAutograd
-    operators = [getattr(torch.ops.aten, name).input for name in _RECURRENT]
+    operators = [getattr(torch.ops.aten, name).input for name in OPERATORS]
     places: list[tuple[dict[Any, Any], Any]] = [(operator.py_kernels, key) for operator in operators]
     places += [(decomposition_table, operator) for operator in operators if operator in decomposition_table]
     held = [table[place] for table, place in places]

@@ -1,0 +1,103 @@
+"""The patches of torch under which a model is captured, without those that this torch has no place for.
+
+A replacement is imported only once the names that it needs are known to be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from . import probe
+from .fake_tensors import as_exporting
+from .replacements import transformer_modules
+from .silence import quiet
+
+Patches = list[AbstractContextManager[Any]]
+
+
+def for_capture(*, strict: bool) -> Patches:
+    """What holds of torch while torch.export captures a model.
+
+    Args:
+        strict: whether TorchDynamo traces.
+    """
+    from torch._dynamo import config
+
+    patches = [torch.no_grad(), quiet(), *_recurrent(strict), *_shapes(), *_losses()]
+    patches += [_attention(), *_scans(strict)]
+    # What is dynamic is what the caller says, whatever torch has traced before.
+    return [*patches, config.patch(automatic_dynamic_shapes=False)]
+
+
+@contextlib.contextmanager
+def as_captured(packs: bool) -> Iterator[None]:
+    """Within it, a model takes the path that was captured, on fake tensors.
+
+    Args:
+        packs: whether it packs sequences.
+    """
+    packed = _recurrent(False) if packs else []
+    with contextlib.ExitStack() as stack:
+        for patch in [*packed, *_shapes(), _attention(), as_exporting()]:
+            stack.enter_context(patch)
+        yield
+
+
+def grouped_products() -> AbstractContextManager[None]:
+    """Within it, the shapes of grouped products are known for every element type and stride."""
+    if not probe.has(probe.SHAPE_KERNELS):
+        return contextlib.nullcontext()
+    from .replacements import linear_algebra
+
+    return linear_algebra.grouped_products_by_shapes()
+
+
+def restore_operators(program: torch.export.ExportedProgram) -> None:
+    """Put ATen's operators in the place of the stand-ins that a capture left, in place."""
+    if probe.has(probe.RECURRENT):
+        from .replacements import recurrent
+
+        recurrent.restore_operators(program)
+
+
+def _recurrent(strict: bool) -> Patches:
+    if not probe.has(probe.RECURRENT):
+        return []
+    from .replacements import recurrent
+
+    return [recurrent.by_shapes(strict)]
+
+
+def _shapes() -> Patches:
+    if not probe.has(probe.SHAPE_KERNELS):
+        return []
+    from .replacements import hashing, linear_algebra
+
+    return [linear_algebra.by_shapes(), hashing.by_shapes()]
+
+
+def _attention() -> AbstractContextManager[None]:
+    if not probe.has(probe.CAUSAL_MASKS):
+        return transformer_modules.without_fused_attention()
+    return transformer_modules.captured()
+
+
+def _losses() -> Patches:
+    if not probe.has(probe.SHAPE_KERNELS):
+        return []
+    from .replacements import sequence_losses
+
+    return [sequence_losses.by_shapes()]
+
+
+def _scans(strict: bool) -> Patches:
+    if not probe.has(probe.ASSOCIATIVE_SCAN):
+        return []
+    from .replacements import associative_scan
+
+    return [associative_scan.as_operator(strict=strict)]

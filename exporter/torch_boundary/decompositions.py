@@ -1,0 +1,32 @@
+"""torch's decompositions of single operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import probe
+from .operators import OpOverload, bound
+
+
+def table() -> Mapping[Any, Callable[..., Any]]:
+    """What computes an operator with others, by operator; empty with a torch that lacks the means."""
+    if not probe.has(probe.DECOMPOSITIONS):
+        return {}
+    from torch._decomp import decomposition_table
+
+    return decomposition_table
+
+
+def is_decomposable(operator: OpOverload) -> bool:
+    """Whether torch can compute an operator with others."""
+    rules = table()
+    return operator in rules or (bool(rules) and bool(operator._can_decompose()))
+
+
+def apply(operator: OpOverload, call: Mapping[str, Any]) -> Any:
+    """Call an operator with arguments by name; one whose kernel is made of other operators by that kernel."""
+    positional, named = bound(operator, call)
+    if operator._can_decompose() and operator not in table():
+        return operator.decompose(*positional, **named)
+    return operator(*positional, **named)

@@ -1,0 +1,68 @@
+"""Tensors as a capture has them: fake ones, which tell element types and sizes alone, and their storages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+from . import probe
+
+__all__ = [
+    "FakeTensor",
+    "FakeTensorMode",
+    "TorchDispatchMode",
+    "as_exporting",
+    "is_without_data",
+    "mode_of",
+    "storage_of",
+    "trace",
+]
+
+
+def is_without_data(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is fake, or wraps others, so that it has no data of its own."""
+    return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, (FakeTensor, FunctionalTensor))
+
+
+def storage_of(tensor: Any) -> int | None:
+    """What tensors that share their memory have in common; None for those without a storage."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    return tensor.untyped_storage()._cdata
+
+
+def mode_of(tensors: Sequence[Any]) -> FakeTensorMode:
+    """The mode that the fake ones among tensors belong to; a new one where none is fake."""
+    modes = {item.fake_mode for item in tensors if isinstance(item, FakeTensor)}
+    return modes.pop() if modes else FakeTensorMode()
+
+
+def trace(
+    function: Callable[..., Any], mode: FakeTensorMode, examples: Sequence[Any]
+) -> torch.fx.GraphModule:
+    """The operators that a function runs over fake tensors; tensors with data are constants of the graph."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
+    try:
+        with mode, torch.no_grad():
+            return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*examples)
+    finally:
+        mode.allow_non_fake_inputs = allowed
+
+
+@contextlib.contextmanager
+def as_exporting() -> Iterator[None]:
+    """Within it, a model that asks `torch.compiler.is_exporting` hears that it is exported."""
+    probe.need(probe.SIZE_LIMITS)
+    from torch._export.utils import _compiling_state_context
+
+    with _compiling_state_context():
+        yield

@@ -1,0 +1,34 @@
+"""torch's functions that stand in a captured graph without being operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._functorch.predispatch import (
+    _vmap_decrement_nesting,
+    _vmap_increment_nesting,
+    lazy_load_decompositions,
+)
+
+from . import probe
+
+_NESTING: dict[Any, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
+
+
+def vmap_nesting(target: Any) -> int:
+    """1 for the function at the beginning of a `vmap`, -1 for the one at its end, 0 for others."""
+    return _NESTING.get(target, 0)
+
+
+def has_no_result(target: Any) -> bool:
+    """Whether a function only prepares torch for what follows."""
+    return target is lazy_load_decompositions
+
+
+def eager_flex_attention() -> Callable[..., Any]:
+    """The function that computes `flex_attention` eagerly, from the arguments of its operator."""
+    probe.need(probe.FLEX_ATTENTION)
+    from torch._higher_order_ops.flex_attention import math_attention
+
+    return math_attention

@@ -1,0 +1,171 @@
+"""Which private names of torch the exporter uses, and what stops working with a torch that lacks some.
+
+A feature is probed when it is first used. `need` raises an error. `has` warns once, where the exporter
+can leave torch as it is and go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import warnings
+
+from ...registration import OpsettaError
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A part of the exporter.
+
+    Attributes:
+        what: the part, as messages name it.
+        names: the private names of torch that it uses, as `module:attribute.attribute`, or a module alone.
+    """
+
+    what: str
+    names: tuple[str, ...]
+
+
+_SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt Max Min Mod PythonMod RoundToInt TruncToInt"
+_PYTREE = (
+    "GetAttrKey MappingKey SUPPORTED_NODES TreeSpec _get_node_type register_pytree_node tree_flatten "
+    "tree_leaves tree_map tree_map_only tree_unflatten"
+)
+_SCAN = "torch._higher_order_ops.associative_scan"
+
+CALL = Feature(
+    "calling a PyTorch model",
+    (
+        "torch:_C._autograd._unsafe_set_version_counter",
+        "torch:ops.aten.relu.default._schema",
+        "torch._ops:HigherOrderOperator",
+        "torch._ops:OpOverload",
+        "torch._subclasses.fake_tensor:FakeTensor",
+        "torch._subclasses.fake_tensor:FakeTensorMode",
+        *(f"torch.utils._pytree:{name}" for name in _PYTREE.split()),
+    ),
+)
+CAPTURE = Feature(
+    "capturing a PyTorch model",
+    (
+        "torch._dynamo.config:automatic_dynamic_shapes",
+        "torch._functorch.predispatch:_vmap_decrement_nesting",
+        "torch._functorch.predispatch:_vmap_increment_nesting",
+        "torch._functorch.predispatch:lazy_load_decompositions",
+        "torch._prims_common:ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT",
+        "torch._prims_common:elementwise_dtypes",
+        "torch._subclasses.functional_tensor:FunctionalTensor",
+        "torch.export._trace",
+        "torch.utils._python_dispatch:TorchDispatchMode",
+        "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
+        *(f"torch.utils._sympy.functions:{name}" for name in _SYMPY.split()),
+    ),
+)
+TORCHSCRIPT = Feature(
+    "capturing a TorchScript model",
+    (
+        *(f"torch:_C.{name}" for name in "BufferDict ModuleDict ParameterDict ScriptModule".split()),
+        "torch:_C._jit_pass_inline",
+        "torch:_C.parse_schema",
+        "torch.utils._sympy.functions:FloorDiv",
+        "torch.utils._sympy.functions:PythonMod",
+    ),
+)
+SIZE_LIMITS = Feature(
+    "finding the sizes that a model with dynamic shapes takes",
+    ("torch._export.utils:_compiling_state_context",),
+)
+FLEX_ATTENTION = Feature(
+    "capturing flex_attention", ("torch._higher_order_ops.flex_attention:math_attention",)
+)
+DECOMPOSITIONS = Feature(
+    "decomposing operators without a symbolic function",
+    (
+        "torch:ops.aten.relu.default._can_decompose",
+        "torch._decomp:decomposition_table",
+        "torch._dynamo.source:ConstantSource",
+    ),
+)
+_KERNELS = (
+    "torch:ops.aten.relu.default._dispatch_cache",
+    "torch:ops.aten.relu.default._op_dk",
+    "torch:ops.aten.relu.default.py_kernels",
+    "torch._C:DispatchKey.CompositeImplicitAutograd",
+    "torch._subclasses.fake_impls:op_implementations_checks",
+    "torch._subclasses.fake_tensor:FakeTensorMode.cache_clear",
+    "torch.fx.experimental.proxy_tensor:get_proxy_mode",
+)
+SHAPE_KERNELS = Feature(
+    "capturing cov, corrcoef, lstsq, ctc_loss and grouped matrix products",
+    (*_KERNELS, "torch:ops.aten._grouped_mm.default"),
+)
+RECURRENT = Feature(
+    "capturing recurrent layers with a dynamic length, and packed sequences",
+    (
+        *_KERNELS,
+        "torch:_VF._pack_padded_sequence",
+        "torch:_VF._pad_packed_sequence",
+        "torch._decomp:decomposition_table",
+    ),
+)
+ASSOCIATIVE_SCAN = Feature(
+    "capturing associative_scan",
+    (
+        f"{_SCAN}:_maybe_compile_and_run_fn",
+        f"{_SCAN}:associative_scan_op",
+        f"{_SCAN}:generic_associative_scan",
+        "torch._inductor.utils:is_pointwise_use",
+    ),
+)
+CAUSAL_MASKS = Feature(
+    "capturing nn.Transformer with masks", ("torch.nn.modules.transformer:_detect_is_causal_mask",)
+)
+
+
+def need(feature: Feature) -> None:
+    """Refuse a torch that lacks what a feature uses.
+
+    Raises:
+        OpsettaError: it does; the message lists the names.
+    """
+    if missing(feature):
+        raise OpsettaError(_message(feature))
+
+
+@functools.cache
+def has(feature: Feature) -> bool:
+    """Whether torch has what a feature uses.
+
+    Warns:
+        UserWarning: it does not, at the first question.
+    """
+    if missing(feature):
+        warnings.warn(_message(feature), stacklevel=2)
+    return not missing(feature)
+
+
+@functools.cache
+def missing(feature: Feature) -> tuple[str, ...]:
+    """The names that a feature uses and torch does not have."""
+    return tuple(name for name in feature.names if not _exists(name))
+
+
+def _exists(name: str) -> bool:
+    module, _, attributes = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for attribute in attributes.split(".") if attributes else ():
+            found = getattr(found, attribute)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _message(feature: Feature) -> str:
+    absent = ", ".join(name.replace(":", ".") for name in missing(feature))
+    return (
+        f"torch {importlib.metadata.version('torch')} does not have {absent}: {feature.what} does not work. "
+        "Install a release of torch that opsetta supports: pip install 'opsetta[torch]'"
+    )

@@ -1,0 +1,41 @@
+"""torch's pytree: the containers of arguments and results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils._pytree import (
+    SUPPORTED_NODES,
+    GetAttrKey,
+    MappingKey,
+    TreeSpec,
+    _get_node_type,
+    register_pytree_node,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_map_only,
+    tree_unflatten,
+)
+
+__all__ = [
+    "SUPPORTED_NODES",
+    "GetAttrKey",
+    "MappingKey",
+    "TreeSpec",
+    "children",
+    "register_pytree_node",
+    "tree_flatten",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_only",
+    "tree_unflatten",
+]
+
+
+def children(value: Any) -> list[Any] | None:
+    """The direct children of a container, None for a leaf."""
+    kind = _get_node_type(value)
+    if kind not in SUPPORTED_NODES:
+        return None
+    return list(SUPPORTED_NODES[kind].flatten_fn(value)[0])

@@ -1,0 +1,40 @@
+"""The functions and symbols of torch's symbolic sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import (
+    CeilToInt,
+    CleanDiv,
+    FloorDiv,
+    FloorToInt,
+    Max,
+    Min,
+    Mod,
+    PythonMod,
+    RoundToInt,
+    TruncToInt,
+)
+
+__all__ = [
+    "CeilToInt",
+    "CleanDiv",
+    "FloorDiv",
+    "FloorToInt",
+    "Max",
+    "Min",
+    "Mod",
+    "PythonMod",
+    "RoundToInt",
+    "TruncToInt",
+    "new_symbol",
+]
+
+
+def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:
+    """A new symbol for a size that may be any, and is one in the example."""
+    from torch._dynamo.source import ConstantSource
+
+    return environment.create_symbol(size, ConstantSource(name), DimDynamic.DYNAMIC, constraint_dim=None)

@@ -1,0 +1,52 @@
+"""The graphs, schemas and module handles of TorchScript."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+def handle_of(module: torch.jit.ScriptModule) -> Any:
+    """What TorchScript itself has of a module: its attributes, sub-modules and methods."""
+    return module._c
+
+
+def is_handle(item: Any) -> bool:
+    """Whether an attribute of a handle is a module or object of a TorchScript class."""
+    return isinstance(item, torch._C.ScriptModule)
+
+
+def children(handle: Any) -> Iterator[tuple[str, Any]]:
+    """The sub-modules of a handle by name."""
+    yield from torch._C.ModuleDict(handle).items()
+
+
+def method(handle: Any, name: str) -> Any | None:
+    """A method of a handle, None where it has none of that name."""
+    return handle._get_method(name) if handle._has_method(name) else None
+
+
+def method_names(handle: Any) -> list[str]:
+    """The names of a handle's methods."""
+    return handle._method_names()
+
+
+def class_name(module: torch.jit.ScriptModule) -> str:
+    """The qualified name of the TorchScript class of a module."""
+    return module._c._type().qualified_name()
+
+
+@functools.lru_cache(maxsize=4096)
+def parsed(schema: str) -> Any:
+    """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""
+    return torch._C.parse_schema(schema)
+
+
+def inlined(graph: Any) -> Any:
+    """A copy of a graph with the functions that it calls in their places."""
+    copy = graph.copy()
+    torch._C._jit_pass_inline(copy)
+    return copy
