@@ -15,9 +15,13 @@ FORMS = {False: "static", True: "dynamic"}
 
 
 def cases() -> list:
+    """Every architecture with dynamic sizes; the static form of most in full runs only."""
     return [
         pytest.param(
-            architecture.name, dynamic, id=f"{architecture.name}-{'dynamic' if dynamic else 'static'}"
+            architecture.name,
+            dynamic,
+            id=f"{architecture.name}-{'dynamic' if dynamic else 'static'}",
+            marks=[] if dynamic or architecture.name in ("bert", "convnext") else [pytest.mark.sweep],
         )
         for architecture in ARCHITECTURES
         for dynamic in architecture.forms
@@ -34,7 +38,8 @@ def test_architecture_agrees_with_eager(name: str, dynamic: bool) -> None:
         with named(opset):
             assert lowered.model.opset_imports[""] == opset
             onnx.checker.check_model(lowered.model_proto, full_check=True)
-            lowered.verify()
+            if not dynamic or opset == architecture.opsets[0]:
+                lowered.verify()
             torch.manual_seed(1)
             for batch, length in architecture.sizes if dynamic else ():
                 lowered.verify((), architecture.inputs(batch, length))
