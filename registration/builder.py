@@ -1,8 +1,8 @@
-"""What dispatch and emission ask of `GraphContext`, which calls both."""
+"""What dispatch, emission and the version ladder ask of `GraphContext`, which calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from .implied_arguments import ImpliedArgument
 
 
 class Lookup(Protocol):
-    """The questions that dispatch and emission have for a registry."""
+    """The questions that they have for a registry."""
 
     def first_opset_where(self, name: str, after: int, accepts: Callable[[Any], bool]) -> int | None:
         """See `Registry.first_opset_where`."""
@@ -21,11 +21,18 @@ class Lookup(Protocol):
     def implied(self, op_type: str, argument: str) -> ImpliedArgument | None:
         """See `Registry.implied`."""
 
+    def lookup(self, name: str, overload: str, opset: int) -> Any:
+        """See `Registry.lookup`."""
+
+    def rung(self, op_type: str, opset: int) -> Any:
+        """See `Registry.rung`."""
+
 
 class Builder(Protocol):
     """The graph under construction; `GraphContext` documents each member."""
 
     opset: int
+    composing: list[str]
 
     @property
     def registry(self) -> Lookup: ...
@@ -38,7 +45,3 @@ class Builder(Protocol):
     def is_foldable(self, value: Value) -> bool: ...
     def append(self, node: ir.Node) -> Sequence[Value]: ...
     def opset_import(self, domain: str) -> int: ...
-    def may_compose(self, op_type: str) -> bool: ...
-    def compose(
-        self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
-    ) -> list[Value]: ...

@@ -12,14 +12,13 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from . import arguments as convention
-from . import emission, schemas, shape_inference
+from . import emission, ladder, schemas, shape_inference
 from .constants import ConstantPool, to_array
 from .dtypes import Number
-from .errors import ArgumentError, GraphError, UnsupportedError
+from .errors import GraphError, UnsupportedError
 from .held import holder_of
 from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry, split_name
-from .results import composed_results
 
 
 class Names:
@@ -116,14 +115,15 @@ class GraphContext:
         opset: the ONNX opset of the graph.
         graph: the `onnx_ir.Graph` that nodes are appended to; inside `subgraph`, that sub-graph.
         registry: where `call` looks up symbolic functions.
+        composing: the ONNX operators for which the version ladder stands in at the moment, outermost first.
     """
 
     __slots__ = (
-        "_composing",
         "_names",
         "_opset_imports",
         "_place",
         "_pool",
+        "composing",
         "graph",
         "limits",
         "opset",
@@ -138,7 +138,7 @@ class GraphContext:
         self._pool = ConstantPool(graph, self._names.unique)
         self._opset_imports = graph.opset_imports
         self._place = _Place()
-        self._composing: list[str] = []
+        self.composing: list[str] = []
         self.limits: Limits | None = None
 
     @property
@@ -222,7 +222,10 @@ class GraphContext:
         return copy
 
     def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
-        """Emit an ONNX operator, its arguments bound by name to its schema at this opset.
+        """Emit an ONNX operator as its newest version means it, whatever this opset has under its name.
+
+        Arguments are bound by name to the operator's schema at this opset. What its version means in
+        another way, or refuses, the version ladder says (`symbolics/onnx`).
 
         Args:
             op_type: `Squeeze`, or `domain::Op` for an operator of another domain.
@@ -266,40 +269,47 @@ class GraphContext:
                 f"{name} has no symbolic function at opset {self.opset}",
                 first_opset=first,
             )
-        order = list(symbolic.parameters)
-        if len(positional) > len(order):
-            raise ArgumentError(f"{name} takes {len(order)} arguments, not {len(positional)}")
-        twice = next((key for key in order[: len(positional)] if key in named), None)
-        if twice is not None:
-            raise ArgumentError(f"{name} was given '{twice}' twice")
-        return symbolic(self, {**dict(zip(order, positional, strict=False)), **named})
+        return symbolic.call(self, positional, named)
 
-    def may_compose(self, op_type: str) -> bool:
-        """Whether a symbolic function stands in for an ONNX operator, other than the one at work."""
-        known = self.registry.lookup(f"onnx::{op_type}", "", self.opset) is not None
-        return known and self._composing.count(op_type) < _COMPOSED_WITHIN
+    def op_of_any_data(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+        """As `op`, of data of which nothing is known: positions may count from the end of a dimension.
 
-    def compose(
-        self, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
-    ) -> list[Value]:
-        """What stands in for an ONNX operator; it is told the number of outputs where it asks for that.
-
-        Raises:
-            ResultError: it returned nothing, or something that is not a value.
-            UnsupportedError: it gives fewer outputs.
+        Below opset 11 Gather and its like take positions from the front only. `op` leaves it to its caller
+        to know that they are such, for none of the many computed positions could be seen to be.
         """
-        symbolic = self.registry.lookup(f"onnx::{op_type}", "", self.opset)
-        assert symbolic is not None
-        asks = "outputs" in symbolic.parameters
-        given = {name: argument for name, argument in named.items() if argument is not None}
-        self._composing.append(op_type)
-        try:
-            composed = self.call(
-                f"onnx::{op_type}", *positional, **given, **({"outputs": outputs} if asks else {})
-            )
-        finally:
-            self._composing.pop()
-        return [self.constant(item) for item in composed_results(symbolic, composed, outputs)]
+        results = ladder.emit_of_any_data(self, op_type, inputs, arguments, outputs)
+        return results[0] if outputs == 1 else results
+
+    def op_of_target(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+        """Emit an ONNX operator in the meaning of the target's own version; see `op`."""
+        with ladder.at_work(self, op_type):
+            return self.op(op_type, *inputs, outputs=outputs, **arguments)
+
+    def has(
+        self,
+        op_type: str,
+        *arguments: str,
+        dtype: DataType | None = None,
+        result: Value | None = None,
+        **values: str,
+    ) -> bool:
+        """Whether the target's own version of an ONNX operator takes arguments and an element type.
+
+        Args:
+            arguments: names of inputs or attributes.
+            dtype: an element type of its first input.
+            result: a value whose kind, tensor or sequence, and element type the operator is to give.
+            values: string attributes with their values.
+        """
+        schema = schemas.operator_schema(op_type, self.opset)
+        named = () if schema is None else (*schema.input_index, *schema.attributes)
+        if schema is None or not {*arguments, *values} <= {*named}:
+            return False
+        if any(schemas.first_opset_with_value(schema, name, value) for name, value in values.items()):
+            return False
+        if result is not None and not schemas.carries(schema, result):
+            return False
+        return dtype is None or dtype in schema.inputs[0].dtypes
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.
@@ -470,9 +480,6 @@ class GraphContext:
 
 _SMALL_CONSTANT = 4096
 """Elements of a constant that is not counted."""
-
-# A stand-in may lead to its own operator with other types, but not without end.
-_COMPOSED_WITHIN = 3
 
 _NEWEST = {
     "ai.onnx.ml": 5,

@@ -15,7 +15,7 @@ import keyword
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import beartype
@@ -143,6 +143,20 @@ class SymbolicFunction:
             return self.checked(g, **given)
         except beartype.roar.BeartypeCallHintParamViolation as error:
             raise _explained(self, given, error) from None
+
+    def call(self, g: Builder, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Call the function with arguments by position and by schema name.
+
+        Raises:
+            ArgumentError: there are too many, one is given twice, or see `__call__`.
+        """
+        order = list(self.parameters)
+        if len(positional) > len(order):
+            raise ArgumentError(f"{self.name} takes {len(order)} arguments, not {len(positional)}")
+        twice = next((key for key in order[: len(positional)] if key in named), None)
+        if twice is not None:
+            raise ArgumentError(f"{self.name} was given '{twice}' twice")
+        return self(g, {**dict(zip(order, positional, strict=False)), **named})
 
 
 def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:

@@ -4,8 +4,8 @@ Where the schema has an attribute, the argument becomes one; where it has an inp
 input. An attribute that equals the schema's default is left out, and so is an argument without a place that
 equals what the version means without it. What the target cannot say is refused when the node is made.
 Element types outside the target's list are cast to one that holds every value, and the results cast back.
-An operator that the target lacks, or lacks for an element type, is composed by the symbolic function of
-`onnx::<operator>`, where there is one.
+What the target's version of an operator refuses or means differently is said by the version ladder of
+`symbolics/onnx`, where it has an entry for the operator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
-from . import dtypes, folding, schemas
+from . import dtypes, folding, ladder, schemas
 from .builder import Builder
 from .constants import to_array
 from .errors import EmissionError, UnsupportedError
@@ -66,6 +66,9 @@ def emit(
     Raises:
         EmissionError: the operator, an argument or an element type has no place at the target opset.
     """
+    rung = None if domain else ladder.rung(g, op_type)
+    if rung is not None:
+        return ladder.compose(g, rung, op_type, positional, named, outputs)
     version = g.opset if domain == "" else g.opset_import(domain)
     schema = schemas.operator_schema(op_type, version, domain)
     try:
@@ -75,14 +78,14 @@ def emit(
         inputs, variables, restored = _typed_inputs(g, schema, arguments)
         found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     except EmissionError as refusal:
-        if domain or not g.may_compose(op_type):
+        composition = None if domain else ladder.composition(g, op_type)
+        if composition is None:
             raise
         try:
-            composed = g.compose(op_type, positional, named, outputs)
+            return ladder.compose(g, composition, op_type, positional, named, outputs)
         except UnsupportedError as error:
-            # What stands in has the last word where it knows an opset that can.
+            # Prefer the composition's error when it names an opset that supports the operator.
             raise (error if error.first_opset is not None else refusal) from None
-        return composed
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])
         if folded is not None:
@@ -183,6 +186,13 @@ def _bind(
                 raise EmissionError(f"ONNX operator {schema.name} was given '{name}' twice")
             arguments[index] = value
         elif attribute is not None:
+            first = schemas.first_opset_with_value(schema, attribute.name, value)
+            if first is not None:
+                raise EmissionError(
+                    f"'{name}' of ONNX operator {schema.name} cannot be '{value}' at opset {g.opset}; "
+                    f"from {first} it may",
+                    first_opset=first,
+                )
             made = _attribute(g, schema.name, attribute.name, attribute.type, value)
             if not attribute.is_default(made.value):
                 attributes.append(made)

@@ -6,6 +6,7 @@ function registered nearest at or above the target serves (8, then 9).
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import re
 from collections.abc import Callable, Iterator
@@ -65,6 +66,21 @@ def _serving_first(versions: dict[int, SymbolicFunction], opset: int) -> Symboli
     return versions[max(reached)] if reached else None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rung:
+    """What says the newest meaning of an ONNX operator at opsets whose own version means something else.
+
+    Attributes:
+        below: the first opset that needs it no more.
+        any_data: it is due only where the operator's data may be any, as in a file: a symbolic function
+            that emits the operator sees to it that the target's version takes its data.
+    """
+
+    below: int
+    symbolic: SymbolicFunction
+    any_data: bool
+
+
 class Registry:
     """Symbolic functions by operator name and opset.
 
@@ -76,6 +92,7 @@ class Registry:
         self._functions: dict[str, dict[int, SymbolicFunction]] = {}
         self._first: dict[str, dict[int, SymbolicFunction]] = {}
         self._implied: dict[tuple[str, str], ImpliedArgument] = {}
+        self._rungs: dict[str, dict[int, Rung]] = {}
 
     def fork(self) -> Registry:
         """A private overlay over this registry."""
@@ -121,6 +138,28 @@ class Registry:
     def remove_first(self, name: str, opset: int) -> bool:
         """Take back what `put_first` put at a name and opset; whether there was something."""
         return self._first.get(name, {}).pop(opset, None) is not None
+
+    def stand_in(
+        self, op_type: str, below: int, function: Callable[..., Any], *, any_data: bool = False
+    ) -> None:
+        """Register what says the newest meaning of an ONNX operator at opsets below a given one.
+
+        The function takes the arguments of the newest version by name. Where it emits the operator itself,
+        that is the target's own version.
+
+        Args:
+            any_data: see `Rung`.
+        """
+        symbolic = SymbolicFunction(f"onnx::{op_type}", MINIMUM_OPSET, function)
+        self._rungs.setdefault(op_type, {})[below] = Rung(below, symbolic, any_data)
+
+    def rung(self, op_type: str, opset: int) -> Rung | None:
+        """What stands in for the newest meaning of an ONNX operator at an opset, or None."""
+        rungs = self._rungs.get(op_type, {})
+        above = [below for below in rungs if below > opset]
+        if above:
+            return rungs[min(above)]
+        return self._parent.rung(op_type, opset) if self._parent is not None else None
 
     def imply(
         self, op_type: str, argument: str, value: Any = None, *, accepts: Accepts | None = None

@@ -24,6 +24,15 @@ _RENAMED: dict[tuple[str, str], str] = {
 }
 _ALIASES = _RENAMED | {(op, new): old for (op, old), new in _RENAMED.items() if old != "paddings"}
 
+# Values of string attributes with the opset at which they begin, where the attribute itself is older: the
+# schemas do not list them, the operators' texts do.
+_VALUES: dict[tuple[str, str], dict[str, int]] = {
+    ("GridSample", "mode"): {"linear": 20, "cubic": 20},
+    ("Pad", "mode"): {"wrap": 19},
+    ("ScatterElements", "reduction"): {"max": 18, "min": 18},
+    ("ScatterND", "reduction"): {"max": 18, "min": 18},
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
@@ -106,6 +115,13 @@ class OperatorSchema:
         return None, None
 
 
+def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:
+    """The opset at which an operator begins to take a value that a version does not take yet, or None."""
+    values = _VALUES.get((schema.name, argument), {}) if schema.domain == "" else {}
+    first = values.get(value, 0) if isinstance(value, str) else 0
+    return first if first > schema.since_version else None
+
+
 def _dtypes(type_strings: list[str], form: str = "tensor(") -> frozenset[DataType]:
     return frozenset(
         DataType[text[len(form) :].rstrip(")").upper()] for text in type_strings if text.startswith(form)
@@ -176,6 +192,12 @@ def operator_schemas(name: str, domain: str = "") -> list[OperatorSchema]:
     """Every version of an operator that is not deprecated, oldest first."""
     found = (operator_schema(name, version, domain) for version in _versions().get((domain, name), []))
     return [schema for schema in found if schema is not None]
+
+
+def is_variadic(name: str) -> bool:
+    """Whether an ONNX operator's newest version takes one list of tensors and no other input."""
+    inputs = [schema.inputs for schema in operator_schemas(name)][-1:]
+    return bool(inputs) and len(inputs[0]) == 1 and inputs[0][0].variadic
 
 
 def first_version(

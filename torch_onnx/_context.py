@@ -143,13 +143,13 @@ class GraphContext:
             return moved
         schema = operator_schema(name, self.inner.opset)
         if schema is None:
-            return self.inner.op(name, *inputs, outputs=outputs, **attributes)
+            return self.inner.op_of_target(name, *inputs, outputs=outputs, **attributes)
         count = self._positional(schema, inputs)
         for index, item in enumerate(inputs[count:], count):
             if item is not None:
                 attributes[self._names(name, index, len(inputs))[index]] = item
         placed = _of_one_type(self.inner, schema, inputs[:count])
-        return self.inner.op(name, *placed, outputs=outputs, **attributes)
+        return self.inner.op_of_target(name, *placed, outputs=outputs, **attributes)
 
     def _positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
         """How many inputs stand at the place that they have at the target opset; the rest goes by name."""

@@ -1,27 +1,23 @@
-"""ONNX operators that a later opset reads in another way, though their arguments have their places there.
+"""What the operators of the opset that a function was written for are at the target opset.
 
-A function that was registered for opset 9 speaks of the operators of opset 9. Where schema-bound emission
-is not enough, for the meaning has changed and not the place of an argument, the operator is given here
-what keeps its meaning. Source: the version history of each operator in ONNX's `Changelog.md`.
+A function that was registered for opset 9 speaks of the operators of opset 9. Where a later version means
+something else, the version ladder says what the older one is in the newest operators (`before13::Softmax`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from onnx_ir import Value
+from ..registration import GraphContext, SymbolicFunction, composed_results
+from ..registration.schemas import operator_schema, operator_schemas
 
-from ..registration import GraphContext
-
-_NAMES_OF_MODE = {"bilinear": "linear", "bicubic": "cubic"}
+_FORMER_MODES = ("bilinear", "bicubic")
 
 
 def moved(
     g: GraphContext, written: int, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
 ) -> Any:
-    """Emit an operator whose meaning has changed between two opsets, or that is spelled anew.
+    """Emit an operator whose meaning or spelling has changed between two opsets.
 
     Args:
         written: the opset at which the inputs and attributes have their meaning.
@@ -29,121 +25,51 @@ def moved(
     Returns:
         The result, or None where the operator is to be emitted as it is.
     """
-    for rules, low in ((_MEANS, written), (_SPELLED, 0)):
-        change, emit = rules.get(name, (0, None))
-        if emit is not None and low < change <= g.opset:
-            return emit(g, name, inputs, attributes, outputs)
-    return None
+    named = {_stem(key): value for key, value in attributes.items()}
+    symbolic = _older(g, _written(g, written, name, inputs, named), name)
+    if symbolic is None:
+        _imply(g, written, name, attributes, named)
+        return None
+    taken = sum(parameter.value for parameter in symbolic.parameters.values())
+    if len(inputs) > taken or not {*named} <= {*symbolic.parameters}:
+        # Only a function that was written for a later version says so much.
+        return None
+    given = dict(zip(symbolic.parameters, inputs, strict=False))
+    count = {"outputs": outputs} if "outputs" in symbolic.parameters else {}
+    results = composed_results(symbolic, symbolic(g, {**given, **named, **count}), outputs)
+    return g.constant(results[0]) if outputs == 1 else [g.constant(item) for item in results]
 
 
-def _taken(attributes: dict[str, Any], name: str, default: Any) -> Any:
-    """Take an attribute out, whatever its suffix."""
-    key = next((key for key in attributes if key == name or (key[:-2] == name and key[-2] == "_")), None)
-    return default if key is None else attributes.pop(key)
+def _stem(key: str) -> str:
+    return key[:-2] if len(key) > 2 and key[-2] == "_" else key
 
 
-def _softmax(g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-    # Up to 12 over all dimensions from the axis on, from 13 over that axis alone.
-    axis = int(_taken(attributes, "axis", 1))
-    rank = g.rank(inputs[0])
-    if axis == -1 or axis + 1 == rank:
-        return g.op(name, inputs[0], axis=-1)
-    rows = g.op(name, g.op("Flatten", inputs[0], axis=axis), axis=-1)
-    return g.op("Reshape", rows, g.op("Shape", inputs[0]))
+def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named: dict[str, Any]) -> int:
+    """The opset of which the call speaks: an earlier one where the target no longer has its spelling."""
+    versions = operator_schemas(name)
+    if operator_schema(name, g.opset) is None and versions:
+        return min(written, versions[-1].since_version)
+    if name == "Split" and len(inputs) < 2 and not {"split", "num_outputs"} & {*named}:
+        return min(written, 17)
+    if name == "GridSample" and named.get("mode", "bilinear") in _FORMER_MODES:
+        return min(written, 19)
+    return written
 
 
-def _upsample(g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-    mode = _taken(attributes, "mode", "nearest")
-    scales = inputs[1] if len(inputs) > 1 else _taken(attributes, "scales", None)
-    return _resized(g, inputs[0], scales, mode, enlarges=True)
+def _older(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
+    """What says the meaning of an opset at the target where it has changed since."""
+    changes = range(written + 1, g.opset + 1)
+    found = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
+    return next((symbolic for symbolic in found if symbolic is not None), None)
 
 
-def _resize(g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-    if len(inputs) > 2:
-        # Only a function written for 11 gives so many.
-        return g.op(name, *inputs, **attributes)
-    scales = inputs[1] if len(inputs) > 1 else _taken(attributes, "scales", None)
-    return _resized(g, inputs[0], scales, _taken(attributes, "mode", "nearest"), enlarges=False)
-
-
-def _resized(g: GraphContext, x: Value, scales: Any, mode: str, enlarges: bool) -> Any:
-    """Resize as it was at opset 10, asymmetric; nearest goes down where it enlarges."""
-    nearest = None
-    if mode == "nearest":
-        known = g.constant_value(scales) if isinstance(scales, Value) else np.asarray(scales)
-        if not enlarges and (known is None or bool(np.any(known < 1))):
-            raise g.refuse(
-                "Resize with mode 'nearest' that may shrink rounds in another way from opset 11 on"
-            )
-        nearest = "floor"
-    if g.opset < 11:
-        return g.op("Resize", x, scales, mode=mode)
-    return g.op(
-        "Resize",
-        x,
-        g.constant(np.empty(0, np.float32)),
-        scales,
-        mode=mode,
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode=nearest,
-    )
-
-
-def _roi_align(
-    g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
-) -> Any:
-    mode = _taken(attributes, "coordinate_transformation_mode", "output_half_pixel")
-    return g.op(name, *inputs, coordinate_transformation_mode=mode, **attributes)
-
-
-def _grid_sample(
-    g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
-) -> Any:
-    mode = _taken(attributes, "mode", "bilinear")
-    return g.op(name, *inputs, mode=_NAMES_OF_MODE.get(mode, mode), **attributes)
-
-
-def _group_normalization(
-    g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
-) -> Any:
-    raise g.refuse(
-        "GroupNormalization takes scale and bias for each channel from opset 21 on, for each group before: "
-        "register a function for opset 21"
-    )
-
-
-def _fourier(g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-    return g.op(name, *inputs, axis=_taken(attributes, "axis", 1), **attributes)
-
-
-def _split(g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-    # From 18 on the number of equal parts is said.
-    said = len(inputs) > 1 or any(key.startswith(("split", "num_outputs")) for key in attributes)
-    count = None if said else outputs
-    return g.op(name, *inputs, outputs=outputs, num_outputs=count, **attributes)
-
-
-def _scatter(g: GraphContext, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-    return g.op("ScatterElements", *inputs, **attributes)
-
-
-_Rules = dict[str, tuple[int, Callable[..., Any]]]
-
-_MEANS: _Rules = {
-    "Softmax": (13, _softmax),
-    "LogSoftmax": (13, _softmax),
-    "Hardmax": (13, _softmax),
-    "Resize": (11, _resize),
-    "RoiAlign": (16, _roi_align),
-    "GroupNormalization": (21, _group_normalization),
-    "DFT": (20, _fourier),
-}
-"""Each operator with the first opset at which it means something else, and what keeps its meaning."""
-
-_SPELLED: _Rules = {
-    "Upsample": (10, _upsample),
-    "Scatter": (11, _scatter),
-    "Split": (18, _split),
-    "GridSample": (20, _grid_sample),
-}
-"""Each operator with the first opset at which this spelling is no longer valid, and the valid one."""
+def _imply(
+    g: GraphContext, written: int, name: str, attributes: dict[str, Any], named: dict[str, Any]
+) -> None:
+    """Add the arguments that the version written for lacks and means otherwise than the target's default."""
+    before, target = operator_schema(name, written), operator_schema(name, g.opset)
+    if before is None or target is None:
+        return
+    for argument, value in g.registry.implied_values(name).items():
+        if argument not in named and before.place(argument) == (None, None) and argument in target.attributes:
+            attributes[argument] = value

@@ -21,7 +21,7 @@ DECOMPOSED = "decomposed"
 REFUSED = "refused"
 KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
 
-INTERNAL = ("before", "canonical", "composed", "list", "onnx", "packed", "promotion")
+INTERNAL = ("before", "composed", "list", "onnx", "packed", "promotion")
 """Dialects of passes, compositions and conversion (`before13::Softmax`): operators of no source."""
 
 

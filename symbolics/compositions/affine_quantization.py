@@ -11,8 +11,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
-from ...registration import SOURCE, DataType, GraphContext, Number, Value, dtypes, schemas
+from ...registration import SOURCE, DataType, GraphContext, Number, Value, dtypes
 from ...registration.promotion import promote
 
 # Integer types in the order in which a range looks for its own; those of four bits hold no other range.
@@ -137,15 +138,12 @@ def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
 
 def _is_said(g: GraphContext, op_type: str, dtype: DataType | None, grid: Grid) -> bool:
     """Whether the operator exists at this opset with the quantized type, the axis and the blocks."""
-    schema = schemas.operator_schema(op_type, g.opset)
-    if schema is None or dtype is None:
+    if dtype is None:
         return False
-    formal = schema.outputs[0] if op_type == "QuantizeLinear" else schema.inputs[0]
-    return (
-        dtype in formal.dtypes
-        and (grid.axis is None or "axis" in schema.attributes)
-        and (grid.block is None or "block_size" in schema.attributes)
-    )
+    arguments = [name for name, part in (("axis", grid.axis), ("block_size", grid.block)) if part is not None]
+    if op_type == "QuantizeLinear":
+        return g.has(op_type, *arguments, result=Value(type=ir.TensorType(dtype)))
+    return g.has(op_type, *arguments, dtype=dtype)
 
 
 def is_zero(g: GraphContext, zero_point: Value | Number | None) -> bool:
@@ -300,7 +298,7 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
     input = _packed(g, input, grid)
     dtype = g.dtype(input)
     constant = g.constant_value(input) is not None
-    if constant and schemas.operator_schema("Round", g.opset) is None:
+    if constant and not g.has("Round"):
         # Beside a constant that it sees to be quantized, onnxruntime quantizes the bias, by Round.
         read = False
     else:

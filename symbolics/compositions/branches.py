@@ -45,9 +45,8 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
     Raises:
         UnsupportedError: it does not at this opset.
     """
-    schema = schemas.operator_schema(op_type, g.opset)
     for value in values:
-        if value.dtype is None or (schema is not None and schemas.carries(schema, value)):
+        if value.dtype is None or g.has(op_type, result=value):
             continue
         later = schemas.first_opset_that_carries(op_type, value, after=g.opset)
         raise g.refuse(

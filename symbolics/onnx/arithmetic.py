@@ -1,25 +1,34 @@
 """Arithmetic and comparison that an opset does not have, or not of these element types."""
 
+import math
+
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ..compositions.doubling import scanned
+from ..compositions.einsum import contract, read
+from ..compositions.remainders import remainder
 from ..compositions.sizes import axis as front
 from ..compositions.sizes import known_rank
-from .support import by_axis, emitted_from, integers, today
+from .support import below, by_axis, integers
 
 
-@onnx_symbolic("canonical::Mod")
-def mod(g: GraphContext, A: Value, B: Value, fmod: int = 0) -> Value:
+@onnx_symbolic("onnx::Mod")
+def mod(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
     """Below 10: the remainder with the sign of the divisor, or of the dividend."""
-    return g.call("aten::fmod" if fmod else "aten::remainder", self=A, other=B)
+    return remainder(g, A, B, floored=not fmod)
 
 
-@onnx_symbolic("canonical::Mod", opset=10)
-def mod_10(g: GraphContext, A: Value, B: Value, fmod: int = 0) -> Value:
+@below("Mod", 28)
+def mod_of_floats(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
     """Below 28 floats have the remainder with the dividend's sign only."""
-    if not fmod and g.dtype(A) in dtypes.FLOATS:
-        return g.call("aten::remainder", self=A, other=B)
-    return g.op("Mod", A, B, fmod=fmod)
+    if fmod or g.dtype(A) not in dtypes.FLOATS or not g.has("Mod"):
+        return g.op("Mod", A, B, fmod=fmod)
+    B = g.constant(B, g.dtype(A))
+    rest = g.op("Mod", A, B, fmod=1)
+    opposite = g.op("Xor", g.op("Less", rest, 0.0), g.op("Less", B, 0.0))
+    wrong = g.op("And", opposite, g.cast(rest, DataType.BOOL))
+    return g.op("Where", wrong, g.op("Add", rest, B), rest)
 
 
 @onnx_symbolic("onnx::BitShift")
@@ -44,10 +53,10 @@ def _shifted_wide(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
 
 @onnx_symbolic("onnx::BitwiseNot")
 def bitwise_not(g: GraphContext, X: Value) -> Value:
-    """Below 18 as arithmetic."""
-    if g.dtype(X) == DataType.UINT64:
-        return g.op("Sub", g.constant(2**64 - 1, DataType.UINT64), X)
-    return g.call("aten::bitwise_not", self=X)
+    """Below 18: in two's complement `~x` is the distance from x to all bits set."""
+    dtype = g.dtype(X)
+    everything = dtypes.limits(dtype)[1] if dtype in dtypes.UNSIGNED else -1
+    return g.op("Sub", g.constant(everything, dtype), X)
 
 
 @onnx_symbolic("onnx::BitCast")
@@ -62,46 +71,74 @@ def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
     return g.cast(input, wanted)
 
 
-def _cumulative(g: GraphContext, x: Value, axis: Value, name: str, exclusive: int, reverse: int) -> Value:
-    known = integers(g, axis)
+def _running(g: GraphContext, x: Value, at: int, op_type: str) -> Value:
+    if g.rank(x) == 0:
+        return x
+    if op_type == "Add" and isinstance(g.size(x, at), Value):
+        return _masked_sum(g, x, at)
+    return scanned(g, [x], at, lambda before, now: [g.op(op_type, now[0], before[0])])[0]
+
+
+def _masked_sum(g: GraphContext, x: Value, dim: int) -> Value:
+    """A running sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
+    rank, size = known_rank(g, x), g.size(x, dim)
+    places = g.call("aten::arange", end=size)
+    beyond = g.op("Greater", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    last = [i for i in range(rank) if i != dim] + [dim]
+    rows = g.op("Unsqueeze", g.op("Transpose", x, perm=last), axes=[rank - 1])
+    sums = g.op("ReduceSum", g.op("Where", beyond, 0, rows), axes=[rank], keepdims=0)
+    return g.op("Transpose", sums, perm=[last.index(i) for i in range(rank)])
+
+
+def _cumulative(
+    g: GraphContext, x: Value, axis: Value | int, op_type: str, exclusive: int, reverse: int
+) -> Value:
+    known = [axis] if isinstance(axis, int) else integers(g, axis)
     if known is None:
+        assert isinstance(axis, Value)
         rank = known_rank(g, x)
-        found = [_cumulative(g, x, g.constant(at), name, exclusive, reverse) for at in range(rank)]
+        found = [_cumulative(g, x, at, op_type, exclusive, reverse) for at in range(rank)]
         return by_axis(g, axis, found)
     at = front(g, x, known[0])
     dtype = g.dtype(x)
     x = g.call("aten::flip", self=x, dims=[at]) if reverse else x
     if exclusive:
-        neutral = g.constant(0 if name == "aten::cumsum" else 1, dtype or DataType.FLOAT)
+        neutral = g.constant(0 if op_type == "Add" else 1, dtype or DataType.FLOAT)
         sizes = [g.size(x, dim) if dim != at else 1 for dim in range(known_rank(g, x))]
         first = g.op("Expand", neutral, g.stack(sizes))
         x = g.op("Concat", first, g.call("aten::slice", self=x, dim=at, start=0, end=-1), axis=at)
-    total = g.call(name, self=x, dim=at, dtype=dtype)
+    total = _running(g, x, at, op_type)
     return g.call("aten::flip", self=total, dims=[at]) if reverse else total
 
 
 @onnx_symbolic("onnx::CumSum")
-def cum_sum(g: GraphContext, x: Value, axis: Value, exclusive: int = 0, reverse: int = 0) -> Value:
+def cum_sum(g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0) -> Value:
     """Below 11."""
-    return _cumulative(g, x, axis, "aten::cumsum", exclusive, reverse)
+    return _cumulative(g, x, axis, "Add", exclusive, reverse)
 
 
 @onnx_symbolic("onnx::CumProd")
-def cum_prod(g: GraphContext, x: Value, axis: Value, exclusive: int = 0, reverse: int = 0) -> Value:
+def cum_prod(g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0) -> Value:
     """Below 26."""
-    return _cumulative(g, x, axis, "aten::cumprod", exclusive, reverse)
+    return _cumulative(g, x, axis, "Mul", exclusive, reverse)
 
 
 @onnx_symbolic("onnx::Round")
 def round_(g: GraphContext, X: Value) -> Value:
-    """Below 11."""
-    return g.call("aten::round", self=X)
+    """Below 11: up where more than half is left of the floor, or exactly half and the floor is odd."""
+    floor = g.op("Floor", X)
+    left = g.op("Sub", X, floor)
+    halved = g.op("Mul", floor, 0.5)
+    odd = g.op("Greater", g.op("Sub", halved, g.op("Floor", halved)), 0.25)
+    tie = g.op("And", g.op("Not", g.op("Less", left, 0.5)), odd)
+    up = g.op("Or", g.op("Greater", left, 0.5), tie)
+    return g.op("Add", floor, g.op("Cast", up, to=int(g.dtype(X) or DataType.FLOAT)))
 
 
 @onnx_symbolic("onnx::IsInf")
 def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    """Below 10."""
-    found = g.call("aten::isinf", self=X)
+    """Below 10: what is above the largest number."""
+    found = g.op("Greater", g.op("Abs", X), float(dtypes.limits(g.dtype(X) or DataType.FLOAT)[1]))
     if not detect_negative:
         found = g.op("And", found, g.op("Greater", X, 0.0))
     if not detect_positive:
@@ -109,30 +146,58 @@ def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive:
     return found
 
 
+def _unordered(g: GraphContext, A: Value, B: Value | Number) -> Value:
+    """Whether one of the operands is NaN, which none of these comparisons is true for."""
+    nan = g.op("IsNaN", A)
+    if not isinstance(B, Value) or g.is_foldable(B):
+        return nan
+    return g.op("Or", nan, g.op("IsNaN", B))
+
+
+def _neither(g: GraphContext, failed: Value, A: Value, B: Value | Number) -> Value:
+    if g.dtype(A) not in dtypes.INTEGERS and g.dtype(A) != DataType.BOOL:
+        failed = g.op("Or", failed, _unordered(g, A, B))
+    return g.op("Not", failed)
+
+
 @onnx_symbolic("onnx::Equal")
-def equal(g: GraphContext, A: Value, B: Value) -> Value:
+def equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     """Below 11 of floats; of short integers and UINT64 by their difference."""
     if g.dtype(A) == DataType.UINT64:
         return g.op("Not", g.cast(g.op("Sub", A, B), DataType.BOOL))
     if g.dtype(A) not in dtypes.FLOATS:
         raise g.refuse(f"ONNX operator Equal does not take {g.dtype(A)} here", first_opset=19)
-    return g.call("aten::eq", self=A, other=B)
+    return _neither(g, g.op("Or", g.op("Less", A, B), g.op("Greater", A, B)), A, B)
 
 
 @onnx_symbolic("onnx::GreaterOrEqual")
-def greater_or_equal(g: GraphContext, A: Value, B: Value) -> Value:
+def greater_or_equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     """Below 12."""
-    return g.call("aten::ge", self=A, other=B)
+    return _neither(g, g.op("Less", A, B), A, B)
 
 
 @onnx_symbolic("onnx::LessOrEqual")
-def less_or_equal(g: GraphContext, A: Value, B: Value) -> Value:
+def less_or_equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     """Below 12."""
-    return g.call("aten::le", self=A, other=B)
+    return _neither(g, g.op("Greater", A, B), A, B)
 
 
 def _register_extreme(op_type: str, comparison: str) -> None:
-    @onnx_symbolic(f"canonical::{op_type}")
+    @below(op_type, 8)
+    def of_one_shape(g: GraphContext, data_0: list[Value]) -> Value:
+        """At 7: without broadcasting. With a number it is a clip, but for onnxruntime not of DOUBLE."""
+        first, *others = data_0
+        for other in others:
+            limit = g.constant_value(other) if g.is_foldable(other) else None
+            if limit is not None and limit.ndim == 0 and g.dtype(first) in _CLIPPED:
+                bound = float(limit)
+                low, high = (bound, math.inf) if op_type == "Max" else (-math.inf, bound)
+                first = g.op("Clip", first, min=low, max=high)
+            else:
+                first = g.call(f"composed::broadcast_{op_type.lower()}", first, other)
+        return first if others else g.op("Identity", first)
+
+    @below(op_type, 12)
     def extreme(g: GraphContext, data_0: list[Value]) -> Value:
         """Below 12: of integers, the one that a comparison chooses."""
         first, *others = data_0
@@ -142,34 +207,38 @@ def _register_extreme(op_type: str, comparison: str) -> None:
             first = g.op("Where", g.op(comparison, first, other), first, other)
         return first if others else g.op("Identity", first)
 
-    emitted_from(op_type, 12)
 
+_CLIPPED = dtypes.FLOATS - {DataType.DOUBLE}
 
 _register_extreme("Max", "Greater")
 _register_extreme("Min", "Less")
 
 
-@onnx_symbolic("canonical::Clip")
-def clip(g: GraphContext, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
+@onnx_symbolic("onnx::Clip")
+@below("Clip", 12, any_data=True)
+def clip(
+    g: GraphContext, input: Value, min: Value | Number | None = None, max: Value | Number | None = None
+) -> Value:
     """Below 12: of integers, and below 11 by computed bounds, as Max and Min."""
     bounds = [item for item in (min, max) if item is not None]
-    arrays = [array for array in map(g.constant_value, bounds) if array is not None]
+    contents = [g.constant_value(item) if isinstance(item, Value) else item for item in bounds]
+    arrays = [content for content in contents if content is not None]
     constant = len(arrays) == len(bounds)
     if g.dtype(input) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) and constant:
         # The attributes are FLOAT, and a lower bound above the upper one gives the upper one.
-        exact = all(np.float32(array) == array for array in arrays)
+        exact = all(isinstance(array, (int, float)) or np.float32(array) == array for array in arrays)
         ordered = len(arrays) < 2 or bool(arrays[0] <= arrays[1])
         if exact and ordered:
             return g.op("Clip", input, min=min, max=max)
     result = input
     if min is not None:
-        result = today(g, "Max", [result, min])
+        result = g.op("Max", result, min)
     if max is not None:
-        result = today(g, "Min", [result, max])
+        result = g.op("Min", result, max)
     return result if bounds else g.op("Identity", input)
 
 
-@onnx_symbolic("canonical::Pow")
+@below("Pow", 12)
 def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
     """Below 12: of one floating type."""
     own, other = g.dtype(X), g.dtype(Y)
@@ -195,13 +264,16 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
 @onnx_symbolic("onnx::Det")
 def det(g: GraphContext, X: Value) -> Value:
     """Below 11: of the factors."""
-    return g.call("composed::determinant", X)
+    return g.call("aten::_linalg_det", X)[0]
 
 
-@onnx_symbolic("canonical::Einsum")
+@onnx_symbolic("onnx::Einsum")
 def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
     """Below 12: products, sums and transpositions."""
-    return g.call("aten::einsum", equation, Inputs)
+    ranks = [rank for rank in map(g.rank, Inputs) if rank is not None]
+    if len(ranks) != len(Inputs):
+        raise g.refuse("the rank of every tensor must be known", first_opset=12)
+    return contract(g, read(g, equation, ranks), Inputs)
 
 
 def _register_position(op_type: str) -> None:
@@ -223,7 +295,7 @@ _register_position("ArgMax")
 _register_position("ArgMin")
 
 
-@onnx_symbolic("canonical::Gemm")
+@onnx_symbolic("onnx::Gemm")
 def gemm(
     g: GraphContext,
     A: Value,
@@ -234,12 +306,6 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """Below 11 something is added always, and be it 0."""
+    """Below 11 the operator needs its third input: 0."""
     added = C if C is not None else g.constant(0, g.dtype(A) or DataType.FLOAT)
     return g.op("Gemm", A, B, added, alpha=alpha, beta=beta, transA=transA, transB=transB)
-
-
-emitted_from("Clip", 12)
-emitted_from("Pow", 12)
-emitted_from("Einsum", 12)
-emitted_from("Gemm", 11)

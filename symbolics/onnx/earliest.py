@@ -2,7 +2,6 @@
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import known_rank
-from .support import today
 
 
 def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
@@ -19,7 +18,7 @@ def _register(op_type: str) -> None:
     @onnx_symbolic(f"before7::{op_type}")
     def binary(g: GraphContext, A: Value, B: Value, axis: int | None = None, broadcast: int = 0) -> Value:
         """Below 7 the second operand is broadcast where that is asked for, from an axis on."""
-        return today(g, op_type, A, _aligned(g, A, B, axis) if broadcast else B)
+        return g.op(op_type, A, _aligned(g, A, B, axis) if broadcast else B)
 
 
 for _op_type in "Add Sub Mul Div And Or Xor Equal Greater Less".split():
@@ -29,7 +28,7 @@ for _op_type in "Add Sub Mul Div And Or Xor Equal Greater Less".split():
 @onnx_symbolic("before7::Pow")
 def pow_(g: GraphContext, X: Value, Y: Value, axis: int | None = None, broadcast: int = 0) -> Value:
     """As the other operators of two operands."""
-    return today(g, "Pow", X, _aligned(g, X, Y, axis) if broadcast else Y)
+    return g.op("Pow", X, _aligned(g, X, Y, axis) if broadcast else Y)
 
 
 @onnx_symbolic("before7::PRelu")
@@ -54,7 +53,7 @@ def gemm(
     transB: int = 0,
 ) -> Value:
     """Below 7 the bias is broadcast where that is asked for."""
-    return today(g, "Gemm", A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return g.op("Gemm", A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @onnx_symbolic("before6::Cast")
@@ -123,5 +122,5 @@ def split(
     if axis is None:
         raise g.refuse("version 1 of Split does not say which axis is split where none is given")
     count = outputs if split is None else None
-    made = today(g, "Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
+    made = g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
     return made if isinstance(made, list) else [made]

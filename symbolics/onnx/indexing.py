@@ -5,61 +5,55 @@ import numpy as np
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import Size, known_rank, product, sizes_of
 from ..compositions.sizes import axis as front
-from .support import emitted_from, integers
+from .support import below, integers
 
 
-@onnx_symbolic("canonical::Gather")
+@below("Gather", 11, any_data=True)
 def gather(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Below 11 positions count from the front."""
     at = front(g, data, axis) if axis < 0 else axis
     array = g.constant_value(indices)
-    if array is not None and np.all(array >= 0):
-        return g.op("Gather", data, indices, axis=at)
-    return g.call("composed::gather", self=data, dim=at, index=indices)
+    if array is None or np.any(array < 0):
+        indices = g.call("composed::wrap", index=indices, size=g.size(data, at))
+    return g.op("Gather", data, indices, axis=at)
+
+
+@below("GatherElements", 11, any_data=True)
+def gather_elements_from_front(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Below 11 positions count from the front."""
+    at = front(g, data, axis)
+    index = g.call("composed::wrap", index=indices, size=g.size(data, at))
+    return g.op("GatherElements", data, index, axis=at)
 
 
 @onnx_symbolic("onnx::GatherElements")
 def gather_elements(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Below 11."""
+    """Below 11: the positions in the flattened tensor are gathered."""
+    at = front(g, data, axis)
+    return g.op("Gather", g.op("Reshape", data, [-1]), g.call("composed::flat_positions", data, at, indices))
+
+
+@below("ScatterElements", 11, any_data=True)
+def scatter_elements_from_front(
+    g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
+) -> Value:
+    """Below 11 positions count from the front."""
     at = front(g, data, axis)
     index = g.call("composed::wrap", index=indices, size=g.size(data, at))
-    return g.call("composed::gather_elements", self=data, dim=at, index=index)
+    return g.op("ScatterElements", data, index, updates, axis=at, reduction=reduction)
 
 
 @onnx_symbolic("onnx::ScatterElements")
 def scatter_elements(
     g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """Below 11; with a reduction below 16, and with the extremes below 18."""
+    """Below 11: Scatter; with a reduction below 16, and with the extremes below 18, slice after slice."""
     at = front(g, data, axis)
-    index = g.call("composed::wrap", index=indices, size=g.size(data, at))
-    if reduction == "none":
-        return g.call("composed::scatter", self=data, dim=at, index=index, src=updates)
-    return g.call("composed::scatter_reduce", data, at, index, updates, reduction)
-
-
-def _register_scatter(op_type: str) -> None:
-    @onnx_symbolic(f"canonical::{op_type}")
-    def scatter(
-        g: GraphContext,
-        data: Value,
-        indices: Value,
-        updates: Value,
-        axis: int | None = None,
-        reduction: str = "none",
-    ) -> Value:
-        """Below 18 no extremes are taken."""
-        named = {} if axis is None else {"axis": axis}
-        if reduction in ("max", "min"):
-            return g.call(f"onnx::{op_type}", data, indices, updates, reduction=reduction, **named)
-        chosen = reduction if reduction != "none" else None
-        return g.op(op_type, data, indices, updates, reduction=chosen, **named)
-
-    emitted_from(op_type, 18)
-
-
-_register_scatter("ScatterElements")
-_register_scatter("ScatterND")
+    if reduction != "none":
+        return g.call("composed::scatter_slices", data, at, indices, updates, reduction)
+    result = g.op("Scatter", data, indices, updates, axis=at)
+    result.shape = data.shape
+    return result
 
 
 def _row_positions(g: GraphContext, sizes: list[Size], indices: Value, depth: int) -> Value:
@@ -117,7 +111,7 @@ def scatter_nd(
     places = g.op("Add", g.op("Unsqueeze", g.op("Mul", position, width), axes=[1]), within)
     index, source = g.op("Reshape", places, [-1]), g.op("Reshape", updates, [-1])
     if reduction == "none":
-        written = g.call("composed::scatter", self=flat, dim=0, index=index, src=source)
+        written = g.op("ScatterElements", flat, index, source, axis=0)
     else:
         written = g.call("composed::scatter_reduce", flat, 0, index, source, reduction)
     return g.op("Reshape", written, g.op("Shape", data))
@@ -144,14 +138,14 @@ def tensor_scatter(
     between = [dim for dim in range(1, rank) if dim != at]
     places = g.op("Unsqueeze", places, axes=between)
     index = g.op("Expand", places, g.op("Shape", update))
-    return g.call("composed::scatter", self=past_cache, dim=at, index=index, src=update)
+    return g.op("ScatterElements", past_cache, index, update, axis=at)
 
 
-@onnx_symbolic("canonical::TopK")
+@below("TopK", 11)
 def top_k(
     g: GraphContext,
     X: Value,
-    K: Value | int | None = None,
+    K: Value | list[int | Value] | None = None,
     axis: int = -1,
     largest: int = 1,
     sorted: int = 1,
@@ -159,12 +153,21 @@ def top_k(
 ) -> list[Value]:
     """Below 11: the largest of floats; a computed number below 10. Below 10 it is an attribute, `k`."""
     at = front(g, X, axis)
-    known = [k] if k is not None else integers(g, g.constant(K))
-    number = known[0] if known is not None else g.op("Reshape", g.constant(K), g.constant([], DataType.INT64))
+    number = k if k is not None else _single(g, K)
     return list(g.call("composed::top", X, number, at, bool(largest)))[:2]
 
 
-@onnx_symbolic("canonical::OneHot")
+def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value:
+    """The one number of a list."""
+    if isinstance(K, list) and len(K) == 1:
+        return K[0]
+    given = g.constant(K)
+    known = integers(g, given)
+    return known[0] if known is not None else g.op("Reshape", given, g.constant([], DataType.INT64))
+
+
+@onnx_symbolic("onnx::OneHot", opset=8)
+@below("OneHot", 11, any_data=True)
 def one_hot(g: GraphContext, indices: Value, depth: Value, values: Value, axis: int = -1) -> Value:
     """Below 11 no position counts from the end."""
     number = g.cast(depth, DataType.INT64)
@@ -203,10 +206,10 @@ def reverse_sequence(
     )
     places = g.op("Unsqueeze", places, axes=list(range(2, rank))) if rank > 2 else places
     index = g.op("Expand", places, g.stack(sizes))
-    return g.call("composed::gather_elements", self=input, dim=time_axis, index=index)
+    return g.op("GatherElements", input, index, axis=time_axis)
 
 
-@onnx_symbolic("canonical::DepthToSpace")
+@onnx_symbolic("onnx::DepthToSpace")
 def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "DCR") -> Value:
     """Below 11 channels are innermost."""
     if mode == "DCR":
@@ -214,7 +217,8 @@ def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "D
     channels = g.size(input, 1)
     if not isinstance(channels, int):
         raise g.refuse("the number of channels is not known", first_opset=11)
-    return g.call("composed::depth_to_space", input, channels, blocksize)
+    order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
+    return g.op("DepthToSpace", g.op("Gather", input, order.tolist(), axis=1), blocksize=blocksize)
 
 
 @onnx_symbolic("onnx::Unique")
@@ -248,9 +252,3 @@ def _first_places(g: GraphContext, inverse: Value, length: Size, count: Size) ->
     here = g.op("Equal", rows, g.op("Unsqueeze", inverse, axes=[0]))
     behind = g.op("Where", here, numbers, g.constant(count, DataType.INT64))
     return g.call("aten::amin", behind, [1], False)
-
-
-emitted_from("Gather", 11)
-emitted_from("TopK", 11)
-emitted_from("OneHot", 11)
-emitted_from("DepthToSpace", 11)

@@ -1,7 +1,51 @@
-"""Normalisation below the opsets where its operators begin."""
+"""Normalisation below the opsets where its operators begin, or take a scale for each channel."""
+
+import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.moments import (
+    affine,
+    along_channels,
+    filled,
+    grouped,
+    moments,
+    narrowed,
+    root_mean_square,
+    trailing_axes,
+    ungrouped,
+    widened,
+)
 from ..compositions.sizes import known_rank
+from .support import below
+
+
+def _is_all(g: GraphContext, value: Value | None, number: float) -> bool:
+    """Whether a parameter is known to do nothing."""
+    array = g.constant_value(value) if value is not None and g.is_foldable(value) else None
+    return value is None or (array is not None and bool(np.all(array == number)))
+
+
+def _dimensions(g: GraphContext, X: Value, axis: int) -> int:
+    """How many dimensions there are from an axis on."""
+    return -axis if axis < 0 else known_rank(g, X) - axis
+
+
+def _stashed(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
+    """The element type to compute in where it is another one than the input's and no half's FLOAT."""
+    wide, own = DataType(stash_type), g.dtype(X)
+    is_default = wide == DataType.FLOAT and own in (DataType.FLOAT16, DataType.BFLOAT16)
+    return None if own is None or own == wide or is_default else wide
+
+
+@onnx_symbolic("composed::layer_norm")
+def layer_norm(
+    g: GraphContext, input: Value, dimensions: int, weight: Value | None, bias: Value | None, eps: float
+) -> list[Value]:
+    """In the form that runtimes recognise and fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps)."""
+    wide, (weight, bias) = widened(g, input, weight, bias)
+    centred, mean, deviation = moments(g, wide, trailing_axes(g, input, dimensions), eps)
+    result = narrowed(g, affine(g, g.op("Div", centred, deviation), weight, bias), input)
+    return [result, mean, deviation]
 
 
 @onnx_symbolic("onnx::LayerNormalization", opset=9)
@@ -13,17 +57,67 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
+    outputs: int = 1,
 ) -> list[Value]:
-    """Below 17: centred and scaled in the type of the stash."""
-    rank = known_rank(g, X)
-    axes = list(range(axis % rank, rank))
-    own, wide = g.dtype(X), DataType(stash_type)
-    data = g.cast(X, wide) if own is not None else X
-    mean = g.op("ReduceMean", data, axes=axes, keepdims=1)
-    apart = g.op("Sub", data, mean)
-    spread = g.op("ReduceMean", g.op("Mul", apart, apart), axes=axes, keepdims=1)
-    root = g.op("Sqrt", g.op("Add", spread, epsilon))
-    scaled = g.op("Div", apart, root)
-    scaled = g.cast(scaled, own) if own is not None else scaled
-    result = g.op("Mul", scaled, Scale)
-    return [result if B is None else g.op("Add", result, B), mean, g.op("Div", 1.0, root)]
+    """Below 17."""
+    weight = None if _is_all(g, Scale, 1.0) else Scale
+    wide, count = _stashed(g, X, stash_type), _dimensions(g, X, axis)
+    if wide is None:
+        result, mean, root = g.call("composed::layer_norm", X, count, weight, B, epsilon)
+    else:
+        result, mean, root = g.call("composed::layer_norm", g.cast(X, wide), count, None, None, epsilon)
+        result = affine(g, narrowed(g, result, X), weight, B)
+    return [result] if outputs == 1 else [result, mean, g.op("Div", 1.0, root)]
+
+
+@onnx_symbolic("onnx::RMSNormalization", opset=9)
+def rms_normalization(
+    g: GraphContext, X: Value, scale: Value, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    """Below 23."""
+    weight = None if _is_all(g, scale, 1.0) else scale
+    wide, count = _stashed(g, X, stash_type), _dimensions(g, X, axis)
+    if wide is None:
+        return root_mean_square(g, X, count, weight, epsilon)[0]
+    result = root_mean_square(g, g.cast(X, wide), count, None, epsilon)[0]
+    return affine(g, narrowed(g, result, X), weight, None)
+
+
+@onnx_symbolic("composed::group_norm")
+def group_norm(
+    g: GraphContext, input: Value, num_groups: int, weight: Value | None, bias: Value | None, eps: float
+) -> Value:
+    """Each group as a channel of InstanceNormalization, which runtimes have for FLOAT."""
+    if (weight is not None or bias is not None) and g.rank(input) is None:
+        raise g.refuse("the rank of the input must be known")
+    wide, (weight, bias) = widened(g, input, weight, bias)
+    groups = grouped(g, wide, num_groups)
+    if g.dtype(wide) == DataType.FLOAT:
+        ones, zeros = (filled(g, wide, num_groups, number) for number in (1.0, 0.0))
+        normalised = g.op("InstanceNormalization", groups, ones, zeros, epsilon=eps)
+    else:
+        centred, _, deviation = moments(g, groups, [2], eps)
+        normalised = g.op("Div", centred, deviation)
+    parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
+    return narrowed(g, affine(g, ungrouped(g, normalised, input), *parameters), input)
+
+
+@below("GroupNormalization", 21)
+def group_normalization(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    bias: Value,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    """Below 21."""
+    weight = None if _is_all(g, scale, 1.0) else scale
+    shift = None if _is_all(g, bias, 0.0) else bias
+    wide = _stashed(g, X, stash_type)
+    if wide is None:
+        return g.call("composed::group_norm", X, num_groups, weight, shift, epsilon)
+    result = g.call("composed::group_norm", g.cast(X, wide), num_groups, None, None, epsilon)
+    parameters = (None if p is None else along_channels(g, p, X) for p in (weight, shift))
+    return affine(g, narrowed(g, result, X), *parameters)

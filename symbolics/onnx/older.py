@@ -5,35 +5,22 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import compute, known_rank, product, sizes_of
-from .support import by_axis, emitted_from, integers, today
+from ..compositions.sizes import compute, known_rank, sizes_of
+from .support import below, by_axis, integers
 
 
 def _register_softmax(op_type: str) -> None:
-    """Softmax, LogSoftmax and Hardmax: along one axis from 13; before, over all dimensions from it on."""
+    """Softmax, LogSoftmax and Hardmax: below 13 over all dimensions from the axis on."""
 
     @onnx_symbolic(f"before13::{op_type}")
     def over_rows(g: GraphContext, input: Value, axis: int = 1) -> Value:
         rank = g.rank(input)
         if rank is not None and axis % max(rank, 1) == rank - 1:
-            return today(g, op_type, input, axis=-1)
+            return g.op(op_type, input, axis=-1)
         flat = g.op("Flatten", input, axis=axis)
-        result = g.op("Reshape", today(g, op_type, flat, axis=-1), g.op("Shape", input))
+        result = g.op("Reshape", g.op(op_type, flat, axis=-1), g.op("Shape", input))
         result.shape = input.shape
         return result
-
-    emitted_from(op_type, 13)
-
-    @onnx_symbolic(f"canonical::{op_type}")
-    def moved(g: GraphContext, input: Value, axis: int = -1) -> Value:
-        """Below 13: the axis is put last."""
-        rank = known_rank(g, input)
-        at = axis % rank if rank else 0
-        if at == rank - 1:
-            return g.op(op_type, input, axis=at)
-        perm = [*range(at), *range(at + 1, rank), at]
-        last = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
-        return g.op("Transpose", last, perm=np.argsort(perm).tolist())
 
 
 for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):
@@ -60,8 +47,7 @@ def upsample(
         scales = [1.0, 1.0, height_scale or 1.0, width_scale or 1.0]
     given = g.constant(scales, DataType.FLOAT)
     mode = "linear" if mode in ("linear", "bilinear") else "nearest"
-    return today(
-        g,
+    return g.op_of_any_data(
         "Resize",
         X,
         None,
@@ -82,8 +68,7 @@ def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -
         ones = g.constant(np.ones(known_rank(g, X), dtype=np.float32))
         X = upsample(g, X, g.op("Max", scales, ones), mode)
         scales = g.op("Min", scales, ones)
-    return today(
-        g,
+    return g.op_of_any_data(
         "Resize",
         X,
         None,
@@ -135,7 +120,7 @@ def batch_normalization_9(
     return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
 
 
-@onnx_symbolic("canonical::BatchNormalization")
+@onnx_symbolic("onnx::BatchNormalization")
 def batch_normalization(
     g: GraphContext,
     X: Value,
@@ -179,7 +164,8 @@ def dropout_10(g: GraphContext, data: Value, ratio: float = 0.5, outputs: int = 
     return result
 
 
-@onnx_symbolic("canonical::Dropout")
+@onnx_symbolic("onnx::Dropout")
+@below("Dropout", 12, any_data=True)
 def dropout(
     g: GraphContext,
     data: Value,
@@ -218,10 +204,10 @@ def grid_sample_16(
 ) -> Value:
     """Its modes had other names below 20."""
     mode = _TODAY_MODES.get(mode, mode)
-    return today(g, "GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
 
 
-@onnx_symbolic("canonical::GridSample", opset=16)
+@below("GridSample", 20)
 def grid_sample(
     g: GraphContext,
     X: Value,
@@ -230,25 +216,10 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: int = 0,
 ) -> Value:
-    """Below 20: of images."""
-    if g.rank(X) != 4:
-        raise g.refuse("it samples other grids than images", first_opset=20)
-    mode = _FORMER_MODES.get(mode, mode)
-    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
-
-
-@onnx_symbolic("canonical::GridSample")
-def composed_grid_sample(
-    g: GraphContext,
-    X: Value,
-    grid: Value,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
-    align_corners: int = 0,
-) -> Value:
-    """Below 16: of gathered pixels."""
-    if g.rank(X) != 4:
-        raise g.refuse("it samples other grids than images", first_opset=20)
+    """Below 20: of images, with other names of modes. Below 16 and of volumes: of gathered pixels."""
+    if g.rank(X) == 4 and g.has("GridSample"):
+        mode = _FORMER_MODES.get(mode, mode)
+        return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
     return g.call(
         "composed::grid_sampler",
         X,
@@ -269,10 +240,10 @@ def dft_17(
     onesided: int = 0,
 ) -> Value:
     """Its axis is an input since 20, and another one where it is left out."""
-    return today(g, "DFT", input, dft_length, g.constant(axis), inverse=inverse, onesided=onesided)
+    return g.op("DFT", input, dft_length, g.constant(axis), inverse=inverse, onesided=onesided)
 
 
-@onnx_symbolic("canonical::DFT", opset=17)
+@below("DFT", 20)
 def dft(
     g: GraphContext,
     input: Value,
@@ -312,8 +283,7 @@ def group_normalization_18(
         wide = g.op("Expand", column, g.stack([num_groups, channels]))
         return g.op("Reshape", wide, [-1])
 
-    return today(
-        g,
+    return g.op(
         "GroupNormalization",
         X,
         of_channels(scale),
@@ -323,32 +293,7 @@ def group_normalization_18(
     )
 
 
-@onnx_symbolic("canonical::GroupNormalization")
-def group_normalization(
-    g: GraphContext,
-    X: Value,
-    scale: Value,
-    bias: Value,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> Value:
-    """Below 21: groups normalised as instances, in the type of the stash."""
-    own = g.dtype(X) or DataType.FLOAT
-    wide = DataType(stash_type)
-    rank = known_rank(g, X)
-    sizes = sizes_of(g, X)
-    inner = compute(g, "floordiv", product(g, sizes[1:]), num_groups)
-    groups = g.call("aten::reshape", self=g.cast(X, wide), shape=[sizes[0], num_groups, inner])
-    apart = g.op("Sub", groups, g.op("ReduceMean", groups, axes=[2], keepdims=1))
-    spread = g.op("ReduceMean", g.op("Mul", apart, apart), axes=[2], keepdims=1)
-    scaled = g.op("Div", apart, g.op("Sqrt", g.op("Add", spread, epsilon)))
-    whole = g.cast(g.call("aten::reshape", self=scaled, shape=sizes), own)
-    column = [-1, *[1] * (rank - 2)]
-    return g.op("Add", g.op("Mul", whole, g.op("Reshape", scale, column)), g.op("Reshape", bias, column))
-
-
-@onnx_symbolic("canonical::DFT")
+@below("DFT", 17)
 def composed_dft(
     g: GraphContext,
     input: Value,
@@ -425,10 +370,3 @@ def scan_8(
         outputs=outputs,
     )
     return [g.op("Unsqueeze", value, axes=[0]) for value in (made if isinstance(made, list) else [made])]
-
-
-emitted_from("BatchNormalization", 14)
-emitted_from("Dropout", 12)
-emitted_from("GridSample", 20)
-emitted_from("DFT", 20)
-emitted_from("GroupNormalization", 21)

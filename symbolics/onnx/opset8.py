@@ -7,11 +7,14 @@ stands. That is exact for every element type, and infinite numbers and NaN stay 
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ..compositions.sizes import Size, compute, product, sizes_of
+from ...registration.constants import to_array
+from ..compositions.sizes import Size, compute, known_rank, product, sizes_of
 
 
 def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
@@ -67,8 +70,14 @@ def where(g: GraphContext, condition: Value, X: Value | Number, Y: Value | Numbe
 
 @onnx_symbolic("onnx::Expand", opset=7)
 def expand(g: GraphContext, input: Value, shape: Value | list[int | Value]) -> Value:
-    """At 7: positions added to zeros of the wanted shape."""
+    """At 7: what is known to have size 1 is tiled, else positions added to zeros of the wanted shape."""
     wanted = g.constant(shape)
+    if isinstance(shape, list) and g.rank(input) is not None:
+        added = len(shape) - known_rank(g, input)
+        own = (*[1] * added, *(g.shape(input) or ()))
+        if added >= 0 and all(mine == 1 or item == 1 for mine, item in zip(own, shape, strict=True)):
+            raised = g.op("Unsqueeze", input, axes=list(range(added))) if added else input
+            return g.op("Tile", raised, wanted)
     known, length = g.constant_value(wanted), g.shape(wanted)
     if known is not None:
         g.reserve(*known.tolist())
@@ -100,7 +109,7 @@ def _extreme(op_type: str, first_is_less: bool) -> None:
         """Max and Min at 7: of floats of one shape; of integers a choice, and of DOUBLE for onnxruntime."""
         if g.dtype(a) == DataType.DOUBLE:
             takes_second = g.op("Less", *((a, b) if not first_is_less else (b, a)))
-            return g.op("Where", g.op("Or", takes_second, g.call("aten::isnan", b)), b, a)
+            return g.op("Where", g.op("Or", takes_second, g.op("IsNaN", b)), b, a)
         if g.dtype(a) not in dtypes.FLOATS:
             less = g.op("Less", a, b)
             return g.op("Where", less, a, b) if first_is_less else g.op("Where", less, b, a)
@@ -142,10 +151,42 @@ def is_nan(g: GraphContext, X: Value) -> Value:
     return g.op("Not", g.op("Or", g.op("Less", X, 1.0), g.op("Greater", X, 0.0)))
 
 
+# The rational approximation of erf on [-4, 4] that Eigen and XLA compute in float32: x P(x^2) / Q(x^2).
+_ERF_P = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+_ERF_Q = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
+
+
+def _polynomial(g: GraphContext, variable: Value, coefficients: tuple[float, ...]) -> Value:
+    result = g.op("Add", g.op("Mul", variable, coefficients[0]), coefficients[1])
+    for coefficient in coefficients[2:]:
+        result = g.op("Add", g.op("Mul", result, variable), coefficient)
+    return result
+
+
 @onnx_symbolic("onnx::Erf", opset=8)
 def erf(g: GraphContext, input: Value) -> Value:
-    """Below 9."""
-    return g.call("aten::erf", input)
+    """Below 9: a rational function, to the accuracy of FLOAT. FLOAT16 does not hold its coefficients."""
+    if g.dtype(input) == DataType.DOUBLE:
+        return g.call("composed::erf_of_double", input)
+    if g.dtype(input) == DataType.FLOAT16:
+        return g.cast(g.op("Erf", g.cast(input, DataType.FLOAT)), DataType.FLOAT16)
+    x = g.op("Clip", input, min=-4.0, max=4.0)
+    square = g.op("Mul", x, x)
+    return g.op("Div", g.op("Mul", x, _polynomial(g, square, _ERF_P)), _polynomial(g, square, _ERF_Q))
 
 
 @onnx_symbolic("onnx::Sign", opset=8)
@@ -157,10 +198,19 @@ def sign(g: GraphContext, input: Value) -> Value:
 
 
 @onnx_symbolic("onnx::ConstantOfShape", opset=8)
-def constant_of_shape(g: GraphContext, input: Value, value: np.ndarray | None = None) -> Value:
-    """Below 9: one element, repeated."""
-    content = np.zeros(1, dtype=np.float32) if value is None else value
-    return g.op("Expand", g.constant(content.reshape(())), input)
+def constant_of_shape(g: GraphContext, input: Value | list[int | Value], value: Any = None) -> Value:
+    """Below 9: constants, and for computed sizes one element that is repeated."""
+    given = value.numpy() if isinstance(value, ir.TensorProtocol) else value
+    content = np.zeros(1, dtype=np.float32) if given is None else to_array(given).reshape(1)
+    sizes = g.constant(input, DataType.INT64)
+    known, shape = g.constant_value(sizes), g.shape(sizes)
+    if known is not None:
+        g.reserve(*known.tolist())
+        return g.constant(np.full(known.tolist(), content))
+    length = len(input) if isinstance(input, list) else None if shape is None else shape[0]
+    if not isinstance(length, int):
+        return g.op("Expand", g.constant(content.reshape(())), sizes)
+    return g.op("Tile", g.constant(content.reshape([1] * length)), sizes)
 
 
 @onnx_symbolic("onnx::Scatter", opset=8)

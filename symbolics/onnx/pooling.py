@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
+from ...registration import DataType, GraphContext, Value, dtypes, schemas
 from ..compositions.sizes import known_rank
-from .support import emitted_from
+from .support import below
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,9 +148,7 @@ def _register(op_type: str) -> None:
             raise g.refuse("positions of the largest elements of windows that this opset does not have")
         return _composed(g, op_type, X, axes or windows(g, X, named), named)
 
-    onnx_symbolic(f"canonical::{op_type}", opset=9)(symbolic)
-
-    emitted_from(op_type, 22)
+    below(op_type, 22, any_data=True)(symbolic)
 
 
 def _pooled(g: GraphContext, op_type: str) -> frozenset[DataType]:

@@ -9,7 +9,7 @@ import numpy as np
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.affine_quantization import limits
 from ..compositions.sizes import known_rank
-from .support import emitted_from
+from .support import below
 
 
 def _spread(g: GraphContext, item: Value, like: Value, axis: int, block_size: int) -> Value:
@@ -81,7 +81,7 @@ def quantize_linear(
     return _quantized(g, x, scale, zero, dtype)
 
 
-@onnx_symbolic("canonical::QuantizeLinear", opset=9)
+@below("QuantizeLinear", 13)
 def quantize_linear_by_rank(
     g: GraphContext,
     x: Value,
@@ -99,7 +99,7 @@ def quantize_linear_by_rank(
     return quantize_linear(g, x, y_scale, y_zero_point, axis, block_size, output_dtype, precision)
 
 
-@onnx_symbolic("canonical::QuantizeLinear", opset=13)
+@below("QuantizeLinear", 21)
 def quantize_linear_13(
     g: GraphContext,
     x: Value,
@@ -157,7 +157,7 @@ def dequantize_linear(
     return _dequantized(g, x, scale, zero, wide)
 
 
-@onnx_symbolic("canonical::DequantizeLinear", opset=9)
+@below("DequantizeLinear", 13)
 def dequantize_linear_by_rank(
     g: GraphContext,
     x: Value,
@@ -305,7 +305,3 @@ def q_linear_conv(
     scale = g.op("Div", g.op("Mul", x_scale, column(w_scale)), y_scale)
     real = g.op("Mul", g.cast(whole, DataType.FLOAT), scale)
     return _quantized(g, real, g.constant(1.0), y_zero_point, _quantized_type(g, y_zero_point, 0))
-
-
-emitted_from("QuantizeLinear", 21)
-emitted_from("DequantizeLinear", 13)

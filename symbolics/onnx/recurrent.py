@@ -3,11 +3,10 @@
 from typing import Any
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from .support import emitted_from
 
 
 def _register(op_type: str) -> None:
-    @onnx_symbolic(f"canonical::{op_type}")
+    @onnx_symbolic(f"onnx::{op_type}")
     def layer(
         g: GraphContext,
         X: Value,
@@ -61,4 +60,3 @@ def _register(op_type: str) -> None:
 
 for _op_type in ("RNN", "GRU", "LSTM"):
     _register(_op_type)
-    emitted_from(_op_type, 14)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic, schemas
+from ...registration import DataType, GraphContext, Value
 from ..compositions.branches import choose
 from ..compositions.sizes import known_rank
-from .support import chosen_axes, integers, kept_sizes
+from .support import below, chosen_axes, integers, kept_sizes
 
 Step = Callable[[GraphContext, Value], Value]
 
@@ -43,10 +43,14 @@ _PARTS: dict[str, tuple[Step, str, Step]] = {
 }
 
 
+_OF_BOOL = ("ReduceMax", "ReduceMin")
+"""The reductions that take BOOL from 20 on."""
+
+
 def _register(op_type: str) -> None:
     before, _, after = _PARTS[op_type]
 
-    @onnx_symbolic(f"canonical::{op_type}")
+    @below(op_type, 13 if op_type == "ReduceSum" else 18)
     def reduce(
         g: GraphContext,
         data: Value,
@@ -70,27 +74,28 @@ def _register(op_type: str) -> None:
         assert isinstance(axes, Value)
         return _by_computed_axes(g, op_type, data, axes, keepdims, noop_with_empty_axes)
 
-    @onnx_symbolic(f"canonical::{op_type}", opset=18 if op_type != "ReduceSum" else 13)
-    def reduce_by_input(
+    if op_type not in _OF_BOOL:
+        return
+
+    @below(op_type, 20)
+    def reduce_bool(
         g: GraphContext,
         data: Value,
         axes: Value | list[int] | None = None,
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        """From 18: by name."""
-        if g.dtype(data) == DataType.BOOL and not noop_with_empty_axes:
+        """At 18 and 19: not of BOOL."""
+        if not noop_with_empty_axes:
             return _reduced(g, op_type, data, axes, keepdims)
-        options = {"noop_with_empty_axes": 1} if noop_with_empty_axes else {}
-        return g.op(op_type, data, axes=axes, keepdims=keepdims, **options)
+        return g.op(op_type, data, axes=axes, keepdims=keepdims, noop_with_empty_axes=1)
 
 
 def _reduced(
     g: GraphContext, op_type: str, data: Value, axes: Value | list[int] | None, keepdims: int
 ) -> Value:
     """BOOL below 20 by counting: the least of none at all is true, the most is false."""
-    schema = schemas.operator_schema(op_type, g.opset)
-    if g.dtype(data) != DataType.BOOL or schema is None or DataType.BOOL in schema.inputs[0].dtypes:
+    if g.dtype(data) != DataType.BOOL or op_type not in _OF_BOOL or g.has(op_type, dtype=DataType.BOOL):
         return g.op(op_type, data, axes=axes, keepdims=keepdims)
     least = op_type == "ReduceMin"
     counted = g.cast(g.op("Not", data) if least else data, DataType.INT32)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ...registration import MAXIMUM_OPSET, DataType, GraphContext, Value, onnx_symbolic
 from .resizing import Method, composed, whole_factors
-from .support import today
+from .support import below
 
 
 def _method(
@@ -47,8 +47,8 @@ def _options(method: Method) -> dict[str, Any]:
     return {"mode": method.mode, **options}
 
 
-def _register(opset: int) -> None:
-    @onnx_symbolic("canonical::Resize", opset=opset)
+def _register(opset: int, until: int) -> None:
+    @below("Resize", until, any_data=True)
     def resize(
         g: GraphContext,
         X: Value,
@@ -185,8 +185,8 @@ def _newest(
 
 
 _SAYING = {9: _composed, 11: _at_11, 13: _at_13, 18: _at_18, 19: _at_19}
-for _opset in _SAYING:
-    _register(_opset)
+for _opset, _until in zip(_SAYING, (*list(_SAYING)[1:], MAXIMUM_OPSET + 1), strict=True):
+    _register(_opset, _until)
 
 
 @onnx_symbolic("before13::Resize")
@@ -204,8 +204,7 @@ def resize_11(
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
     """At 11 and 12, where `tf_half_pixel_for_nn` ends."""
-    return today(
-        g,
+    return g.op_of_any_data(
         "Resize",
         X,
         roi,

@@ -1,13 +1,13 @@
 """Operators that ask for shapes and change them, where an opset wants constants or lacks an argument."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ..compositions.sizes import known_rank, sizes_of
-from .support import chosen_axes, emitted_from, from_front, integers, kept_sizes, taken
+from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ..compositions.sizes import Size, known_rank, sizes_of
+from .support import below, chosen_axes, from_front, integers, kept_sizes, taken
 
 
 @onnx_symbolic("onnx::Shape", opset=9)
@@ -62,7 +62,7 @@ def _reshaped(g: GraphContext, data: Value, wanted: Value, rank: int) -> Value:
     return result
 
 
-@onnx_symbolic("canonical::Reshape", opset=9)
+@onnx_symbolic("onnx::Reshape", opset=9)
 def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: int = 0) -> Value:
     """Below 14: sizes of 0 that are meant as they stand are constants here."""
     if not allowzero:
@@ -209,22 +209,6 @@ def split(
     ]
 
 
-@onnx_symbolic("canonical::Split", opset=9)
-def split_below_18(
-    g: GraphContext,
-    input: Value,
-    split: Value | list[int] | None = None,
-    axis: int = 0,
-    num_outputs: int | None = None,
-    outputs: int = 1,
-) -> list[Value]:
-    """Below 18 parts of one size have no number: where they differ, their sizes are said."""
-    if split is None:
-        return g.call("onnx::Split", input, None, axis, num_outputs, outputs)
-    made = g.op("Split", input, split=split, axis=axis, outputs=outputs)
-    return made if isinstance(made, list) else [made]
-
-
 @onnx_symbolic("before18::Split")
 def split_before_18(
     g: GraphContext, input: Value, split: Value | list[int] | None = None, axis: int = 0, outputs: int = 1
@@ -244,24 +228,24 @@ def split_before_18(
 
 @onnx_symbolic("onnx::Trilu", opset=9)
 def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1) -> Value:
-    """Below 14: a mask over rows and columns."""
-    diagonal = g.constant(0) if k is None else k
-    array = g.constant_value(diagonal)
-    by = int(array.item()) if array is not None else g.op("Reshape", diagonal, g.constant([], DataType.INT64))
-    rank = g.rank(input)
-    if rank is None:
+    """Below 14: the triangle kept by comparing row and column numbers."""
+    if g.rank(input) is None:
         raise g.refuse("the rank of its input is unknown", first_opset=14)
-    rows, columns = sizes_of(g, input)[-2:]
-    down = g.op("Unsqueeze", g.call("sym::range", start=0, end=rows), axes=[1])
-    across = g.call("sym::range", start=0, end=columns)
-    distance = g.op("Sub", across, down)
-    limit = g.constant(by, DataType.INT64)
-    outside = g.op("Less", distance, limit) if upper else g.op("Greater", distance, limit)
-    return g.call("composed::where", condition=outside, self=_zero(g, input), other=input)
-
-
-def _zero(g: GraphContext, like: Value) -> Value:
-    return g.constant(0, g.dtype(like) or DataType.FLOAT)
+    height, width = sizes_of(g, input)[-2:]
+    known = [0] if k is None else integers(g, k)
+    if isinstance(height, int) and isinstance(width, int) and known is not None:
+        g.reserve(height, width)
+        first, columns = np.arange(height)[:, None] + known[0], np.arange(width)
+        kept = g.constant(first <= columns if upper else first >= columns)
+    else:
+        rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=height), axes=[1])
+        by = known[0] if known is not None else g.op("Reshape", k, g.constant([], DataType.INT64))
+        rows = rows if known == [0] else g.op("Add", rows, by)
+        across = g.call("sym::range", start=0, end=width)
+        kept = g.op("Not", g.op("Greater" if upper else "Less", rows, across))
+    if g.dtype(input) == DataType.BOOL:
+        return g.op("And", input, kept)
+    return g.op("Where", kept, input, g.constant(0, g.dtype(input) or DataType.FLOAT))
 
 
 @onnx_symbolic("onnx::Range", opset=9)
@@ -301,53 +285,53 @@ def cast_like(
     dtype = g.dtype(target_type)
     if dtype is None:
         raise g.refuse("the element type that it casts to is unknown", first_opset=15)
-    return g.call("canonical::Cast", input=input, to=int(dtype), saturate=saturate, round_mode=round_mode)
+    return g.op("Cast", input, to=int(dtype), saturate=saturate, round_mode=round_mode)
 
 
-_EIGHT_BITS = frozenset(
-    {DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ}
-)
-
-
-@onnx_symbolic("canonical::Cast")
-def cast(g: GraphContext, input: Value, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    """What says how eight bits saturate and round stays away from other types."""
-    dtype = DataType(to)
-    options: dict[str, Any] = {}
-    if dtype in _EIGHT_BITS and not saturate:
-        options["saturate"] = 0
-    if dtype == DataType.FLOAT8E8M0 and round_mode != "up":
-        options["round_mode"] = round_mode
-    if dtype == g.dtype(input):
-        return g.op("Identity", input)
-    return g.op("Cast", input, to=to, **options)
-
-
-@onnx_symbolic("canonical::Pad", opset=9)
-def pad_below_19(
+@below("Pad", 11)
+def pad_by_attribute(
     g: GraphContext,
     data: Value,
-    pads: Value | list[int] | None = None,
-    constant_value: Value | float | None = None,
+    pads: Value | list[int | Value] | None = None,
+    constant_value: Value | Number | None = None,
     axes: Value | list[int] | None = None,
     mode: str = "constant",
     value: float | None = None,
     paddings: list[int] | None = None,
 ) -> Value:
-    """Below 19 nothing is padded around the edge; in the first versions some arguments had other names."""
+    """Below 11 of floats, by constant amounts: all else is joined with blocks."""
     amounts = pads if pads is not None else paddings
     filler = constant_value if constant_value is not None else value
-    if mode == "wrap":
-        return g.call("onnx::Pad", data, amounts, filler, axes, mode)
-    return g.op("Pad", data, pads=amounts, constant_value=filler, axes=axes, mode=mode)
+    if mode != "constant" or axes is not None or not isinstance(amounts, list) or isinstance(filler, Value):
+        return g.op("Pad", data, pads=amounts, constant_value=filler, axes=axes, mode=mode)
+    half = len(amounts) // 2
+    return _padded(g, data, amounts[:half], amounts[half:], 0 if filler is None else filler)
+
+
+def _padded(
+    g: GraphContext, data: Value, begins: Sequence[Size], ends: Sequence[Size], value: Number
+) -> Value:
+    is_constant = all(isinstance(amount, int) for amount in (*begins, *ends))
+    if is_constant and (g.dtype(data) is None or g.has("Pad", dtype=g.dtype(data))):
+        return g.op("Pad", data, mode="constant", pads=[*begins, *ends], constant_value=value)
+    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        parts = [data]
+        for amount, position in ((begin, 0), (end, 2)):
+            if not (isinstance(amount, int) and amount == 0):
+                sizes = sizes_of(g, data)
+                sizes[at] = amount
+                block = g.call("aten::full", size=sizes, fill_value=value, dtype=g.dtype(data))
+                parts.insert(position, block)
+        data = parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=at)
+    return data
 
 
 @onnx_symbolic("onnx::Pad", opset=9)
 def pad(
     g: GraphContext,
     data: Value,
-    pads: Value | list[int],
-    constant_value: Value | float | None = None,
+    pads: Value | list[int | Value],
+    constant_value: Value | Number | None = None,
     axes: Value | list[int] | None = None,
     mode: str = "constant",
     value: float | None = None,
@@ -370,7 +354,7 @@ def pad(
         if array is None:
             return _padded_by_blocks(g, data, begins, ends, number)
         number = array.item()
-    return g.call("composed::pad", self=data, begins=begins, ends=ends, value=number)
+    return _padded(g, data, begins, ends, number)
 
 
 def _amounts(g: GraphContext, pads: Value, axes: Value | list[int] | None, rank: int) -> list[int] | None:
@@ -408,7 +392,7 @@ def _padded_by_positions(
     amounts: list[int] | None,
     axes: Value | list[int] | None,
     mode: str,
-    filler: Value | float | None,
+    filler: Value | Number | None,
 ) -> Value:
     """Each dimension gathered from where its elements come; the constant is chosen for those from nowhere."""
     rank = known_rank(g, data)
@@ -464,8 +448,3 @@ def _bounds(
         for half in halves
     )
     return begin, end
-
-
-emitted_from("Reshape", 14)
-emitted_from("Split", 18)
-emitted_from("Pad", 19)

@@ -1,11 +1,11 @@
-"""What the functions of several operators share: constants, axes that are computed, and today's operators."""
+"""What the functions of several operators share: constants, computed axes, and the rungs of the ladder."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, default_registry
 
 
 def integers(g: GraphContext, value: Value | list[int] | None) -> list[int] | None:
@@ -16,25 +16,17 @@ def integers(g: GraphContext, value: Value | list[int] | None) -> list[int] | No
     return None if array is None else [int(item) for item in np.asarray(array).reshape(-1)]
 
 
-def emitted_from(op_type: str, opset: int) -> None:
-    """Note that from an opset on the operator means what it means today, so that its schema says it all."""
-
-    def by_schema(g: GraphContext) -> Any:
-        raise g.refuse(f"ONNX operator {op_type} is emitted as it is")
-
-    by_schema.by_schema = True  # type: ignore[attr-defined]
-    onnx_symbolic(f"canonical::{op_type}", opset=opset)(by_schema)
+Function = TypeVar("Function", bound=Callable)
 
 
-def today(g: GraphContext, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
-    """An operator as its newest version means it, whatever the opset has under its name."""
-    symbolic = g.registry.lookup(f"canonical::{op_type}", "", g.opset)
-    if symbolic is None or hasattr(symbolic.function, "by_schema"):
-        flat = [item for each in inputs for item in (each if isinstance(each, list) else [each])]
-        return g.op(op_type, *flat, outputs=outputs, **arguments)
-    if "outputs" in symbolic.parameters:
-        arguments["outputs"] = outputs
-    return g.call(f"canonical::{op_type}", *inputs, **arguments)
+def below(op_type: str, opset: int, *, any_data: bool = False) -> Callable[[Function], Function]:
+    """Register what says an operator's newest meaning below an opset; see this package's docstring."""
+
+    def register(function: Function) -> Function:
+        default_registry.stand_in(op_type, opset, function, any_data=any_data)
+        return function
+
+    return register
 
 
 def taken(g: GraphContext, values: Value, position: int) -> Value:

@@ -46,12 +46,6 @@ def constant_condition(g: GraphContext, condition: Value | bool) -> bool | None:
     return None if array is None else bool(array.item())
 
 
-def _carries(g: GraphContext, op_type: str, value: Value) -> bool:
-    """Whether the results of an If or a Loop of this opset may be of a value's type."""
-    schema = schemas.operator_schema(op_type, g.opset)
-    return schema is not None and schemas.carries(schema, value)
-
-
 def _unchanged(g: GraphContext, value: Value) -> Value:
     return value
 
@@ -93,7 +87,7 @@ def _form_of_list(
     if even and sized:
         return stacked
     sequence = Value(type=ir.SequenceType(ir.TensorType(dtype or DataType.FLOAT)))
-    if _carries(g, op_type, sequence):
+    if g.has(op_type, result=sequence):
         return listed
     certain = not any(map(is_sequence, rest)) and (even or is_stacked_later(output))
     if certain and (shape is not None or not empty):
@@ -240,7 +234,7 @@ def _plan(g: GraphContext, body: ir.Graph, index: int, initial: Value, output: V
     if evenly and not is_sequence(initial):
         empty = isinstance(initial, Known) and not initial.items
         kind = Value(type=ir.SequenceType(ir.TensorType(formal.dtype or DataType.FLOAT)))
-        unlisted = empty and not _carries(g, "Loop", kind)
+        unlisted = empty and not g.has("Loop", result=kind)
         if uniform or unlisted or is_stacked_later(output):
             return _Carried(True, initial, _unchanged, Known([], formal.dtype, formal.shape))
     form = _form_of_list(g, "Loop", output, [initial], shape, uniform)

@@ -53,7 +53,7 @@ def _extreme(sign: int) -> Callable[..., Value]:
         if dtype == INT:
             return g.op("Add", second, g.op("Mul", g.cast(chosen, dtype), g.op("Sub", first, second)))
         if g.rank(first) != 0 or g.rank(second) != 0:
-            return g.op("Max" if sign > 0 else "Min", first, second)
+            return g.op_of_target("Max" if sign > 0 else "Min", first, second)
         both = g.op("Concat", *(g.op("Unsqueeze", item, axes=[0]) for item in (second, first)), axis=0)
         return g.op("Gather", both, g.cast(chosen, INT), axis=0)
 

@@ -227,7 +227,6 @@ def test_an_argument_that_says_what_the_version_means_is_left_out(op_type, opset
 NOT_MEANT = [
     ("Resize", 10, (IMAGE, [1.0, 1.0, 2.0, 2.0]), {"coordinate_transformation_mode": "half_pixel"}),
     ("Resize", 10, (IMAGE, [1.0, 1.0, 2.0, 2.0]), {"nearest_mode": "round_prefer_floor"}),
-    ("Dropout", 10, (IMAGE,), {"training_mode": True}),
     ("Dropout", 7, (IMAGE,), {"is_test": 0}),
     ("MaxPool", 9, (IMAGE,), {"kernel_shape": [2, 2], "dilations": [2, 1]}),
 ]

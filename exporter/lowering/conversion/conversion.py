@@ -4,10 +4,8 @@ A node whose operator version is in force at the target as well is copied as it 
 the names of its arguments, where its operator still means the same, or by a symbolic function:
 
     before13::Softmax     Softmax as versions below 13 mean it, said with today's operators
-    canonical::Softmax    Softmax as its newest version means it, where the target's means something else
-    onnx::Gelu            Gelu where the target does not have it, or not for these types
 
-and where there is none of these, by the body that ONNX gives the operator.
+or by the version ladder of `symbolics/onnx`, or by the body that ONNX gives the operator.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from ....registration import (
     Names,
     OpsettaError,
     Registry,
+    SymbolicFunction,
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
@@ -34,6 +33,7 @@ from ....registration import (
     load_entry_points,
     registry_or_default,
 )
+from ....registration.ladder import at_work
 from ....registration.opsets import check_opset, ir_version
 from ....registration.schemas import OperatorSchema, first_opset_with_dtype, omissible, operator_schema
 from ...files.garbage_collection import rare_collections
@@ -387,12 +387,14 @@ class _Conversion:
         own = binding.meaning(found, schema.since_version)
         same = target is not None and binding.meaning(found, target.since_version) == own
         if own is not None and not same:
-            return self._called(f"before{own}::{schema.name}", schema, inputs, named, outputs)
-        canonical = f"canonical::{schema.name}"
-        symbolic = self.registry.lookup(canonical, "", self.opset)
+            older = self.registry.lookup(f"before{own}::{schema.name}", "", self.opset)
+            assert older is not None
+            return self._called(older, schema, inputs, named, outputs)
+        rung = self.registry.rung(schema.name, self.opset)
         named = {**binding.implied(self.registry, schema), **named}
-        if own is None and symbolic is not None and not hasattr(symbolic.function, "by_schema"):
-            return self._called(canonical, schema, inputs, named, outputs)
+        if own is None and rung is not None:
+            with at_work(self.g, schema.name):
+                return self._called(rung.symbolic, schema, inputs, named, outputs)
         if target is not None and not same:
             raise UnsupportedError(
                 f"ONNX operator {schema.name} means something else at opset {self.opset}",
@@ -400,7 +402,7 @@ class _Conversion:
             )
         positional, moved = binding.positions(schema, target, inputs)
         arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
-        made = self.g.op(schema.name, *positional, outputs=outputs, **arguments)
+        made = self.g.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
         results = made if isinstance(made, (list, tuple)) else [made]
         control_flow.results(schema.name, results, inputs, named)
         refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
@@ -412,14 +414,12 @@ class _Conversion:
 
     def _called(
         self,
-        name: str,
+        symbolic: SymbolicFunction,
         schema: OperatorSchema,
         inputs: Sequence[Value | None],
         named: Mapping[str, Any],
         outputs: int,
     ) -> Sequence[Value]:
-        symbolic = self.registry.lookup(name, "", self.opset)
-        assert symbolic is not None
         arguments = {**binding.inputs_by_name(schema, inputs), **named}
         if "outputs" in symbolic.parameters:
             arguments["outputs"] = outputs

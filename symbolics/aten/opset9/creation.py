@@ -43,10 +43,9 @@ def filled(
         if len(numbers) == len(sizes) and math.prod(numbers) <= _LARGEST_CONSTANT:
             g.reserve(*numbers)
             return g.constant(np.full(numbers, element(g, number.item(), dtype)))
-    target = sizes if isinstance(sizes, Value) else g.stack(sizes)
     held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
     content = element(g, number.item(), held).reshape(1)
-    return g.cast(g.op("ConstantOfShape", target, value=content), dtype)
+    return g.cast(g.op("ConstantOfShape", sizes, value=content), dtype)
 
 
 @onnx_symbolic("aten::full")

@@ -9,7 +9,7 @@ from .....registration import DataType, GraphContext, Number, Value, dtypes, onn
 from ....compositions.formulas import Formula, iterate, spread
 from ....compositions.list_values import loop_inputs
 from ....compositions.sizes import known_rank
-from .._common import aten, both, value_like
+from .._common import aten, both
 
 _DIGIT = 16
 
@@ -69,11 +69,7 @@ _register_bitwise("xor", "Xor", operator.xor)
 
 @aten("bitwise_not")
 def bitwise_not(g: GraphContext, self: Value) -> Value:
-    """Below 18 as arithmetic: in two's complement `~x` is the distance from x to all bits set."""
-    if g.dtype(self) == DataType.BOOL:
-        return g.op("Not", self)
-    everything = dtypes.limits(self.dtype)[1] if self.dtype in dtypes.UNSIGNED else -1
-    return g.op("Sub", value_like(g, everything, self), self)
+    return g.op("Not" if g.dtype(self) == DataType.BOOL else "BitwiseNot", self)
 
 
 def _shift(

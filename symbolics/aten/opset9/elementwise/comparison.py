@@ -12,45 +12,19 @@ def _register_comparison(names: str, op_type: str) -> None:
         return g.op(op_type, self, other)
 
 
-for _names, _op_type in {"lt less": "Less", "gt greater": "Greater"}.items():
+for _names, _op_type in {
+    "eq": "Equal",
+    "lt less": "Less",
+    "gt greater": "Greater",
+    "le less_equal": "LessOrEqual",
+    "ge greater_equal": "GreaterOrEqual",
+}.items():
     _register_comparison(_names, _op_type)
-
-
-def _has_nan(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    """Whether one of the operands is NaN, which no comparison but `ne` is true for."""
-    nan = g.call("aten::isnan", self)
-    if not isinstance(other, Value) or g.is_foldable(other):
-        return nan
-    return g.op("Or", nan, g.call("aten::isnan", other))
-
-
-def _neither(g: GraphContext, failed: Value, self: Value, other: Value | Number) -> Value:
-    if not is_integral(g, self):
-        failed = g.op("Or", failed, _has_nan(g, self, other))
-    return g.op("Not", failed)
-
-
-@aten("eq")
-def eq(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if is_integral(g, self):
-        return g.op("Equal", self, other)
-    different = g.op("Or", g.op("Less", self, other), g.op("Greater", self, other))
-    return _neither(g, different, self, other)
 
 
 @aten("ne", "not_equal")
 def ne(g: GraphContext, self: Value, other: Value | Number) -> Value:
     return g.op("Not", g.call("aten::eq", self, other))
-
-
-@aten("le", "less_equal")
-def le(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    return _neither(g, g.op("Greater", self, other), self, other)
-
-
-@aten("ge", "greater_equal")
-def ge(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    return _neither(g, g.op("Less", self, other), self, other)
 
 
 @aten("isnan")
@@ -64,9 +38,7 @@ def _largest(g: GraphContext, value: Value) -> float:
 
 @aten("isinf")
 def isinf(g: GraphContext, self: Value) -> Value:
-    if is_integral(g, self):
-        return g.op("Less", self, self)
-    return g.op("Greater", g.op("Abs", self), _largest(g, self))
+    return g.op("Less", self, self) if is_integral(g, self) else g.op("IsInf", self)
 
 
 @aten("isposinf")
@@ -133,22 +105,22 @@ def nan_to_num(
     return g.op("Where", g.call("aten::isneginf", self), -largest if neginf is None else neginf, finite)
 
 
+_WITHOUT_EXTREMES = (DataType.INT16, DataType.UINT16)
+"""Element types whose Max and Min onnxruntime lacks."""
+
+
 @aten("maximum", "max.other")
 def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if g.dtype(self) == DataType.BOOL:
-        return g.op("Or", self, other)
-    if not is_integral(g, self):
-        return g.op("Max", self, other)
-    return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
+    if g.dtype(self) in _WITHOUT_EXTREMES:
+        return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
+    return g.op("Or" if g.dtype(self) == DataType.BOOL else "Max", self, other)
 
 
 @aten("minimum", "min.other")
 def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if g.dtype(self) == DataType.BOOL:
-        return g.op("And", self, other)
-    if not is_integral(g, self):
-        return g.op("Min", self, other)
-    return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
+    if g.dtype(self) in _WITHOUT_EXTREMES:
+        return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
+    return g.op("And" if g.dtype(self) == DataType.BOOL else "Min", self, other)
 
 
 def _ignoring_nan(g: GraphContext, name: str, self: Value, other: Value) -> Value:

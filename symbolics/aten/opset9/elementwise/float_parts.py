@@ -71,7 +71,12 @@ def frexp(g: GraphContext, self: Value) -> list[Value]:
 
 @onnx_symbolic("composed::bits_of_double")
 def bits_of_double(g: GraphContext, self: Value) -> Value:
-    """What a DOUBLE is in memory, as INT64, from mantissa and exponent; NaN is the one that torch makes."""
+    """What a DOUBLE is in memory, as INT64.
+
+    Without BitCast from mantissa and exponent: NaN is the one that torch makes.
+    """
+    if g.has("BitCast"):
+        return g.op("BitCast", self, to=int(DataType.INT64))
     x = Formula(g, self)
     mantissa, exponent = (Formula(g, part) for part in frexp(g, self))
     fraction = ((abs(mantissa) * 2.0 - 1.0) * 2.0**52).cast(DataType.INT64)

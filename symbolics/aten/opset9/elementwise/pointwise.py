@@ -6,6 +6,7 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes
 from ....compositions import integers
+from ....compositions.remainders import quotient_in_double
 from ....compositions.sizes import is_non_negative
 from .._common import aten, both, floating, is_integral, value_like
 
@@ -73,9 +74,11 @@ for _names, _op_type in _ANY_TYPE.items():
 
 @aten("sign")
 def sign(g: GraphContext, self: Value) -> Value:
-    """Of NaN it is 0, where ONNX leaves it open and onnxruntime gives NaN."""
-    if is_integral(g, self):
-        return self if g.dtype(self) == DataType.BOOL else g.op("Sign", self)
+    """Of NaN it is 0, where ONNX leaves it open and onnxruntime gives NaN; a composed Sign gives 0."""
+    if g.dtype(self) == DataType.BOOL:
+        return self
+    if is_integral(g, self) or not g.has("Sign"):
+        return g.op("Sign", self)
     return g.op("Where", g.op("IsNaN", self), 0.0, g.op("Sign", self))
 
 
@@ -163,24 +166,14 @@ def frac(g: GraphContext, self: Value) -> Value:
 
 @aten("round", "special_round")
 def round(g: GraphContext, self: Value, decimals: int = 0) -> Value:
-    """Half to even: up where more than half is left of the floor, or exactly half and the floor is odd."""
+    """Half to even."""
     if is_integral(g, self):
         return self
-    if decimals:
-        return _round_decimals(g, self, decimals)
-    floor = g.op("Floor", self)
-    left = g.op("Sub", self, floor)
-    halved = g.op("Mul", floor, 0.5)
-    odd = g.op("Greater", g.op("Sub", halved, g.op("Floor", halved)), 0.25)
-    tie = g.op("And", g.op("Not", g.op("Less", left, 0.5)), odd)
-    up = g.op("Or", g.op("Greater", left, 0.5), tie)
-    return g.op("Add", floor, g.op("Cast", up, to=int(g.dtype(self) or DataType.FLOAT)))
-
-
-def _round_decimals(g: GraphContext, self: Value, decimals: int) -> Value:
+    if not decimals:
+        return g.op("Round", self)
     scale = 10.0 ** abs(decimals)
     there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
-    return g.op(back, g.call("aten::round", g.op(there, self, scale)), scale)
+    return g.op(back, g.op("Round", g.op(there, self, scale)), scale)
 
 
 def _scaled(g: GraphContext, value: Value | Number, alpha: Number) -> Value | Number:
@@ -227,19 +220,6 @@ def true_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     return g.call("aten::div", self, other)
 
 
-def _in_double(
-    g: GraphContext, self: Value, other: Value | Number, rounding: str
-) -> tuple[Value, Value, Value]:
-    """Both operands as DOUBLE and their rounded quotient, exact for narrower floats, quotients below 2**29.
-
-    The quotient of two 24-bit numbers is at least 2**-24 away from a whole number that it does not equal,
-    so that rounding it to 53 bits never reaches one; whole number times divisor fits 53 bits again.
-    """
-    a = g.cast(self, DataType.DOUBLE)
-    b = g.cast(value_like(g, other, self), DataType.DOUBLE)
-    return a, b, g.call(rounding, g.op("Div", a, b))
-
-
 def _is_power_of_two(number: Value | Number) -> bool:
     return not isinstance(number, Value) and math.frexp(abs(number))[0] == 0.5
 
@@ -252,50 +232,20 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
         return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
     if _is_power_of_two(other) or g.dtype(self) == DataType.DOUBLE:
         return g.op("Floor", g.op("Div", self, other))
-    quotient = _in_double(g, self, other, "aten::floor")[2]
+    quotient = quotient_in_double(g, self, other, "aten::floor")[2]
     return g.cast(quotient, g.dtype(self) or DataType.FLOAT)
-
-
-def _exact_remainder(g: GraphContext, self: Value, other: Value | Number, rounding: str) -> Value:
-    """What is left of `self`; where nothing is, a zero of its sign.
-
-    Of an infinite divisor nothing is taken off; rounding down, one of the other sign is what is left.
-    """
-    if g.dtype(self) == DataType.DOUBLE:
-        raise g.refuse("the remainder of DOUBLE needs the operator Mod", first_opset=10)
-    a, b, quotient = _in_double(g, self, other, rounding)
-    taken = g.op("Mul", quotient, b)
-    is_finite = not isinstance(other, Value) and math.isfinite(other)
-    if not is_finite:
-        taken = g.op("Where", g.cast(quotient, DataType.BOOL), taken, 0.0)
-    rest = g.op("Sub", a, taken)
-    if not is_finite and rounding == "aten::floor":
-        rest = g.op("Where", g.op("Less", g.op("Mul", rest, b), 0.0), b, rest)
-    rest = g.op("Where", g.cast(rest, DataType.BOOL), rest, g.op("Mul", a, 0.0))
-    return g.cast(rest, g.dtype(self) or DataType.FLOAT)
 
 
 @aten("fmod")
 def fmod(g: GraphContext, self: Value, other: Value | Number) -> Value:
     """The remainder of truncating division: it has the sign of `self`."""
-    if not is_integral(g, self):
-        return _exact_remainder(g, self, other, "aten::trunc")
-    return g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
+    return g.op("Mod", self, other, fmod=1)
 
 
 @aten("remainder")
 def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """The remainder of flooring division: it has the sign of `other`."""
-    self, other = both(g, self, other)
-    if not is_integral(g, self):
-        return _exact_remainder(g, self, other, "aten::floor")
-    rest = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
-    if g.dtype(self) in dtypes.UNSIGNED:
-        return rest
-    other = value_like(g, other, self)
-    opposite = g.op("Xor", g.op("Less", rest, 0), g.op("Less", other, 0))
-    wrong = g.op("And", opposite, g.op("Not", g.op("Equal", rest, 0)))
-    return g.op("Where", wrong, g.op("Add", rest, other), rest)
+    return g.op("Mod", *both(g, self, other))
 
 
 def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:

@@ -1,5 +1,7 @@
 """Scatters that combine what meets at one position: scatter_reduce, index_reduce, segment_reduce, put."""
 
+import math
+
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
@@ -9,6 +11,7 @@ from ....compositions.sizes import axis, compute, known_rank, same, sizes_of
 _UNROLLED = 4
 """Up to so many slices the steps are laid out; beyond, they are a Loop."""
 
+_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -48,8 +51,8 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
 def scatter_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
     """One slice, whose positions differ."""
     if reduction != "none":
-        src = _combined(g, reduction, g.call("composed::gather_elements", self, dim, index), src)
-    return g.call("composed::scatter", self, dim, index, src)
+        src = _combined(g, reduction, g.op("GatherElements", self, index, axis=dim), src)
+    return g.op("ScatterElements", self, index, src, axis=dim)
 
 
 @onnx_symbolic("composed::scatter_slice", opset=8)
@@ -79,13 +82,45 @@ def _chosen_within(
 
 @onnx_symbolic("composed::scatter_reduce")
 def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """A scatter that combines with what is there: `add`, `mul`, `max` or `min`."""
-    return g.call("composed::scatter_slices", self, dim, index, src, reduction)
+    """A scatter that combines with what is there: `add`, `mul`, `max` or `min`.
+
+    Of FLOAT and wider, for onnxruntime's ScatterElements combines no other floats; and it loses NaN, which
+    goes by itself.
+    """
+    if not g.has("ScatterElements", reduction=reduction):
+        return g.call("composed::scatter_slices", self, dim, index, src, reduction)
+    found = _scattered(g, self, dim, index, src, reduction)
+    if reduction not in ("max", "min") or g.dtype(self) not in dtypes.FLOATS:
+        return found
+    missing = [g.cast(g.call("aten::isnan", item), DataType.INT32) for item in (self, src)]
+    lost = _scattered(g, missing[0], dim, index, missing[1], "max")
+    return g.op("Where", g.cast(lost, DataType.BOOL), math.nan, found)
+
+
+def _scattered(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+    dtype = g.dtype(self)
+    if dtype == DataType.BOOL:
+        whole = [g.cast(item, DataType.INT32) for item in (self, src)]
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+        return g.cast(g.call("composed::scatter_reduce", whole[0], dim, index, whole[1], reduction), dtype)
+    if dtype in _HALVES:
+        self, src = g.cast(self, DataType.FLOAT), g.cast(src, DataType.FLOAT)
+    result = g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)
+    return g.cast(result, dtype) if dtype in _HALVES else result
 
 
 @onnx_symbolic("composed::accumulate_rows")
 def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Rows added to those of `self`, once for every time that they are named."""
+    """Rows added to those of `self`, once for every time that they are named.
+
+    Of FLOAT and wider, for onnxruntime's ScatterND adds no other floats.
+    """
+    if g.has("ScatterND", reduction="add"):
+        dtype = g.dtype(self)
+        if dtype in _HALVES:
+            self, values = g.cast(self, DataType.FLOAT), g.cast(values, DataType.FLOAT)
+        result = g.op("ScatterND", self, g.op("Unsqueeze", index, axes=[1]), values, reduction="add")
+        return g.cast(result, dtype) if dtype in _HALVES else result
     rank = known_rank(g, values)
     if rank > 1:
         index = g.op("Expand", g.op("Unsqueeze", index, axes=list(range(1, rank))), g.op("Shape", values))

@@ -31,7 +31,7 @@ def index_select(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
 
 @onnx_symbolic("aten::take")
 def take(g: GraphContext, self: Value, index: Value) -> Value:
-    return g.call("composed::gather", self=g.op("Reshape", self, [-1]), dim=0, index=index)
+    return g.op_of_any_data("Gather", g.op("Reshape", self, [-1]), index)
 
 
 @onnx_symbolic("aten::gather")
@@ -39,21 +39,10 @@ def gather(g: GraphContext, self: Value, dim: int, index: Value, sparse_grad: bo
     is_of_other_rank = known_rank(g, self) != known_rank(g, index)  # a scalar's, or there is no index
     if is_of_other_rank or known_rank(g, self) == 0:
         return g.op("Gather", g.op("Reshape", self, [-1]), index)
-    return g.call("composed::gather_elements", self=self, dim=axis(g, self, dim), index=index)
+    return g.op("GatherElements", self, index, axis=axis(g, self, dim))
 
 
-@onnx_symbolic("composed::gather_elements")
-def gather_elements(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
-    """GatherElements begins at opset 11: below, the positions in the flattened tensor are gathered."""
-    return g.op("Gather", g.op("Reshape", self, [-1]), flat_positions(g, self, dim, index))
-
-
-@onnx_symbolic("composed::element_positions")
-def element_positions(g: GraphContext, index: Value, size: int | Value) -> Value:
-    """Positions along a dimension as `take_along_dim` reads them: modulo its size."""
-    return index if isinstance(size, int) and size == 0 else g.call("aten::remainder", self=index, other=size)
-
-
+@onnx_symbolic("composed::flat_positions")
 def flat_positions(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
     """Where in the flattened tensor the elements stand that `index` picks along a dimension."""
     sizes, counts = sizes_of(g, self), sizes_of(g, index)
@@ -71,6 +60,16 @@ def _times(g: GraphContext, positions: Value, stride: Size) -> Value:
     return positions if isinstance(stride, int) and stride == 1 else g.op("Mul", positions, stride)
 
 
+def _modulo(g: GraphContext, index: Value, size: Size) -> Value:
+    """Positions along a dimension as `take_along_dim` reads them: modulo its size."""
+    if isinstance(size, int) and size == 0:
+        return index
+    if g.has("Where"):
+        return g.call("aten::remainder", self=index, other=size)
+    taken = g.op("Mul", g.op("Div", index, size), size)
+    return g.call("composed::wrap", index=g.op("Sub", index, taken), size=size)
+
+
 @onnx_symbolic("aten::take_along_dim")
 def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None = None) -> Value:
     """Sizes other than the dimension's broadcast."""
@@ -79,7 +78,7 @@ def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None
             "aten::gather", self=g.op("Reshape", self, [-1]), dim=0, index=g.op("Reshape", indices, [-1])
         )
     at = axis(g, self, dim)
-    indices = g.call("composed::element_positions", index=indices, size=g.size(self, at))
+    indices = _modulo(g, indices, g.size(self, at))
     own, wanted = sizes_of(g, self), sizes_of(g, indices)
     shared = [b if isinstance(a, int) and a == 1 else a for a, b in zip(own, wanted, strict=True)]
     data = g.call("aten::expand", self=self, size=[*shared[:at], -1, *shared[at + 1 :]])
@@ -96,7 +95,7 @@ def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
     if not places:
         return data
     if len(places) == 1:
-        return g.call("composed::gather", self=data, dim=places[0], index=positions[places[0]])
+        return g.op_of_any_data("Gather", data, positions[places[0]], axis=places[0])
     first = places[0] if are_adjacent(places) else 0
     if not are_adjacent(places):
         data = g.call("aten::permute", self=data, dims=[*places, *_others(g, data, places)])

@@ -75,10 +75,12 @@ def _updates(
 @onnx_symbolic("composed::write_rows")
 def write_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
     """Rows of `self` replaced. Before opset 11: Scatter, with an index for every element."""
+    if g.has("ScatterND"):
+        return g.op("ScatterND", self, g.op("Unsqueeze", index, axes=[1]), values)
     rank = known_rank(g, values)
     if rank > 1:
         index = g.op("Expand", g.op("Unsqueeze", index, axes=list(range(1, rank))), g.op("Shape", values))
-    return g.call("composed::scatter", self=self, dim=0, index=index, src=values)
+    return g.op("ScatterElements", self, index, values, axis=0)
 
 
 @onnx_symbolic("aten::scatter")
@@ -108,7 +110,7 @@ def scatter(
         updates = _fitted(g, src, index)
     at = axis(g, self, dim)
     if reduce is None:
-        return g.call("composed::scatter", self=self, dim=at, index=index, src=updates)
+        return g.op("ScatterElements", self, index, updates, axis=at)
     if reduce not in _REDUCTIONS:
         raise g.refuse(f"ONNX scatters without a reduction '{reduce}'")
     return g.call(
@@ -121,14 +123,6 @@ def _fitted(g: GraphContext, src: Value, index: Value) -> Value:
         if not (size == count and (isinstance(size, int) or size.value is not None)):
             src = g.call("aten::slice", self=src, dim=at, start=0, end=g.size(index, at))
     return src
-
-
-@onnx_symbolic("composed::scatter")
-def scatter_9(g: GraphContext, self: Value, dim: int, index: Value, src: Value) -> Value:
-    """Scatter, which ScatterElements replaces at 11."""
-    result = g.op("Scatter", self, index, src, axis=dim)
-    result.shape = self.shape
-    return result
 
 
 @onnx_symbolic("aten::scatter_add")

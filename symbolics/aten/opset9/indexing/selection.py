@@ -1,7 +1,5 @@
 """Choices by condition and by order: where, masks, triangles, nonzero, one_hot, searches in sorted values."""
 
-import numpy as np
-
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.integers import widened
 from ....compositions.sizes import axis, known_rank, where_true
@@ -115,20 +113,7 @@ def nonzero_numpy(g: GraphContext, self: Value) -> list[Value]:
 
 
 def _triangle(g: GraphContext, self: Value, diagonal: int | Value, upper: bool) -> Value:
-    """The triangle kept by comparing row and column numbers. Trilu begins at opset 14."""
-    rank = known_rank(g, self)
-    height, width = g.size(self, rank - 2), g.size(self, rank - 1)
-    if isinstance(height, int) and isinstance(width, int) and isinstance(diagonal, int):
-        rows, columns = np.arange(height)[:, None] + diagonal, np.arange(width)
-        kept = g.constant(rows <= columns if upper else rows >= columns)
-    else:
-        rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=height), axes=[1])
-        rows = rows if isinstance(diagonal, int) and diagonal == 0 else g.op("Add", rows, diagonal)
-        columns = g.call("sym::range", start=0, end=width)
-        kept = g.op("Not", g.op("Greater" if upper else "Less", rows, columns))
-    if g.dtype(self) == DataType.BOOL:
-        return g.op("And", self, kept)
-    result = g.op("Where", kept, widened(g, self), 0)
+    result = g.op("Trilu", widened(g, self), g.constant(diagonal), upper=int(upper))
     return result if self.dtype is None else g.cast(result, self.dtype)
 
 
@@ -168,6 +153,10 @@ def diff(
 def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Value:
     if isinstance(num_classes, int) and num_classes < 0:
         raise g.refuse("the number of classes depends on the data: give num_classes")
+    if not g.has("OneHot"):
+        classes = g.call("sym::range", start=0, end=num_classes)
+        column = g.op("Unsqueeze", self, axes=[known_rank(g, self)])
+        return g.cast(g.op("Equal", column, classes), DataType.INT64)
     depth = g.constant(num_classes, DataType.INT64)
     depth = g.op("Reshape", depth, [1]) if g.rank(depth) != 1 else depth
     if g.rank(self) == 0:

@@ -80,9 +80,12 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
         rows = _part(g, input, 0, start, end)
         return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), held)
 
+    # In a sequence no group copies the rows of those before it; `rest` stays its last element.
+    listed = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(held))))
+
     def appended(group: Value, rows: Value) -> Value:
         more = product(group, _one(g, starts, group), _one(g, ends, group))
-        return g.call("composed::rows_appended", rows, more)
+        return g.op("SequenceInsert", rows, more, -1) if listed else g.op("Concat", rows, more, axis=0)
 
     if is_unrolled:
         own = [_one(g, ends, group) for group in range(groups or 0)]
@@ -91,8 +94,12 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
         result = g.op("Concat", *parts, rest, axis=0)
     else:
         used = where_true(g, g.op("Less", starts, ends))
-        grown = _over(g, used, appended, g.call("composed::rows_begun", rest))
-        result = g.call("composed::rows_joined", grown, rest)
+        if listed:
+            grown = _over(g, used, appended, g.op("SequenceConstruct", rest))
+            result = g.op("ConcatFromSequence", grown, axis=0)
+        else:
+            none = g.call("composed::full", size=[0, g.size(rest, 1)], fill_value=0, dtype=held)
+            result = g.op("Concat", _over(g, used, appended, none), rest, axis=0)
     if input.shape is not None and weight.shape is not None:
         result.shape = ir.Shape([input.shape[0], weight.shape[2]])
     return g.cast(result, dtype)
@@ -109,23 +116,6 @@ def _over(g: GraphContext, groups: Value, step: Callable[[Value, Value], Value],
     result = g.op("Loop", trips, None, initial, body=body)
     result.type = initial.type
     return result
-
-
-@onnx_symbolic("composed::rows_begun")
-def rows_begun(g: GraphContext, rest: Value) -> Value:
-    """What a loop carries before the first group: no rows, for `rest` comes after the last."""
-    dtype = g.dtype(rest) or DataType.FLOAT
-    return g.call("composed::full", size=[0, g.size(rest, 1)], fill_value=0, dtype=dtype)
-
-
-@onnx_symbolic("composed::rows_appended")
-def rows_appended(g: GraphContext, rows: Value, more: Value) -> Value:
-    return g.op("Concat", rows, more, axis=0)
-
-
-@onnx_symbolic("composed::rows_joined")
-def rows_joined(g: GraphContext, rows: Value, rest: Value) -> Value:
-    return g.op("Concat", rows, rest, axis=0)
 
 
 def _grouped_sums(g: GraphContext, self: Value, mat2: Value, offs: Value) -> Value:

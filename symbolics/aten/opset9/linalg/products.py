@@ -2,7 +2,7 @@
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .....registration.dtypes import FLOATS, INTEGERS
-from ....compositions.einsum import contract, read
+from ....compositions.einsum import read, written
 from ....compositions.integers import summed_as
 
 
@@ -180,12 +180,17 @@ def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
 
 @onnx_symbolic("aten::einsum")
 def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int] | None = None) -> Value:
-    ranks = [g.rank(tensor) for tensor in tensors]
-    known = [rank for rank in ranks if rank is not None]
-    if len(known) != len(ranks):
-        raise g.refuse("the rank of every tensor must be known", first_opset=12)
+    """Runtimes broadcast ellipses of one rank only, so that they are spelled out where ranks are known.
+
+    onnxruntime's Einsum ends the process where a size is 0: what is known to be empty is composed.
+    """
+    ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
+    text = equation.replace(" ", "")
+    if "..." in text and len(ranks) == len(tensors):
+        text = written(read(g, text, ranks))
     wide, dtype = summed_as(g, tensors)
-    result = contract(g, read(g, equation, known), wide)
+    is_empty = len(ranks) == len(tensors) and any(0 in (g.shape(tensor) or ()) for tensor in tensors)
+    result = g.call("onnx::Einsum", wide, text) if is_empty else g.op("Einsum", *wide, equation=text)
     return result if dtype is None else g.cast(result, dtype)
 
 

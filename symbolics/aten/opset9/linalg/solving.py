@@ -215,20 +215,15 @@ def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
     return [_determinant(g, packed, pivots), packed, g.cast(pivots, DataType.INT32)]
 
 
-@onnx_symbolic("composed::determinant")
-def determinant(g: GraphContext, A: Value) -> Value:
-    """Of the factors. Det begins at opset 11."""
-    return g.call("aten::_linalg_det", A)[0]
-
-
 @aten("linalg_det")
 def linalg_det(g: GraphContext, A: Value) -> Value:
-    return g.call("composed::determinant", A)
+    """Det, which onnxruntime lacks for DOUBLE."""
+    return g.call("aten::_linalg_det", A)[0] if g.dtype(A) == DataType.DOUBLE else g.op("Det", A)
 
 
 @aten("det")
 def det(g: GraphContext, self: Value) -> Value:
-    return g.call("composed::determinant", self)
+    return g.call("aten::linalg_det", self)
 
 
 @aten("linalg_tensorinv")

@@ -2,11 +2,9 @@
 
 import math
 
-from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Number, Value
 from ....compositions.sizes import axis, known_rank, sizes_of
 from .._common import aten, is_integral
-
-_SQRT_2 = math.sqrt(2.0)
 
 
 @aten("relu")
@@ -40,9 +38,8 @@ def hardsigmoid(g: GraphContext, self: Value) -> Value:
 
 
 @aten("hardswish")
-@onnx_symbolic("composed::hardswish")
 def hardswish(g: GraphContext, self: Value) -> Value:
-    return g.op("Mul", self, g.call("aten::hardsigmoid", self))
+    return g.call("onnx::HardSwish", self) if _is_double(g, self) else g.op("HardSwish", self)
 
 
 def _leaky(g: GraphContext, self: Value, slope: Value | float) -> Value:
@@ -102,10 +99,9 @@ def elu(g: GraphContext, self: Value, alpha: Number = 1, scale: Number = 1, inpu
 
 
 @aten("celu")
-@onnx_symbolic("composed::celu")
 def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
-    """`max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`."""
-    return g.call("aten::elu", self, alpha, 1, 1.0 / alpha)
+    slope = float(alpha)
+    return g.call("onnx::Celu", self, slope) if _is_double(g, self) else g.op("Celu", self, alpha=slope)
 
 
 @aten("selu")
@@ -116,15 +112,10 @@ def selu(g: GraphContext, self: Value) -> Value:
 
 
 @aten("gelu")
-@onnx_symbolic("composed::gelu")
 def gelu(g: GraphContext, self: Value, approximate: str = "none") -> Value:
-    """In the forms that onnxruntime fuses into its own Gelu and, on accelerators, FastGelu."""
-    if approximate == "tanh":
-        cubic = g.op("Add", self, g.op("Mul", g.op("Pow", self, 3.0), 0.044715))
-        bent = g.op("Tanh", g.op("Mul", cubic, math.sqrt(2.0 / math.pi)))
-        return g.op("Mul", g.op("Mul", self, 0.5), g.op("Add", bent, 1.0))
-    below = g.op("Add", g.call("aten::erf", g.op("Div", self, _SQRT_2)), 1.0)
-    return g.op("Mul", g.op("Mul", self, below), 0.5)
+    if _is_double(g, self):
+        return g.call("onnx::Gelu", self, approximate)
+    return g.op("Gelu", self, approximate=approximate)
 
 
 @aten("silu")
@@ -149,9 +140,8 @@ def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number =
 
 
 @aten("mish")
-@onnx_symbolic("composed::mish")
 def mish(g: GraphContext, self: Value) -> Value:
-    return g.op("Mul", self, g.op("Tanh", g.call("aten::softplus", self)))
+    return g.call("onnx::Mish", self) if _is_double(g, self) else g.op("Mish", self)
 
 
 @aten("log_sigmoid")
@@ -190,17 +180,9 @@ def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
 
 
 def _along(g: GraphContext, op_type: str, value: Value, dim: int) -> Value:
-    """An operator that takes everything from its axis on as one row, below opset 13, along one dim."""
-    rank = known_rank(g, value)
-    if rank == 0:
+    if g.rank(value) == 0:
         return g.op("Squeeze", g.op(op_type, g.op("Unsqueeze", value, axes=[0]), axis=0), axes=[0])
-    at = dim % rank
-    if all(size == 1 for size in (g.shape(value) or ())[at + 1 :]):
-        return g.op(op_type, value, axis=at)
-    order = list(range(rank))
-    order[at], order[-1] = order[-1], order[at]
-    last = g.op(op_type, g.op("Transpose", value, perm=order), axis=rank - 1)
-    return g.op("Transpose", last, perm=order)
+    return g.op(op_type, value, axis=dim)
 
 
 @aten("softmax")
@@ -239,14 +221,19 @@ def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None
 @aten("dropout")
 def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
     """Nothing in inference; in training each element is dropped, and the rest made larger."""
-    return g.call("aten::native_dropout", input, p, train)[0] if train and p > 0 else input
+    if not train or p == 0:
+        return input
+    if p < 1 and g.has("Dropout", "training_mode"):
+        return g.op("Dropout", input, ratio=p, training_mode=True)
+    return g.call("aten::native_dropout", input, p, train)[0]
 
 
 @aten("native_dropout")
-@onnx_symbolic("composed::native_dropout")
 def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) -> list[Value]:
     if train is False or p == 0:
         return [input, g.call("aten::ones_like", input, DataType.BOOL)]
+    if p < 1 and g.has("Dropout", "training_mode"):
+        return g.op("Dropout", input, ratio=p, training_mode=True, outputs=2)
     kept = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
     scaled = g.op("Mul", input, 1.0 / (1.0 - p)) if p < 1 else input
     return [g.op("Where", kept, scaled, 0.0), kept]

@@ -64,8 +64,37 @@ def _mask_bias(g: GraphContext, mask: Value, dtype: DataType) -> tuple[Value, Va
     return bias, g.op("Less", highest, limits(dtype)[0])
 
 
+def _fits(g: GraphContext, query: Value, key: Value, value: Value) -> bool:
+    """Whether Attention takes them: [N, heads, length, features], of one N, as many keys as values."""
+    shapes = [g.shape(tensor) for tensor in (query, key, value)]
+    if any(shape is None or len(shape) != 4 for shape in shapes) or g.dtype(query) == DataType.BFLOAT16:
+        return False
+    q, k, v = shapes
+    differing = [(q[0], k[0]), (k[0], v[0]), (k[1], v[1])]  # type: ignore[index]
+    return not any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in differing)
+
+
+def _full_mask(g: GraphContext, mask: Value, query: Value, key: Value) -> Value | None:
+    """The mask with its last two dimensions at their full sizes, None where they cannot be told.
+
+    onnxruntime's Attention broadcasts the others only.
+    """
+    shape = g.shape(mask)
+    if shape is None or len(shape) < 2:
+        return None
+    wanted: list[int | Value] = []
+    for size, tensor in ((shape[-2], query), (shape[-1], key)):
+        full = g.shape(tensor)[2]  # type: ignore[index]
+        if size == full and (isinstance(size, int) or size.value is not None):
+            wanted.append(1)
+        elif size == 1:
+            wanted.append(g.size(tensor, 2))
+        else:
+            return None
+    return mask if wanted == [1, 1] else g.op("Expand", mask, wanted)
+
+
 @onnx_symbolic("aten::scaled_dot_product_attention")
-@onnx_symbolic("composed::scaled_dot_product_attention")
 def scaled_dot_product_attention(
     g: GraphContext,
     query: Value,
@@ -77,9 +106,18 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`); weights are dropped."""
+    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`); weights are dropped.
+
+    Attention says it where the target has it: without a cache its causal mask is aligned at the top left,
+    as ATen's is.
+    """
     if is_causal and attn_mask is not None:
         raise g.refuse("attn_mask and is_causal exclude each other")
+    positive = scale is None or scale > 0
+    if g.has("Attention") and positive and not dropout_p and _fits(g, query, key, value):
+        mask = None if attn_mask is None else _full_mask(g, attn_mask, query, key)
+        if attn_mask is None or mask is not None:
+            return g.op("Attention", query, key, value, mask, is_causal=int(is_causal) or None, scale=scale)
     rank = g.rank(key)
     if rank is None:
         raise g.refuse("the rank of the key must be known")

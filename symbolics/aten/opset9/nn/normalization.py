@@ -5,8 +5,17 @@ import math
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-
-_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+from ....compositions.moments import (
+    affine,
+    along_channels,
+    filled,
+    grouped,
+    moments,
+    narrowed,
+    root_mean_square,
+    trailing_axes,
+    widened,
+)
 
 
 def _axes(g: GraphContext, input: Value, first: int) -> list[int]:
@@ -15,45 +24,6 @@ def _axes(g: GraphContext, input: Value, first: int) -> list[int]:
     if rank is None:
         raise g.refuse("the rank of the input must be known")
     return [axis for axis in range(first, rank) if first or axis != 1]
-
-
-def _along_channels(g: GraphContext, parameter: Value, input: Value) -> Value:
-    """A vector over channels, shaped to broadcast over the input's spatial dimensions."""
-    spatial = (g.rank(input) or 2) - 2
-    return g.op("Unsqueeze", parameter, axes=list(range(1, spatial + 1))) if spatial > 0 else parameter
-
-
-def _affine(g: GraphContext, input: Value, weight: Value | None, bias: Value | None) -> Value:
-    """`input * weight + bias`, either of them left out where it is None."""
-    if weight is not None:
-        input = g.op("Mul", input, weight)
-    return input if bias is None else g.op("Add", input, bias)
-
-
-def _squared(g: GraphContext, value: Value) -> Value:
-    """Pow, which fusions look for; not in DOUBLE, where onnxruntime's fusion would lose `eps`."""
-    return g.op("Mul", value, value) if g.dtype(value) == DataType.DOUBLE else g.op("Pow", value, 2.0)
-
-
-def _moments(g: GraphContext, input: Value, axes: list[int], eps: float) -> tuple[Value, Value, Value]:
-    """The input less its mean, the mean, and the biased standard deviation with `eps` in the root."""
-    mean = g.op("ReduceMean", input, axes=axes, keepdims=1)
-    centred = g.op("Sub", input, mean)
-    variance = g.op("ReduceMean", _squared(g, centred), axes=axes, keepdims=1)
-    return centred, mean, g.op("Sqrt", g.op("Add", variance, eps))
-
-
-def _widened(g: GraphContext, input: Value, *parameters: Value | None) -> tuple[Value, list[Value | None]]:
-    """Input and parameters as FLOAT where one is of half precision, for ATen's statistics are FLOAT then."""
-    if not any(value is not None and g.dtype(value) in _HALVES for value in (input, *parameters)):
-        return input, list(parameters)
-    wide = [None if value is None else g.cast(value, DataType.FLOAT) for value in parameters]
-    return g.cast(input, DataType.FLOAT), wide
-
-
-def _narrowed(g: GraphContext, value: Value, like: Value) -> Value:
-    dtype = g.dtype(like)
-    return value if dtype is None else g.cast(value, dtype)
 
 
 def _channels(g: GraphContext, input: Value, *parameters: Value | None) -> int | None:
@@ -65,25 +35,21 @@ def _channels(g: GraphContext, input: Value, *parameters: Value | None) -> int |
     return None
 
 
-def _filled(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
-    return g.constant(np.full(count, number), g.dtype(like) or DataType.FLOAT)
-
-
 def _by_batch_statistics(
     g: GraphContext, input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
     """The normalised input, and mean and reciprocal standard deviation of each channel."""
-    wide, (weight, bias) = _widened(g, input, weight, bias)
+    wide, (weight, bias) = widened(g, input, weight, bias)
     axes = _axes(g, input, 0)
-    centred, mean, deviation = _moments(g, wide, axes, eps)
-    scaled = _affine(
+    centred, mean, deviation = moments(g, wide, axes, eps)
+    scaled = affine(
         g,
         g.op("Div", centred, deviation),
-        None if weight is None else _along_channels(g, weight, input),
-        None if bias is None else _along_channels(g, bias, input),
+        None if weight is None else along_channels(g, weight, input),
+        None if bias is None else along_channels(g, bias, input),
     )
     inverse = g.op("Reciprocal", g.op("Squeeze", deviation, axes=axes))
-    return _narrowed(g, scaled, input), g.op("Squeeze", mean, axes=axes), inverse
+    return narrowed(g, scaled, input), g.op("Squeeze", mean, axes=axes), inverse
 
 
 def _by_given_statistics(
@@ -102,18 +68,18 @@ def _by_given_statistics(
     dtypes = {g.dtype(value) for value in (input, weight, bias, mean, var) if value is not None}
     wide = input
     if len(dtypes) > 1:
-        wide, (weight, bias) = _widened(g, input, weight, bias)
+        wide, (weight, bias) = widened(g, input, weight, bias)
         mean, var = (g.cast(statistic, g.dtype(wide) or DataType.FLOAT) for statistic in (mean, var))
     if (weight is None or bias is None) and channels is None:
-        scale = g.op("Sqrt", g.op("Add", _along_channels(g, var, input), eps))
-        normalised = g.op("Div", g.op("Sub", wide, _along_channels(g, mean, input)), scale)
-        parameters = (None if p is None else _along_channels(g, p, input) for p in (weight, bias))
-        return _narrowed(g, _affine(g, normalised, *parameters), input)
+        scale = g.op("Sqrt", g.op("Add", along_channels(g, var, input), eps))
+        normalised = g.op("Div", g.op("Sub", wide, along_channels(g, mean, input)), scale)
+        parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
+        return narrowed(g, affine(g, normalised, *parameters), input)
     if weight is None:
-        weight = _filled(g, mean, channels, 1.0)  # type: ignore[arg-type]
+        weight = filled(g, mean, channels, 1.0)  # type: ignore[arg-type]
     if bias is None:
-        bias = _filled(g, mean, channels, 0.0)  # type: ignore[arg-type]
-    return _narrowed(g, g.op("BatchNormalization", wide, weight, bias, mean, var, epsilon=eps), input)
+        bias = filled(g, mean, channels, 0.0)  # type: ignore[arg-type]
+    return narrowed(g, g.op("BatchNormalization", wide, weight, bias, mean, var, epsilon=eps), input)
 
 
 @onnx_symbolic("aten::native_batch_norm")
@@ -216,7 +182,7 @@ def _updated_statistics(
     g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
 ) -> list[Value]:
     """The running statistics after a batch; its variance is unbiased."""
-    wide, _ = _widened(g, input)
+    wide, _ = widened(g, input)
     axes = _axes(g, input, 0)
     moments = (
         g.call("aten::mean", self=wide, dim=axes),
@@ -283,24 +249,29 @@ def instance_norm(
         return g.op("Identity", input)
     channels = _channels(g, input, weight, bias)
     if channels is None or g.dtype(input) != DataType.FLOAT:
-        wide, (weight, bias) = _widened(g, input, weight, bias)
-        centred, _, deviation = _moments(g, wide, _axes(g, input, 2), eps)
-        parameters = (None if p is None else _along_channels(g, p, input) for p in (weight, bias))
-        return _narrowed(g, _affine(g, g.op("Div", centred, deviation), *parameters), input)
-    scale = _filled(g, input, channels, 1.0) if weight is None else weight
-    shift = _filled(g, input, channels, 0.0) if bias is None else bias
+        wide, (weight, bias) = widened(g, input, weight, bias)
+        centred, _, deviation = moments(g, wide, _axes(g, input, 2), eps)
+        parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
+        return narrowed(g, affine(g, g.op("Div", centred, deviation), *parameters), input)
+    scale = filled(g, input, channels, 1.0) if weight is None else weight
+    shift = filled(g, input, channels, 0.0) if bias is None else bias
     return g.op("InstanceNormalization", input, scale, shift, epsilon=eps)
 
 
-def _trailing_axes(g: GraphContext, input: Value, count: int) -> list[int]:
-    """The last `count` axes, from the front where the rank is known."""
-    rank = g.rank(input)
-    start = -count if rank is None else rank - count
-    return list(range(start, start + count))
+def _scale(g: GraphContext, input: Value, weight: Value | None, sizes: list[int | Value]) -> Value | None:
+    """The weight, or ones where there is none and their number is known."""
+    if weight is not None or any(isinstance(size, Value) for size in sizes):
+        return weight
+    return filled(g, input, [size for size in sizes if isinstance(size, int)], 1.0)
+
+
+def _computed_in_float(g: GraphContext, *values: Value | None) -> bool:
+    """Whether all have one element type, and ONNX's operators, which compute in FLOAT, are exact for it."""
+    found = {g.dtype(value) for value in values if value is not None}
+    return len(found) == 1 and DataType.DOUBLE not in found
 
 
 @onnx_symbolic("aten::layer_norm")
-@onnx_symbolic("composed::layer_norm")
 def layer_norm(
     g: GraphContext,
     input: Value,
@@ -310,15 +281,13 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Value:
-    """In the form that runtimes recognise and fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps).
-
-    Over no elements nothing is left to normalize, which onnxruntime refuses.
-    """
+    """Over no elements nothing is left to normalize, which onnxruntime refuses."""
     if 0 in normalized_shape:
         return g.op("Identity", input)
-    wide, (weight, bias) = _widened(g, input, weight, bias)
-    centred, _, deviation = _moments(g, wide, _trailing_axes(g, input, len(normalized_shape)), eps)
-    return _narrowed(g, _affine(g, g.op("Div", centred, deviation), weight, bias), input)
+    scale = _scale(g, input, weight, normalized_shape)
+    if scale is None or not _computed_in_float(g, input, weight, bias):
+        return g.call("composed::layer_norm", input, len(normalized_shape), weight, bias, eps)[0]
+    return g.op("LayerNormalization", input, scale, bias, axis=-len(normalized_shape), epsilon=eps)
 
 
 @onnx_symbolic("aten::native_layer_norm")
@@ -332,33 +301,16 @@ def native_layer_norm(
 ) -> tuple[Value, Value, Value]:
     """The statistics are of the input's element type, as torch.export says."""
     output = g.call("aten::layer_norm", input, normalized_shape, weight, bias, eps)
-    wide, _ = _widened(g, input, weight)
-    axes = _trailing_axes(g, input, len(normalized_shape))
+    wide, _ = widened(g, input, weight)
+    axes = trailing_axes(g, input, len(normalized_shape))
     if 0 in normalized_shape:
         mean = g.op("ReduceSum", input, axes=axes, keepdims=1)
         return output, mean, g.op("Div", mean, 0.0)
-    _, mean, deviation = _moments(g, wide, axes, eps)
-    return output, _narrowed(g, mean, input), _narrowed(g, g.op("Reciprocal", deviation), input)
-
-
-def _grouped(g: GraphContext, input: Value, num_groups: int) -> Value:
-    return g.op("Reshape", input, [0, num_groups, -1])
-
-
-def _ungrouped(g: GraphContext, grouped: Value, input: Value) -> Value:
-    """A tensor of [N, groups, -1] in the shape of the input again."""
-    rank = g.rank(input)
-    if rank is None:
-        return g.op("Reshape", grouped, g.op("Shape", input))
-    sizes = [g.size(input, axis) for axis in range(1, rank)]
-    unknown = [axis for axis, size in enumerate(sizes) if isinstance(size, Value)]
-    if len(unknown) == 1:
-        sizes[unknown[0]] = -1
-    return g.op("Reshape", grouped, [0, *sizes] if len(unknown) < 2 else g.op("Shape", input))
+    _, mean, deviation = moments(g, wide, axes, eps)
+    return output, narrowed(g, mean, input), narrowed(g, g.op("Reciprocal", deviation), input)
 
 
 @onnx_symbolic("aten::group_norm")
-@onnx_symbolic("composed::group_norm")
 def group_norm(
     g: GraphContext,
     input: Value,
@@ -368,20 +320,17 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Value:
-    if (weight is not None or bias is not None) and g.rank(input) is None:
-        raise g.refuse("the rank of the input must be known")
-    if 0 in (g.shape(input) or ()):
+    shape = g.shape(input)
+    if 0 in (shape or ()):
         return g.op("Identity", input)
-    wide, (weight, bias) = _widened(g, input, weight, bias)
-    grouped = _grouped(g, wide, num_groups)
-    if g.dtype(wide) == DataType.FLOAT:
-        ones, zeros = (_filled(g, wide, num_groups, number) for number in (1.0, 0.0))
-        normalised = g.op("InstanceNormalization", grouped, ones, zeros, epsilon=eps)
-    else:
-        centred, _, deviation = _moments(g, grouped, [2], eps)
-        normalised = g.op("Div", centred, deviation)
-    parameters = (None if p is None else _along_channels(g, p, input) for p in (weight, bias))
-    return _narrowed(g, _affine(g, _ungrouped(g, normalised, input), *parameters), input)
+    channels = None if shape is None else shape[1]
+    scale, shift = weight, bias
+    if isinstance(channels, int):
+        scale = filled(g, input, channels, 1.0) if weight is None else weight
+        shift = filled(g, input, channels, 0.0) if bias is None else bias
+    if scale is None or shift is None or not _computed_in_float(g, input, weight, bias):
+        return g.call("composed::group_norm", input, num_groups, weight, bias, eps)
+    return g.op("GroupNormalization", input, scale, shift, num_groups=num_groups, epsilon=eps)
 
 
 @onnx_symbolic("aten::native_group_norm")
@@ -397,12 +346,12 @@ def native_group_norm(
     eps: float,
 ) -> tuple[Value, Value, Value]:
     output = g.call("aten::group_norm", input, group, weight, bias, eps)
-    wide, _ = _widened(g, input)
-    _, mean, deviation = _moments(g, _grouped(g, wide, group), [2], eps)
+    wide, _ = widened(g, input)
+    _, mean, deviation = moments(g, grouped(g, wide, group), [2], eps)
     return (
         output,
-        _narrowed(g, g.op("Squeeze", mean, axes=[2]), input),
-        _narrowed(g, g.op("Reciprocal", g.op("Squeeze", deviation, axes=[2])), input),
+        narrowed(g, g.op("Squeeze", mean, axes=[2]), input),
+        narrowed(g, g.op("Reciprocal", g.op("Squeeze", deviation, axes=[2])), input),
     )
 
 
@@ -418,7 +367,6 @@ def _epsilon(g: GraphContext, input: Value, eps: float | None) -> float:
 
 
 @onnx_symbolic("aten::rms_norm")
-@onnx_symbolic("composed::rms_norm")
 def rms_norm(
     g: GraphContext,
     input: Value,
@@ -428,22 +376,15 @@ def rms_norm(
 ) -> Value:
     if 0 in normalized_shape:
         return g.op("Identity", input)
-    return _root_mean_square(g, input, len(normalized_shape), weight, _epsilon(g, input, eps))[0]
-
-
-def _root_mean_square(
-    g: GraphContext, input: Value, dimensions: int, weight: Value | None, eps: float
-) -> tuple[Value, Value]:
-    wide, (weight,) = _widened(g, input, weight)
-    axes = _trailing_axes(g, input, dimensions)
-    square = g.op("ReduceMean", _squared(g, wide), axes=axes, keepdims=1)
-    root = g.op("Sqrt", g.op("Add", square, eps))
-    normalised = _affine(g, g.op("Div", wide, root), weight, None)
-    return _narrowed(g, normalised, input), g.op("Reciprocal", root)
+    scale = _scale(g, input, weight, normalized_shape)
+    if eps is None or scale is None or not _computed_in_float(g, input, weight):
+        given = _epsilon(g, input, eps)
+        return root_mean_square(g, input, len(normalized_shape), weight, given)[0]
+    return g.op("RMSNormalization", input, scale, axis=-len(normalized_shape), epsilon=eps)
 
 
 @onnx_symbolic("aten::_fused_rms_norm")
 def _fused_rms_norm(
     g: GraphContext, input: Value, normalized_shape: list[int], weight: Value | None, eps: float | None
 ) -> tuple[Value, Value]:
-    return _root_mean_square(g, input, len(normalized_shape), weight, _epsilon(g, input, eps))
+    return root_mean_square(g, input, len(normalized_shape), weight, _epsilon(g, input, eps))

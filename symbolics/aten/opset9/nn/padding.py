@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import Size, known, known_rank, sizes_of, static_size
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.sizes import Size, known, known_rank, static_size
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
@@ -104,24 +104,8 @@ def constant_pad(
     ends: list[int | Value],
     value: float | int | bool,
 ) -> Value:
-    """Pad before opset 11 has constant amounts and takes floats alone: all else is joined with blocks."""
-    is_constant = all(isinstance(amount, int) for amount in (*begins, *ends))
-    if is_constant and g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, None):
-        return g.op("Pad", self, mode="constant", pads=[*begins, *ends], value=float(value))
-    for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-        parts = [self]
-        if not (isinstance(begin, int) and begin == 0):
-            parts.insert(0, _block(g, self, at, begin, value))
-        if not (isinstance(end, int) and end == 0):
-            parts.append(_block(g, self, at, end, value))
-        self = self if len(parts) == 1 else g.op("Concat", *parts, axis=at)
-    return self
-
-
-def _block(g: GraphContext, self: Value, at: int, amount: Size, value: float | int | bool) -> Value:
-    sizes = sizes_of(g, self)
-    sizes[at] = amount
-    return g.call("aten::full", size=sizes, fill_value=value, dtype=g.dtype(self))
+    number = int(value) if g.dtype(self) in dtypes.INTEGERS else value
+    return g.op("Pad", self, mode="constant", pads=[*begins, *ends], constant_value=number)
 
 
 @onnx_symbolic("aten::constant_pad_nd")

@@ -11,7 +11,7 @@ from .._common import is_integral
 
 @onnx_symbolic("aten::pixel_shuffle")
 def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
-    """DepthToSpace, which onnxruntime lacks for integers and bools, and before 11 has no such order."""
+    """DepthToSpace, which onnxruntime lacks for integers and bools."""
     [*batch, channels, height, width] = sizes_of(g, self)
     r = upscale_factor
     depth = compute(g, "floordiv", channels, r * r)
@@ -20,15 +20,8 @@ def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
         blocks = g.call("aten::reshape", self=self, shape=[product(g, batch), depth, r, r, height, width])
         blocks = g.op("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
         return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
-    result = g.call("composed::depth_to_space", self=_as_images(g, self), channels=channels, blocksize=r)
+    result = g.op("DepthToSpace", _as_images(g, self), blocksize=r, mode="CRD")
     return _from_images(g, result, batch, sizes)
-
-
-@onnx_symbolic("composed::depth_to_space")
-def depth_to_space(g: GraphContext, self: Value, channels: int, blocksize: int) -> Value:
-    """DepthToSpace with channels outermost. Before 11 they are innermost, so they are put there."""
-    order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
-    return g.op("DepthToSpace", g.op("Gather", self, order.tolist(), axis=1), blocksize=blocksize)
 
 
 @onnx_symbolic("aten::pixel_unshuffle")

@@ -85,7 +85,7 @@ class _Sampler:
         assert position is not None
         count = g.size(position, 2)
         index = g.call("aten::expand", self=position, size=[self.batch, self.channels, count])
-        found = g.call("composed::gather_elements", self.flat, 2, index)
+        found = g.op("GatherElements", self.flat, index, axis=2)
         valid = functools.reduce(lambda a, b: g.op("And", a, b), inside)
         return g.op("Where", valid, found, 0.0)
 
@@ -138,7 +138,9 @@ def grid_sampler(
     align_corners: bool,
 ) -> Value:
     """The grid [N, O..., D] holds the coordinates of the last spatial dimension first."""
-    return g.call("composed::grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
+    mode = ("linear", "nearest", "cubic")[interpolation_mode]
+    padding = ("zeros", "border", "reflection")[padding_mode]
+    return g.op("GridSample", input, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
 
 
 @onnx_symbolic("composed::grid_sampler")

@@ -75,13 +75,13 @@ def _register(dimensions: int) -> None:
         places = _windows(g, random_samples, sizes, counts, kernel)
         flat = g.op("Reshape", places, [*leading, math.prod(counts) * math.prod(kernel)])
         planes = g.op("Reshape", input, [*leading, product(g, sizes)])
-        windows = g.call("composed::gather_elements", planes, 2, flat)
+        windows = g.op("GatherElements", planes, flat, axis=2)
         each = [*leading, math.prod(counts), math.prod(kernel)]
         windows, places = (g.op("Reshape", item, each) for item in (windows, flat))
         values = g.op("ReduceMax", windows, axes=[3], keepdims=0)
         chosen = g.op("ArgMax", windows, axis=3, keepdims=1)
         chosen.shape = ir.Shape([*(size if isinstance(size, int) else None for size in each[:3]), 1])
-        indices = g.op("Squeeze", g.call("composed::gather_elements", places, 3, chosen), axes=[3])
+        indices = g.op("Squeeze", g.op("GatherElements", places, chosen, axis=3), axes=[3])
         results = [g.op("Reshape", item, [*leading, *counts]) for item in (values, indices)]
         first, second = (g.op("Squeeze", item, axes=[0]) if unbatched else item for item in results)
         return first, second

@@ -33,18 +33,29 @@ def positions(g: GraphContext, count: int | Value) -> Value:
 def mask(g: GraphContext, lengths: Value, count: int | Value) -> Value:
     """Where the sequences are not padding, BOOL `[count, batch]`."""
     steps = g.call("packed::positions", count=count)
+    if not g.has("Less", dtype=DataType.INT64):
+        steps, lengths = g.cast(steps, DataType.DOUBLE), g.cast(lengths, DataType.DOUBLE)
     return g.op("Less", g.op("Unsqueeze", steps, axes=[1]), g.op("Unsqueeze", lengths, axes=[0]))
 
 
 @onnx_symbolic("packed::chosen")
 def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> Value:
-    """`self` where the mask is true, else `other`."""
-    return g.op("Where", mask, self, g.constant(other, g.dtype(self)))
+    """`self` where the mask is true, else `other`. Both are finite: without Where, 1 and 0 weigh them."""
+    if g.has("Where"):
+        return g.op("Where", mask, self, g.constant(other, g.dtype(self)))
+    dtype = g.dtype(self) or DataType.FLOAT
+    kept = g.op("Mul", self, g.cast(mask, dtype))
+    if not isinstance(other, Value) and other == 0:
+        return kept
+    rest = g.op("Mul", g.cast(g.op("Not", mask), dtype), g.constant(other, dtype))
+    return g.op("Add", kept, rest)
 
 
 @onnx_symbolic("packed::head")
 def head(g: GraphContext, self: Value, count: Value) -> Value:
     """The first elements of the first dimension, of which there are as many or more."""
+    if g.has("Slice", "steps"):
+        return g.op("Slice", self, starts=[0], ends=[count], axes=[0])
     return g.op("Gather", self, g.call("packed::positions", count=count), axis=0)
 
 
@@ -60,7 +71,11 @@ def _resized(g: GraphContext, self: Value, count: Size) -> Value:
 
 @onnx_symbolic("packed::resized")
 def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
-    """The first dimension cut, or lengthened by repeating its last element, to a size."""
+    """The first dimension cut, or lengthened by repeating its elements, to a size."""
+    if not g.has("Where"):
+        first = g.op("Slice", self, starts=[0], ends=[1], axes=[0])
+        added = g.op("Tile", first, [count, *[1] * (known_rank(g, self) - 1)])
+        return g.call("packed::head", self=g.op("Concat", self, added, axis=0), count=g.constant(count))
     steps = g.call("packed::positions", count=count)
     last = g.constant(compute(g, "sub", g.size(self, 0), 1), DataType.INT64)
     return g.op("Gather", self, g.op("Where", g.op("Less", steps, last), steps, last), axis=0)

@@ -72,8 +72,8 @@ def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> 
     numbers = g.cast(g.op("Not", missing), DataType.INT64)
     count = g.op("ReduceSum", numbers, axes=[at], keepdims=1)
     middle = g.op("Div", g.op("Sub", count, 1), 2)
-    value = g.call("composed::gather_elements", ordered, at, middle)
-    index = g.call("composed::gather_elements", order, at, middle)
+    value = g.op("GatherElements", ordered, middle, axis=at)
+    index = g.op("GatherElements", order, middle, axis=at)
     value = g.op("Where", g.op("Equal", count, 0), float("nan"), value)
     results = [value, index]
     return results if keepdim else [g.op("Squeeze", result, axes=[at]) for result in results]
@@ -111,7 +111,7 @@ def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolat
 
     def taken(place: Value) -> Value:
         index = g.call("aten::expand", self=g.cast(place, DataType.INT64), size=shape)
-        return g.call("composed::gather_elements", ordered, rank - 1, index)
+        return g.op("GatherElements", ordered, index, axis=rank - 1)
 
     below, above = taken(low), taken(high)
     found = g.call("aten::lerp", below, above, weight)

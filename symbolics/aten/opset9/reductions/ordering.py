@@ -26,29 +26,23 @@ def topk(
     """Always sorted, which an unsorted result may be."""
     if g.rank(self) == 0:
         return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
-    return g.call("composed::top", self, known(g, k), axis(g, self, dim), largest)
+    return g.op("TopK", self, K=[known(g, k)], axis=dim, largest=int(largest), outputs=2)
 
 
 @onnx_symbolic("composed::top")
 def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
-    """TopK has a constant `k` below 10: a computed one takes the ranks of all elements."""
-    by = "composed::top_by_rank" if isinstance(k, Value) else "composed::top_of_floats"
-    return g.call(by, self, k, dim, largest)
-
-
-@onnx_symbolic("composed::top_of_floats")
-def top_of_floats(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
-    """TopK takes floats below 11; the smallest are the largest of the negated ones."""
-    if g.dtype(self) in (DataType.INT64, DataType.UINT64):
+    """TopK takes floats below 11, and a computed `k` from 10; the smallest are the largest negated ones."""
+    computed = isinstance(k, Value) and not g.has("TopK", "K")
+    if computed or g.dtype(self) in (DataType.INT64, DataType.UINT64):
         return g.call("composed::top_by_rank", self, k, dim, largest)
     floats = self
     if is_integral(g, self):
         wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
         floats = g.cast(self, DataType.DOUBLE if wide else DataType.FLOAT)
     if largest:
-        values, indices = g.op("TopK", floats, k=[k], axis=dim, outputs=2)
+        values, indices = g.op_of_target("TopK", floats, K=[k], axis=dim, outputs=2)
     else:
-        values, indices = g.op("TopK", g.op("Neg", floats), k=[k], axis=dim, outputs=2)
+        values, indices = g.op_of_target("TopK", g.op("Neg", floats), K=[k], axis=dim, outputs=2)
         values = g.op("Neg", values)
     return [g.cast(values, g.dtype(self) or DataType.FLOAT) if is_integral(g, self) else values, indices]
 
@@ -70,7 +64,7 @@ def top_by_rank(g: GraphContext, self: Value, k: int | Value, dim: int, largest:
     chosen = g.op("Equal", g.op("Unsqueeze", ranks, axes=[rank - 1]), wanted)
     found = g.op("ReduceSum", g.op("Mul", g.cast(chosen, DataType.INT64), places), axes=[rank], keepdims=0)
     indices = g.op("Transpose", found, perm=[last.index(i) for i in range(rank)])
-    return [g.call("composed::gather_elements", self, dim, indices), indices]
+    return [g.op("GatherElements", self, indices, axis=dim), indices]
 
 
 def _comparable(g: GraphContext, self: Value) -> Value:
@@ -172,29 +166,16 @@ def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, V
     return scanned(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
 
 
-def _masked_sum(g: GraphContext, self: Value, dim: int) -> Value:
-    """A running sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
-    rank, size = known_rank(g, self), g.size(self, dim)
-    places = g.call("aten::arange", end=size)
-    beyond = g.op("Greater", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
-    last = [i for i in range(rank) if i != dim] + [dim]
-    rows = g.op("Unsqueeze", g.op("Transpose", self, perm=last), axes=[rank - 1])
-    sums = g.op("ReduceSum", g.op("Where", beyond, 0, rows), axes=[rank], keepdims=0)
-    return g.op("Transpose", sums, perm=[last.index(i) for i in range(rank)])
-
-
 @aten("cumsum")
 def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
-    if g.rank(self) != 0 and isinstance(g.size(self, axis(g, self, dim)), Value):
-        return _masked_sum(g, self, axis(g, self, dim))
-    return _running(g, self, dim, lambda total, before: g.op("Add", total, before))
+    return self if g.rank(self) == 0 else g.op("CumSum", self, axis=dim)
 
 
 @aten("cumprod")
 def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
-    return _running(g, self, dim, lambda product, before: g.op("Mul", product, before))
+    return self if g.rank(self) == 0 else g.op("CumProd", self, axis=dim)
 
 
 @aten("logcumsumexp")

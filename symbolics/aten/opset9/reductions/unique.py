@@ -1,5 +1,7 @@
 """Unique elements: of all, of neighbours, of slices along a dim."""
 
+import onnx_ir as ir
+
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import axis, compute, known_rank, sizes_of, where_true
 from .._common import aten, is_integral
@@ -55,10 +57,15 @@ def unique(g: GraphContext, self: Value) -> list[Value]:
 
     Unique begins at 11: below, the elements are sorted and their runs counted.
     """
+    if g.has("Unique"):
+        values, _, inverse, counts = g.op("Unique", self, sorted=1, outputs=4)
+        for result in (values, inverse, counts):
+            result.shape = ir.Shape([None]) if result is not inverse else self.shape
+        return [values, inverse, counts]
     ordered, order = g.call("aten::sort", self, 0)
     at, run, counts = _runs(g, ordered)
     values = g.op("Gather", ordered, at)
-    inverse = g.call("composed::scatter", self=run, dim=0, index=order, src=run)
+    inverse = g.op("ScatterElements", run, order, run, axis=0)
     return [values, inverse, counts]
 
 
@@ -133,7 +140,7 @@ def unique_dim(
     order = _lexicographic(g, keys)
     at_runs, run, counts = _runs(g, g.op("Gather", keys, order))
     values = g.op("Gather", rows, g.op("Gather", order, at_runs))
-    inverse = g.call("composed::scatter", self=run, dim=0, index=order, src=run)
+    inverse = g.op("ScatterElements", run, order, run, axis=0)
     if rank > 1:
         values = g.call("aten::movedim", self=values, source=0, destination=at)
     return _results(g, values, inverse if return_inverse else None, counts if return_counts else None)
@@ -160,4 +167,4 @@ def _lexicographic(g: GraphContext, rows: Value) -> Value:
     tied = g.op("And", g.op("Equal", decided, 0), earlier)
     before = g.op("Or", g.op("Greater", decided, 0), tied)
     rank = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[1], keepdims=0)
-    return g.call("composed::scatter", self=places, dim=0, index=rank, src=places)
+    return g.op("ScatterElements", places, rank, places, axis=0)

@@ -116,6 +116,9 @@ def computed_reshape(
     g: GraphContext, self: Value, shape: list[int | Value] | Value, target: list[int | Value] | Value
 ) -> Value:
     """Reshape to a computed `target`, whose zeros copy; `shape` holds the real sizes."""
+    free = isinstance(shape, list) and any(isinstance(size, int) and size == -1 for size in shape)
+    if g.has("Reshape", "allowzero") and not free:
+        return g.op("Reshape", self, shape, allowzero=1)
     return g.op("Reshape", self, target)
 
 
@@ -236,12 +239,6 @@ def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implic
     target = _expansion(g, self, size)
     if all(item == 1 for item in target if isinstance(item, int)) and not _values(target):
         return _raised(g, self, len(target))
-    return g.call("composed::expand", self=self, target=target)
-
-
-@onnx_symbolic("composed::expand")
-def expanded(g: GraphContext, self: Value, target: list[int | Value]) -> Value:
-    """Expand, where 1 keeps the input's own size."""
     return g.op("Expand", self, target)
 
 

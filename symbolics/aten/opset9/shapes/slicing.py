@@ -56,13 +56,16 @@ def _covers(start: Size, end: Size, size: int) -> bool:
 
 
 @onnx_symbolic("composed::slice")
-def slice_9(
+def sliced(
     g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int | Value
 ) -> Value:
     """Slice with normalised bounds.
 
     Before opset 10 its bounds are attributes and its step is 1; beyond that, the positions are gathered.
     """
+    if g.has("Slice", "steps"):
+        steps = None if isinstance(step, int) and step == 1 else [step]
+        return g.op("Slice", self, starts=[start], ends=[end], axes=[dim], steps=steps)
     if not isinstance(step, int):
         raise g.refuse("a slice by a computed step", first_opset=10)
     if isinstance(start, int) and isinstance(end, int) and step == 1:
@@ -100,13 +103,7 @@ def select(g: GraphContext, self: Value, dim: int, index: int | Value) -> Value:
             end = index + 1 if index != -1 else END
             part = g.call("aten::slice", self=self, dim=at, start=index, end=end)
             return g.op("Squeeze", part, axes=[at])
-    return g.call("composed::gather", self=self, dim=at, index=g.constant(index))
-
-
-@onnx_symbolic("composed::gather")
-def gather_9(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
-    """Gather by positions that may count from the end; before opset 11 the operator does not know them."""
-    return g.op("Gather", self, g.call("composed::wrap", index=index, size=g.size(self, dim)), axis=dim)
+    return g.op_of_any_data("Gather", self, g.constant(index), axis=at)
 
 
 @onnx_symbolic("composed::wrap")
@@ -302,6 +299,9 @@ def flip(g: GraphContext, self: Value, dims: list[int]) -> Value:
 @onnx_symbolic("composed::reverse")
 def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
     """Dimensions backwards. Slice has no steps before opset 10: the positions are gathered."""
+    if g.has("Slice", "steps"):
+        back = [-1] * len(dims)
+        return g.op("Slice", self, starts=back, ends=[-(2**63) + 1] * len(dims), axes=dims, steps=back)
     for at in dims:
         size = g.size(self, at)
         if isinstance(size, int):

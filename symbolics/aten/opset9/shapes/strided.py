@@ -71,7 +71,7 @@ def as_strided_scatter(
         raise g.refuse("a write to elements that may overlap has no defined result")
     flat = g.op("Reshape", self, [-1])
     updates = g.op("Reshape", g.call("aten::expand", self=src, size=sizes), [-1])
-    written = g.call("composed::scatter", flat, 0, g.constant(places.reshape(-1)), updates)
+    written = g.op("ScatterElements", flat, g.constant(places.reshape(-1)), updates, axis=0)
     return g.call("aten::view_as", self=written, other=self)
 
 

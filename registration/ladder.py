@@ -1,0 +1,83 @@
+"""The version ladder at work: which function says an ONNX operator where the target's own version does not.
+
+`symbolics/onnx` says how the ladder is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from onnx_ir import Value
+
+from . import schemas
+from .builder import Builder
+from .dispatch import SymbolicFunction
+from .results import composed_results
+
+# A composition may emit its own operator with other element types, but not without end.
+_COMPOSED_WITHIN = 3
+
+
+def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
+    """What says an ONNX operator's newest meaning here, unless it is at work, or due for any data only."""
+    if op_type in g.composing:
+        return None
+    found = g.registry.rung(op_type, g.opset)
+    symbolic: SymbolicFunction | None = None if found is None or found.any_data else found.symbolic
+    return symbolic
+
+
+def emit_of_any_data(
+    g: Builder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
+) -> list[Value]:
+    """Emit an ONNX operator as its newest version means it, of data that its older versions may not take."""
+    found = g.registry.rung(op_type, g.opset)
+    if found is not None and op_type not in g.composing:
+        return compose(g, found.symbolic, op_type, positional, named, outputs)
+    made = g.op(op_type, *positional, outputs=outputs, **named)
+    return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
+    """What stands in for an ONNX operator that the target's version refuses, or None."""
+    if g.composing.count(op_type) >= _COMPOSED_WITHIN:
+        return None
+    found: SymbolicFunction | None = g.registry.lookup(f"onnx::{op_type}", "", g.opset)
+    return found
+
+
+@contextlib.contextmanager
+def at_work(g: Builder, op_type: str) -> Iterator[None]:
+    """While this lasts, an operator that is emitted is the target's own version of it."""
+    g.composing.append(op_type)
+    try:
+        yield
+    finally:
+        g.composing.pop()
+
+
+def compose(
+    g: Builder,
+    symbolic: SymbolicFunction,
+    op_type: str,
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+    outputs: int,
+) -> list[Value]:
+    """Call what stands in for an ONNX operator; it gets the number of outputs where it takes that.
+
+    Raises:
+        ResultError: it returned nothing, or something that is not a value.
+        UnsupportedError: it gives fewer outputs.
+    """
+    if positional and schemas.is_variadic(op_type):
+        like = next((item.dtype for item in positional if isinstance(item, Value)), None)
+        positional = [[g.constant(item, like) for item in positional]]
+    given = {name: argument for name, argument in named.items() if argument is not None}
+    if "outputs" in symbolic.parameters:
+        given["outputs"] = outputs
+    with at_work(g, op_type):
+        composed = symbolic.call(g, positional, given)
+    return [g.constant(item) for item in composed_results(symbolic, composed, outputs)]

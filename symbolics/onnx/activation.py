@@ -1,0 +1,56 @@
+"""Activations below the opsets where their operators begin, and for element types that runtimes lack."""
+
+import math
+
+from ...registration import GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import known_rank
+from .support import below
+
+_SQRT_2 = math.sqrt(2.0)
+
+
+@onnx_symbolic("onnx::HardSwish")
+def hard_swish(g: GraphContext, X: Value) -> Value:
+    """Below 14."""
+    return g.op("Mul", X, g.call("aten::hardsigmoid", X))
+
+
+@onnx_symbolic("onnx::Celu")
+def celu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
+    """Below 12: `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`."""
+    return g.call("aten::elu", X, alpha, 1, 1.0 / alpha)
+
+
+@onnx_symbolic("onnx::Mish")
+def mish(g: GraphContext, X: Value) -> Value:
+    """Below 18."""
+    return g.op("Mul", X, g.op("Tanh", g.call("aten::softplus", X)))
+
+
+@onnx_symbolic("onnx::Gelu")
+def gelu(g: GraphContext, X: Value, approximate: str = "none") -> Value:
+    """Below 20: in the forms that onnxruntime fuses into its own Gelu and, on accelerators, FastGelu."""
+    if approximate == "tanh":
+        cubic = g.op("Add", X, g.op("Mul", g.op("Pow", X, 3.0), 0.044715))
+        bent = g.op("Tanh", g.op("Mul", cubic, math.sqrt(2.0 / math.pi)))
+        return g.op("Mul", g.op("Mul", X, 0.5), g.op("Add", bent, 1.0))
+    below = g.op("Add", g.call("aten::erf", g.op("Div", X, _SQRT_2)), 1.0)
+    return g.op("Mul", g.op("Mul", X, below), 0.5)
+
+
+def _register_softmax(op_type: str) -> None:
+    @below(op_type, 13)
+    def along(g: GraphContext, input: Value, axis: int = -1) -> Value:
+        """Below 13 everything from the axis on is one row: the axis is put last."""
+        rank = known_rank(g, input)
+        at = axis % rank if rank else 0
+        if all(size == 1 for size in (g.shape(input) or ())[at + 1 :]):
+            return g.op(op_type, input, axis=at)
+        perm = list(range(rank))
+        perm[at], perm[-1] = perm[-1], perm[at]
+        last = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
+        return g.op("Transpose", last, perm=perm)
+
+
+for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):
+    _register_softmax(_op_type)
