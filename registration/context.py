@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from . import arguments as convention
-from . import emission, ladder, schemas, shape_inference
+from . import emission, ladder, runtimes, schemas, shape_inference
 from .constants import ConstantPool, to_array
 from .dtypes import Number
 from .errors import GraphError, UnsupportedError
@@ -310,6 +310,10 @@ class GraphContext:
         if result is not None and not schemas.carries(schema, result):
             return False
         return dtype is None or dtype in schema.inputs[0].dtypes
+
+    def has_kernel(self, op_type: str, value: Value) -> bool:
+        """Whether runtimes have a kernel of an ONNX operator for a value's element type; see `runtimes`."""
+        return runtimes.has_kernel(op_type, value.dtype)
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.

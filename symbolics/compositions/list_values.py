@@ -14,11 +14,6 @@ from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .branches import choose
 from .sizes import UNKNOWN, Dim, Size, compute, is_non_negative, known, mark_non_negative, same
 
-# onnxruntime splits no tensors of these types into sequences.
-_NEVER_SPLIT = frozenset(
-    {DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64}
-)
-
 
 class Known(Value):
     """A list whose elements are at hand. It is no value of the ONNX graph.
@@ -163,7 +158,7 @@ def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> 
             result = g.op("SequenceConstruct", *self.items)
         else:
             result = g.op("SequenceEmpty", dtype=int(_dtype_of_empty(g, self, dtype)))
-    elif self.dtype in _NEVER_SPLIT:
+    elif not g.has_kernel("SplitToSequence", self):
         return _poured(g, as_sequence(g, Known([], self.dtype)), self, positions(g, self))
     else:
         result = g.op("SplitToSequence", self, axis=0, keepdims=0)

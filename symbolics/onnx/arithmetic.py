@@ -185,11 +185,16 @@ def less_or_equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
 def _register_extreme(op_type: str, comparison: str) -> None:
     @below(op_type, 8)
     def of_one_shape(g: GraphContext, data_0: list[Value]) -> Value:
-        """At 7: without broadcasting. With a number it is a clip, but for onnxruntime not of DOUBLE."""
+        """At 7: without broadcasting. With a number it is a clip."""
         first, *others = data_0
         for other in others:
             limit = g.constant_value(other) if g.is_foldable(other) else None
-            if limit is not None and limit.ndim == 0 and g.dtype(first) in _CLIPPED:
+            if (
+                limit is not None
+                and limit.ndim == 0
+                and g.dtype(first) in dtypes.FLOATS
+                and g.has_kernel("Clip", first)
+            ):
                 bound = float(limit)
                 low, high = (bound, math.inf) if op_type == "Max" else (-math.inf, bound)
                 first = g.op("Clip", first, min=low, max=high)
@@ -207,8 +212,6 @@ def _register_extreme(op_type: str, comparison: str) -> None:
             first = g.op("Where", g.op(comparison, first, other), first, other)
         return first if others else g.op("Identity", first)
 
-
-_CLIPPED = dtypes.FLOATS - {DataType.DOUBLE}
 
 _register_extreme("Max", "Greater")
 _register_extreme("Min", "Less")

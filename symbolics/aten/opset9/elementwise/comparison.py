@@ -105,20 +105,16 @@ def nan_to_num(
     return g.op("Where", g.call("aten::isneginf", self), -largest if neginf is None else neginf, finite)
 
 
-_WITHOUT_EXTREMES = (DataType.INT16, DataType.UINT16)
-"""Element types whose Max and Min onnxruntime lacks."""
-
-
 @aten("maximum", "max.other")
 def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if g.dtype(self) in _WITHOUT_EXTREMES:
+    if not g.has_kernel("Max", self):
         return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
     return g.op("Or" if g.dtype(self) == DataType.BOOL else "Max", self, other)
 
 
 @aten("minimum", "min.other")
 def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if g.dtype(self) in _WITHOUT_EXTREMES:
+    if not g.has_kernel("Min", self):
         return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
     return g.op("And" if g.dtype(self) == DataType.BOOL else "Min", self, other)
 
@@ -149,7 +145,7 @@ def clamp(
     max: Value | Number | None = None,
 ) -> Value:
     """Between the bounds; `max` where they cross. With one bound Max or Min, for Clip would cut infinity."""
-    clipped = not is_integral(g, self) and g.dtype(self) != DataType.DOUBLE
+    clipped = not is_integral(g, self) and g.has_kernel("Clip", self)
     if clipped and isinstance(min, (int, float)) and isinstance(max, (int, float)) and min <= max:
         return g.op("Clip", self, min=float(min), max=float(max))
     if min is not None:

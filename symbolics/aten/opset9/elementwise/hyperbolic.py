@@ -1,12 +1,12 @@
-"""Trigonometric and hyperbolic functions; of DOUBLE and below the opset of their operator composed.
+"""Trigonometric and hyperbolic functions; without a kernel and below the opset of their operator composed.
 
-onnxruntime has none of them for DOUBLE. The compositions are accurate where their result is small, too.
+The compositions are accurate where their result is small, too.
 """
 
 import math
 from collections.abc import Callable
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.formulas import Formula, coefficients, rational
 from .._common import aten, floating
 
@@ -89,9 +89,7 @@ def _register(names: str, op_type: str, formula: Callable[[Formula], Formula]) -
     @aten(*names.split())
     def function(g: GraphContext, self: Value) -> Value:
         self = floating(g, self)
-        if g.dtype(self) == DataType.DOUBLE:
-            return formula(Formula(g, self)).value
-        return g.op(op_type, self)
+        return g.op(op_type, self) if g.has_kernel(op_type, self) else formula(Formula(g, self)).value
 
     @onnx_symbolic(f"onnx::{op_type}", opset=8)
     def composed(g: GraphContext, input: Value) -> Value:

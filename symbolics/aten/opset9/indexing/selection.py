@@ -4,9 +4,6 @@ from .....registration import DataType, GraphContext, Number, Value, dtypes, onn
 from ....compositions.integers import widened
 from ....compositions.sizes import axis, known_rank, where_true
 
-_NONZERO_KERNELS = (DataType.BOOL, DataType.UINT8, DataType.INT32, DataType.INT64, DataType.FLOAT)
-"""The element types whose NonZero onnxruntime has."""
-
 
 @onnx_symbolic("aten::where")
 def where(
@@ -26,11 +23,12 @@ def where(
 def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
     """Where, and for booleans the logic that it is: runtimes have no boolean Where at every opset.
 
-    onnxruntime has none of 16-bit integers either; INT32 holds them.
+    Of integers without a kernel in INT32, which holds them.
     """
-    dtypes = {g.dtype(item) for item in (self, other) if isinstance(item, Value)}
+    values = [item for item in (self, other) if isinstance(item, Value)]
+    dtypes = {g.dtype(item) for item in values}
     narrow = next(iter(dtypes), None)
-    if narrow is not None and dtypes in ({DataType.INT16}, {DataType.UINT16}):
+    if narrow is not None and len(dtypes) == 1 and not g.has_kernel("Where", values[0]):
         wide = [g.cast(g.constant(item, narrow), DataType.INT32) for item in (self, other)]
         return g.cast(g.op("Where", condition, *wide), narrow)
     if dtypes != {DataType.BOOL}:
@@ -65,9 +63,8 @@ def nonzero(g: GraphContext, self: Value) -> Value:
 
 
 def _not_zero(g: GraphContext, self: Value) -> Value:
-    """NonZero, of booleans where onnxruntime lacks it for the element type."""
-    has_kernel = g.dtype(self) in _NONZERO_KERNELS or g.dtype(self) is None
-    return g.op("NonZero", self if has_kernel else g.cast(self, DataType.BOOL))
+    """NonZero, of booleans where there is no kernel for the element type."""
+    return g.op("NonZero", self if g.has_kernel("NonZero", self) else g.cast(self, DataType.BOOL))
 
 
 @onnx_symbolic("aten::nonzero_static")

@@ -217,8 +217,7 @@ def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
 
 @aten("linalg_det")
 def linalg_det(g: GraphContext, A: Value) -> Value:
-    """Det, which onnxruntime lacks for DOUBLE."""
-    return g.call("aten::_linalg_det", A)[0] if g.dtype(A) == DataType.DOUBLE else g.op("Det", A)
+    return g.op("Det", A) if g.has_kernel("Det", A) else g.call("aten::_linalg_det", A)[0]
 
 
 @aten("det")

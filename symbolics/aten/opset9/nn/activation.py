@@ -25,21 +25,16 @@ def hardtanh(g: GraphContext, self: Value, min_val: Number = -1, max_val: Number
     return g.call("aten::clamp", self, min_val, max_val)
 
 
-def _is_double(g: GraphContext, value: Value) -> bool:
-    """Whether onnxruntime lacks the activation for its element type, so that it is composed."""
-    return g.dtype(value) == DataType.DOUBLE
-
-
 @aten("hardsigmoid")
 def hardsigmoid(g: GraphContext, self: Value) -> Value:
-    if _is_double(g, self):
+    if not g.has_kernel("HardSigmoid", self):
         return g.call("aten::clamp", g.op("Add", g.op("Mul", self, 1.0 / 6.0), 0.5), 0, 1)
     return g.op("HardSigmoid", self, alpha=1.0 / 6.0, beta=0.5)
 
 
 @aten("hardswish")
 def hardswish(g: GraphContext, self: Value) -> Value:
-    return g.call("onnx::HardSwish", self) if _is_double(g, self) else g.op("HardSwish", self)
+    return g.op("HardSwish", self) if g.has_kernel("HardSwish", self) else g.call("onnx::HardSwish", self)
 
 
 def _leaky(g: GraphContext, self: Value, slope: Value | float) -> Value:
@@ -48,7 +43,7 @@ def _leaky(g: GraphContext, self: Value, slope: Value | float) -> Value:
 
 @aten("leaky_relu")
 def leaky_relu(g: GraphContext, self: Value, negative_slope: Number = 0.01) -> Value:
-    if _is_double(g, self):
+    if not g.has_kernel("LeakyRelu", self):
         return _leaky(g, self, float(negative_slope))
     return g.op("LeakyRelu", self, alpha=float(negative_slope))
 
@@ -84,12 +79,12 @@ def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
 
 @aten("_prelu_kernel")
 def _prelu_kernel(g: GraphContext, self: Value, weight: Value) -> Value:
-    return _leaky(g, self, weight) if _is_double(g, self) else g.op("PRelu", self, weight)
+    return g.op("PRelu", self, weight) if g.has_kernel("PRelu", self) else _leaky(g, self, weight)
 
 
 @aten("elu")
 def elu(g: GraphContext, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
-    if input_scale == 1 and not _is_double(g, self):
+    if input_scale == 1 and g.has_kernel("Elu", self):
         result = g.op("Elu", self, alpha=float(alpha))
     else:
         below = g.op("Mul", g.call("aten::clamp_max", self, 0), input_scale)
@@ -101,19 +96,21 @@ def elu(g: GraphContext, self: Value, alpha: Number = 1, scale: Number = 1, inpu
 @aten("celu")
 def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
     slope = float(alpha)
-    return g.call("onnx::Celu", self, slope) if _is_double(g, self) else g.op("Celu", self, alpha=slope)
+    return (
+        g.op("Celu", self, alpha=slope) if g.has_kernel("Celu", self) else g.call("onnx::Celu", self, slope)
+    )
 
 
 @aten("selu")
 def selu(g: GraphContext, self: Value) -> Value:
-    if _is_double(g, self):
+    if not g.has_kernel("Selu", self):
         return g.call("aten::elu", self, 1.6732632423543772, 1.0507009873554805)
     return g.op("Selu", self)
 
 
 @aten("gelu")
 def gelu(g: GraphContext, self: Value, approximate: str = "none") -> Value:
-    if _is_double(g, self):
+    if not g.has_kernel("Gelu", self):
         return g.call("onnx::Gelu", self, approximate)
     return g.op("Gelu", self, approximate=approximate)
 
@@ -127,21 +124,21 @@ def silu(g: GraphContext, self: Value) -> Value:
 def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """Above the threshold torch returns the input, which matters only where the two differ visibly."""
     scaled = self if beta == 1 else g.op("Mul", self, beta)
-    if _is_double(g, self):
+    if not g.has_kernel("Softplus", self):
         rest = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
         result = g.op("Add", g.op("Relu", scaled), rest)
     else:
         result = g.op("Softplus", scaled)
     if beta != 1:
         result = g.op("Div", result, beta)
-    if threshold >= 15 and not _is_double(g, self):
+    if threshold >= 15 and g.has_kernel("Softplus", self):
         return result
     return g.op("Where", g.op("Greater", scaled, threshold), self, result)
 
 
 @aten("mish")
 def mish(g: GraphContext, self: Value) -> Value:
-    return g.call("onnx::Mish", self) if _is_double(g, self) else g.op("Mish", self)
+    return g.op("Mish", self) if g.has_kernel("Mish", self) else g.call("onnx::Mish", self)
 
 
 @aten("log_sigmoid")

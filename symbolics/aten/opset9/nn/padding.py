@@ -34,8 +34,8 @@ def pad(
     if all(isinstance(amount, int) and amount == 0 for amount in (*begins, *ends)):
         return self
     dtype = g.dtype(self)
-    if dtype is not None and dtype in (DataType.INT16, DataType.UINT16):
-        # onnxruntime has no Pad of them; INT32 holds them.
+    if dtype is not None and not g.has_kernel("Pad", self):
+        # INT32 holds the integers without a kernel.
         wide = g.cast(self, DataType.INT32)
         return g.cast(_padded(g, wide, begins, ends, mode, value), dtype)
     return _padded(g, self, begins, ends, mode, value)

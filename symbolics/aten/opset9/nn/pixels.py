@@ -6,17 +6,16 @@ import numpy as np
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import Size, compute, product, sizes_of
-from .._common import is_integral
 
 
 @onnx_symbolic("aten::pixel_shuffle")
 def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
-    """DepthToSpace, which onnxruntime lacks for integers and bools."""
+    """DepthToSpace, where there is a kernel."""
     [*batch, channels, height, width] = sizes_of(g, self)
     r = upscale_factor
     depth = compute(g, "floordiv", channels, r * r)
     sizes = [depth, compute(g, "mul", height, r), compute(g, "mul", width, r)]
-    if is_integral(g, self) or isinstance(channels, Value):
+    if not g.has_kernel("DepthToSpace", self) or isinstance(channels, Value):
         blocks = g.call("aten::reshape", self=self, shape=[product(g, batch), depth, r, r, height, width])
         blocks = g.op("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
         return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
@@ -26,12 +25,12 @@ def pixel_shuffle(g: GraphContext, self: Value, upscale_factor: int) -> Value:
 
 @onnx_symbolic("aten::pixel_unshuffle")
 def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Value:
-    """SpaceToDepth, which onnxruntime lacks for integers and bools."""
+    """SpaceToDepth, where there is a kernel."""
     [*batch, channels, height, width] = sizes_of(g, self)
     r = downscale_factor
     depth = compute(g, "mul", channels, r * r)
     sizes = [depth, compute(g, "floordiv", height, r), compute(g, "floordiv", width, r)]
-    if is_integral(g, self) or isinstance(channels, Value):
+    if not g.has_kernel("SpaceToDepth", self) or isinstance(channels, Value):
         shape = [product(g, batch), channels, sizes[1], r, sizes[2], r]
         blocks = g.call("aten::reshape", self=self, shape=shape)
         blocks = g.op("Transpose", blocks, perm=[0, 1, 3, 5, 2, 4])

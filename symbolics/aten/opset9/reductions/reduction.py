@@ -159,8 +159,8 @@ def _register_extreme(name: str, reduction: str, index: str) -> None:
     @aten(f"arg{name}")
     def indices(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         rank = g.rank(self)
-        if g.dtype(self) in (DataType.INT16, DataType.UINT16):
-            self = g.cast(self, DataType.INT32)  # onnxruntime has no ArgMax and ArgMin of 16 bits.
+        if not g.has_kernel(index, self):
+            self = g.cast(self, DataType.INT32)  # It holds the integers without a kernel.
         if dim is not None and rank != 0:
             return g.op(index, self, axis=axis(g, self, dim), keepdims=int(keepdim))
         result = g.op(index, g.op("Reshape", self, [-1]), axis=0, keepdims=0)

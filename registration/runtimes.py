@@ -1,0 +1,36 @@
+"""What runtimes lack: element types that an ONNX operator takes and a runtime has no kernel for.
+
+Symbolic functions ask `GraphContext.has_kernel`, and compose what no runtime would run.
+"""
+
+from __future__ import annotations
+
+from onnx_ir import DataType
+
+from .dtypes import INTEGERS
+
+_DOUBLE = frozenset({DataType.DOUBLE})
+_SHORT = frozenset({DataType.INT16, DataType.UINT16})
+_WHOLE = INTEGERS | {DataType.BOOL}
+_UNSIGNED = frozenset({DataType.UINT16, DataType.UINT32, DataType.UINT64})
+
+ONNXRUNTIME: dict[str, frozenset[DataType]] = {
+    **dict.fromkeys("Acos Acosh Asin Asinh Atan Atanh Cosh Sinh Tan".split(), _DOUBLE),
+    **dict.fromkeys(
+        "Celu Elu Gelu HardSigmoid HardSwish LeakyRelu Mish PRelu Selu Softplus".split(), _DOUBLE
+    ),
+    **dict.fromkeys(("Clip", "Det", "Erf"), _DOUBLE),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Max", "Min", "Pad", "Where"), _SHORT),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _WHOLE),
+    "NonZero": _SHORT
+    | {DataType.INT8, DataType.UINT32, DataType.UINT64}
+    | {DataType.FLOAT16, DataType.BFLOAT16, DataType.DOUBLE},
+    "SplitToSequence": _UNSIGNED | {DataType.INT8, DataType.UINT8, DataType.INT16},
+}
+"""The element types of an operator's first tensor for which onnxruntime's CPU provider has no kernel, at one
+of the opsets at least that take them."""
+
+
+def has_kernel(op_type: str, dtype: DataType | None) -> bool:
+    """Whether every known runtime has a kernel of an operator for an element type, or it is unknown."""
+    return dtype is None or dtype not in ONNXRUNTIME.get(op_type, frozenset())
