@@ -623,7 +623,7 @@ def filled(x: np.ndarray, n: int) -> list[np.ndarray]:
 
 
 @record(
-    lambda x, n: [item.ravel() for item in filled(x, int(n))], {"x": X, "n": 0}, {"x": X, "n": 2}, first=9
+    lambda x, n: [item.ravel() for item in filled(x, int(n))], {"x": X, "n": 0}, {"x": X, "n": 2}, first=8
 )
 def lists_as_shapes(p: Program) -> list[Value]:
     x, n = p.input(tensor(3), "x"), p.input(number(), "n")
