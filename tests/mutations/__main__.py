@@ -60,6 +60,7 @@ def reaching(chosen: list[Mutant], folder: pathlib.Path, arguments: list[str]) -
             call = f"__import__('tests.mutations.noted_calls', fromlist=['note']).note({number})\n"
             lines.insert(line - 1, " " * column + call)
         (root / path).write_text("".join(lines), encoding="utf-8")
+        compile((root / path).read_text(encoding="utf-8"), path, "exec")
     noted = folder / "calls"
     noted.mkdir()
     _run(root, ["-p", "tests.mutations.noted_calls", *arguments], OPSETTA_NOTED_CALLS=str(noted))

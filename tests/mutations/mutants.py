@@ -89,11 +89,13 @@ def mutants(root: pathlib.Path, count: int, seed: int) -> list[Mutant]:
             if documented and len(function.body) == 1:
                 continue
             first = function.body[1 if documented else 0]
+            # A decorated function begins with its decorators.
+            line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
             choices = [
                 Mutant(
                     path.relative_to(root).as_posix(),
                     function.name,
-                    (first.lineno, first.col_offset),
+                    (line, first.col_offset),
                     node.lineno,
                     node.col_offset,
                     node.end_col_offset or 0,
