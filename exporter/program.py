@@ -22,7 +22,7 @@ from .files.source_file.decompositions import Decompositions, collect
 from .files.source_file.equality import difference
 from .files.source_file.reading import SourceFile
 from .files.source_file.writing import write_source
-from .lowering import driver as lowering
+from .lowering import source_dialect as lowering
 from .running.session import Session
 from .source import dimensions as sizes
 from .source.capture import Capture, Interface

@@ -84,7 +84,7 @@ def _fuse(graph: ir.Graph, scaling: ir.Node) -> bool:
     given = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
     opset = graph.opset_imports[""]
     attributes = [each for each in given if not schemas.omissible("RMSNormalization", "", opset, each)]
-    name = f"{scaling.name}_fused"
+    name = f"{scaling.name or scaling.outputs[0].name}_fused"
     fused = ir.Node("", "RMSNormalization", [x, scale], attributes, num_outputs=1, name=name)
     result, old = fused.outputs[0], scaling.outputs[0]
     result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"

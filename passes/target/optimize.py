@@ -5,26 +5,60 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from ...registration import schemas
 from .fuse_rms_normalization import FuseRMSNormalization
 from .quantized_products import SplitQuantizedProducts
 from .sliced_dimensions import NameSlicedDimensions
+
+
+class _CommonSubexpressionElimination(common.CommonSubexpressionEliminationPass):
+    """Leaves nodes that may give other results each time: random operators, and those of other domains."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Eliminate what is computed twice in the main graph."""
+        opset = model.graph.opset_imports.get("")
+        kept = [node for node in model.graph if _may_differ(node, opset)]
+        for number, node in enumerate(kept):
+            node.attributes[_NUMBER] = ir.AttrInt64(_NUMBER, number)
+        try:
+            return super().call(model)
+        finally:
+            for node in kept:
+                del node.attributes[_NUMBER]
+
+
+_NUMBER = "opsetta.number"
+"""An attribute that tells nodes apart while equal ones are merged."""
+
+
+def _may_differ(node: ir.Node, opset: int | None) -> bool:
+    if node.domain:
+        return True
+    schema = schemas.operator_schema(node.op_type, opset) if opset is not None else None
+    return schema is None or "seed" in schema.attributes
 
 
 class _IdentityElimination(common.IdentityEliminationPass):
     """Leaves the copies that make an outer value, or an output once more, an output of a sub-graph."""
 
     def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
-        source = node.inputs[0] if node.op_type == "Identity" else None
-        if source is not None and node.outputs[0].is_graph_output():
+        source = node.inputs[0] if node.op_type == "Identity" and node.inputs else None
+        if source is not None:
+            output = node.outputs[0]
+            ranks = {len(value.shape) for value in (source, output) if value.shape is not None}
+            if len(ranks) > 1:
+                return False
             producer = source.producer()
-            if producer is None or producer.graph is not node.graph or source.is_graph_output():
+            if output.is_graph_output() and (
+                producer is None or producer.graph is not node.graph or source.is_graph_output()
+            ):
                 return False
         return super()._try_eliminate_identity_node(node)
 
 
 _PASSES = ir.passes.Sequential(
     common.RemoveUnusedNodesPass(),
-    common.CommonSubexpressionEliminationPass(),
+    _CommonSubexpressionElimination(),
     _IdentityElimination(),
     FuseRMSNormalization(),
     SplitQuantizedProducts(),

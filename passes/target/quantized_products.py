@@ -60,20 +60,35 @@ def _is_quantized_soon(value: ir.Value) -> bool:
 
 def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
     """The bias in shape [1, N]."""
-    shape = main.initializers.get(_SHAPE)
-    if shape is None:
-        tensor = ir.Tensor(np.array([1, -1], dtype=np.int64), name=_SHAPE)
+    shape = main.meta.get(_SHAPE)
+    if shape is None or not shape.is_initializer():
+        name = _free_name(main, _SHAPE)
+        tensor = ir.Tensor(np.array([1, -1], dtype=np.int64), name=name)
         shape = ir.Value(
-            name=_SHAPE, shape=ir.Shape([2]), type=ir.TensorType(ir.DataType.INT64), const_value=tensor
+            name=name, shape=ir.Shape([2]), type=ir.TensorType(ir.DataType.INT64), const_value=tensor
         )
         main.initializers.add(shape)
+        main.meta[_SHAPE] = shape
     node = _inserted(before, "Reshape", [bias, shape])
     node.outputs[0].shape = ir.Shape([1, *bias.shape]) if bias.shape is not None else None
     return node.outputs[0]
 
 
+def _free_name(main: ir.Graph, stem: str) -> str:
+    """The stem, with underscores behind it while a value of any graph has that name."""
+    values = [value for node in main.all_nodes() for value in node.outputs]
+    for graph in (main, *main.subgraphs()):
+        values += [*graph.inputs, *graph.initializers.values()]
+    taken = {value.name for value in values}
+    while stem in taken:
+        stem += "_"
+    return stem
+
+
 def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attributes: int | float) -> ir.Node:
-    node = ir.node(op_type, inputs, attributes, num_outputs=1, name=f"{before.name}/{op_type}")
+    node = ir.node(
+        op_type, inputs, attributes, num_outputs=1, name=f"{before.name or before.outputs[0].name}/{op_type}"
+    )
     node.outputs[0].name = f"{node.name}_output_0"
     node.outputs[0].type = ir.TensorType(inputs[0].dtype) if inputs[0].dtype is not None else None
     node.metadata_props.update(before.metadata_props)

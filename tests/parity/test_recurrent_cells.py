@@ -9,7 +9,7 @@ import torch
 from onnx_ir import tensor_adapters
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.exporter.lowering import driver as lowering
+from opsetta.exporter.lowering import source_dialect as lowering
 from opsetta.exporter.running.session import Session
 from opsetta.registration import UnsupportedOperatorsError, default_registry
 from opsetta.registration.arguments import source_node

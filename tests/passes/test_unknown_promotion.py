@@ -10,7 +10,7 @@ import pytest
 from onnx_ir import DataType
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.exporter.lowering.driver import lower
+from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.exporter.running.session import Session
 from opsetta.passes import promote_types
 from opsetta.registration import (

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 from onnx_ir import DataType, Value
 
-from opsetta.exporter.lowering.driver import lower
+from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import NUMBER, default_registry
 from opsetta.registration.arguments import source_node
 

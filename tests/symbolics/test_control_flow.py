@@ -11,7 +11,7 @@ import pytest
 from onnx_ir import DataType, Value
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.exporter.lowering.driver import lower
+from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import UnsupportedOperatorsError, default_registry
 
 from .source_programs import Like, Program, number, numbers, session, tensor, tensors, unranked

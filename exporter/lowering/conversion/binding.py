@@ -250,15 +250,3 @@ def refused_kind(
             if formals and text and text not in formals[min(index, len(formals) - 1)].types:
                 return text
     return None
-
-
-def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
-    """Where an opset has no values of a kind, sequences or optional ones, the first that does."""
-    operator = None
-    if isinstance(kind, ir.SequenceType):
-        operator = "SequenceEmpty"
-    elif isinstance(kind, ir.OptionalType):
-        operator = "Optional"
-    if operator is None or schemas.operator_schema(operator, opset) is not None:
-        return None
-    return schemas.first_version(operator, "", lambda _: True)

@@ -11,9 +11,8 @@ from onnx_ir import DataType, Value
 
 from ....registration import GraphContext
 from ....registration.folding import MAXIMUM_ELEMENTS
+from ..driver import FREE_INITIALIZERS
 
-# The first format version in which an initializer need not be an input.
-_FREE_INITIALIZERS = 4
 _PLAIN = frozenset(
     {
         DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BOOL,
@@ -56,7 +55,7 @@ def declare(
     Returns:
         The defaults of such inputs, which the caller gives back to them at the end.
     """
-    replaceable = source.ir_version >= _FREE_INITIALIZERS
+    replaceable = source.ir_version >= FREE_INITIALIZERS
     hidden: dict[Value, ir.TensorProtocol] = {}
     for value in source.graph.inputs:
         if value.is_initializer() and not replaceable:
@@ -110,15 +109,6 @@ def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]
         result.const_value, result.shape = tensor, tensor.shape
         return result
     return None
-
-
-def restore_inputs(model: ir.Model) -> None:
-    """Make every initializer an input where the format demands that."""
-    if model.ir_version >= _FREE_INITIALIZERS:
-        return
-    for value in model.graph.initializers.values():
-        if not value.is_graph_input():
-            model.graph.inputs.append(value)
 
 
 def localize(node: ir.Node | None, g: GraphContext) -> None:

@@ -12,34 +12,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
-from onnx_ir.passes import common
 
+from ....passes.target.inplace_annotations import annotate_inplace
 from ....registration import (
-    GraphContext,
+    MAY_OVERWRITE,
     GraphError,
-    Names,
-    OpsettaError,
     Registry,
     SymbolicFunction,
     UnsupportedError,
-    UnsupportedOperator,
-    UnsupportedOperatorsError,
     composed_results,
     load_entry_points,
     registry_or_default,
 )
 from ....registration.ladder import at_work
-from ....registration.opsets import check_opset, ir_version
-from ....registration.schemas import OperatorSchema, first_opset_with_dtype, omissible, operator_schema
+from ....registration.opsets import check_opset
+from ....registration.schemas import OperatorSchema, omissible, operator_schema
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import carried_by, check_training, keep
 from ...torch_boundary.process_lock import random_state_preserved
+from ..driver import Driver, Scope
 from . import binding, constants, control_flow
 from .bodies import body_of
 from .preparation import copy_of, opset_of, source_of
@@ -104,38 +101,29 @@ def _in_memory(tensor: Any) -> Any:
     return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Scope:
+@dataclasses.dataclass(frozen=True)
+class _Scope(Scope):
     """What the nodes of a graph are read with.
 
     Attributes:
-        values: the new value of each value of the source.
         opset: the opset whose operators they are.
         attributes: what the function that they stand in was given.
         copies: whether names are the file's own, and nodes that mean the same are copied.
         absent: names of the function's inputs that it was not given.
     """
 
-    values: MutableMapping[Value, Value]
     opset: int
     attributes: Mapping[str, ir.Attr] = dataclasses.field(default_factory=dict)
     copies: bool = True
     absent: frozenset[str] = frozenset()
 
 
-class _Conversion:
+class _Conversion(Driver[_Scope]):
+    """Lowers ONNX graphs of other opsets, whose nodes are read with the schemas of their opset."""
+
     def __init__(self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds):
-        self.source = source
-        self.opset = opset
-        self.registry = registry
-        self.breaks = binding.breaks(registry)
-        self.names = Names()
-        for graph in (source.graph, *source.graph.subgraphs()):
-            for name in constants.names_of(graph):
-                self.names.take(name)
-        imports = dict(source.graph.opset_imports)
-        imports.pop("ai.onnx", None)
-        self.graph = ir.Graph(
+        imports = {name: version for name, version in source.graph.opset_imports.items() if name != "ai.onnx"}
+        graph = ir.Graph(
             [],
             [],
             nodes=[],
@@ -144,84 +132,60 @@ class _Conversion:
             doc_string=source.graph.doc_string,
             metadata_props=dict(source.graph.metadata_props),
         )
-        self.g = GraphContext(self.graph, opset, registry, self.names)
-        self.g.limits = limits_of(source, bounds)
-        self.failures: list[UnsupportedOperator] = []
-        self.refused: Counter[str] = Counter()
-        self.bound: set[Value] = set()
-        self.used_names: set[str] = set()
+        super().__init__(source, graph, registry)
+        self.context.limits = limits_of(source, bounds)
+        self._breaks = binding.breaks(registry)
+        self._refused: Counter[str] = Counter()
+        self._bound: set[Value] = set()
+        self._used_names: set[str] = set()
+        self._hidden: dict[Value, ir.TensorProtocol] = {}
+
+    def properties(self) -> dict[str, Any]:
+        """What the file says of itself."""
+        names = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
+        own = {name: getattr(self.source, name) for name in names}
+        return {**own, "metadata_props": dict(self.source.metadata_props)}
+
+    def declare(self) -> _Scope:
+        """Inputs and initializers under their own names; the names of the file are taken."""
+        for graph in (self.source.graph, *self.source.graph.subgraphs()):
+            for name in constants.names_of(graph):
+                self.names.take(name)
+        scope = _Scope({}, opset_of(self.source) or self.opset)
+        self._hidden = constants.declare(self.source, self.graph, scope.values)
+        self._bound.update(scope.values.values())
+        self.state.update(scope.values.values())
+        return scope
+
+    def outputs(self, scope: _Scope) -> Sequence[Value]:
+        """The outputs of the file under their own names."""
+        self.output_names = [str(value.name) for value in self.source.graph.outputs]
+        return [self._described(value, scope) for value in self.source.graph.outputs]
 
     def run(self) -> ir.Model:
-        scope = _Scope({}, opset_of(self.source) or self.opset)
-        hidden = constants.declare(self.source, self.graph, scope.values)
-        self.bound.update(scope.values.values())
-        self._check_element_types()
-        self._nodes(self.source.graph, scope)
-        if self.failures:
-            raise UnsupportedOperatorsError(self.opset, self.failures)
-        self._outputs(self.source.graph, self.graph, scope)
-        model = ir.Model(
-            self.graph,
-            ir_version=ir_version(self.opset),
-            producer_name=self.source.producer_name,
-            producer_version=self.source.producer_version,
-            domain=self.source.domain,
-            model_version=self.source.model_version,
-            doc_string=self.source.doc_string,
-            metadata_props=dict(self.source.metadata_props),
-        )
-        for value, tensor in hidden.items():
+        """Lower the model; outputs say what they said in the file, and inputs get their defaults back."""
+        model = super().run()
+        for value, stated in zip(self.graph.outputs, self.source.graph.outputs, strict=True):
+            value.metadata_props.update(stated.metadata_props)
+            value.doc_string = stated.doc_string or value.doc_string
+            if stated.shape is not None and (value.shape is None or not value.shape.is_static()):
+                value.shape = stated.shape
+        for value, tensor in self._hidden.items():
             value.const_value = tensor
-        common.RemoveUnusedNodesPass()(model)
-        constants.restore_inputs(model)
+        if any(MAY_OVERWRITE in node.metadata_props for node in self.source.graph.all_nodes()):
+            annotate_inplace(model)
         return model
 
-    def _check_element_types(self) -> None:
-        """Refuse element types that the opset lacks, of values that no operator may have looked at."""
-        schema = operator_schema("Identity", self.opset)
-        assert schema is not None
-        for value in (*self.graph.inputs, *self.graph.initializers.values()):
-            missing = binding.first_opset_of_kind(value.type, self.opset)
-            if missing is not None:
-                reason = f"'{value.name}' is {value.type}, which ONNX does not have at this opset"
-                self.failures.append(
-                    UnsupportedOperator("input or initializer", reason, missing, (value.name or "",), True)
-                )
-            plain = isinstance(value.type, ir.TensorType)
-            if plain and value.dtype is not None and value.dtype not in schema.inputs[0].dtypes:
-                first = first_opset_with_dtype("Identity", 0, value.dtype)
-                reason = f"'{value.name}' is {value.dtype.name}, which ONNX does not have at this opset"
-                self.failures.append(
-                    UnsupportedOperator("input or initializer", reason, first, (value.name or "",), True)
-                )
+    def refuse(self, node: ir.Node, scope: _Scope, error: UnsupportedError) -> None:
+        """Note a node of the file; one of a body is a reason against the node that the body stands for."""
+        if not scope.copies:
+            raise error
+        super().refuse(node, scope, error)
+        self._refused[node.op_type] += 1
 
-    def _nodes(self, nodes: Iterable[ir.Node], scope: _Scope) -> None:
-        for node in nodes:
-            try:
-                results = self._node(node, scope)
-            except UnsupportedError as error:
-                if not scope.copies:
-                    raise
-                self._fail(node, error)
-                results = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
-            except OpsettaError:
-                raise
-            except Exception as error:
-                raise OpsettaError(
-                    f"converting {node.op_type} at node '{node.name}' failed: {type(error).__name__}: {error}"
-                ) from error
-            for output, result in zip(node.outputs, results, strict=True):
-                if result is not None:
-                    scope.values[output] = result
-
-    def _fail(self, node: ir.Node, error: UnsupportedError) -> None:
-        name, place = f"{node.domain or 'onnx'}::{node.op_type}", f"the node of '{node.outputs[0].name}'"
-        where = (node.name or place,)
-        self.failures.append(UnsupportedOperator(name, str(error), error.first_opset, where, True))
-        self.refused[node.op_type] += 1
-
-    def _node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
-        if scope.copies and self.refused[node.op_type] >= _TRIED:
+    def lower_node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
+        """A copy of the node, or what stands for it."""
+        if scope.copies and self._refused[node.op_type] >= _TRIED:
             raise UnsupportedError(f"it is not tried any more after {_TRIED} nodes that cannot be converted")
         attributes = binding.resolved(node.attributes, scope.attributes)
         function = self.source.functions.get(node.op_identifier())
@@ -230,9 +194,9 @@ class _Conversion:
             return self._function(function, inputs, attributes)
         if node.domain not in ("", "ai.onnx"):
             copied = self._copied(node, attributes, scope)
-            constants.localize(copied[0].producer(), self.g)
+            constants.localize(copied[0].producer(), self.context)
             return list(copied)
-        constant = constants.constant_of(self.g, node.op_type, attributes)
+        constant = constants.constant_of(self.context, node.op_type, attributes)
         if constant is not None:
             return [constant]
         schema = binding.schema_of(node.op_type, scope.opset)
@@ -242,7 +206,7 @@ class _Conversion:
         if scope.copies and target is not None and target.since_version == schema.since_version:
             return list(self._copied(node, attributes, scope))
         inputs = [self._mapped(v, scope) for v in node.inputs]
-        before = self.g.graph[-1] if len(self.g.graph) else None
+        before = self.context.graph[-1] if len(self.context.graph) else None
         used = [i for i, value in enumerate(node.outputs) if value.name]
         count = used[-1] + 1 if used else 1
         results: list[Value | None] = list(self._said(schema, scope, inputs, attributes, count))
@@ -258,7 +222,7 @@ class _Conversion:
     def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
         """Give what stands for a node its metadata, and the last of it its name."""
         last = True
-        for made in reversed(self.g.graph):
+        for made in reversed(self.context.graph):
             if made is before:
                 return
             if last and node.name and not self._is_named(node.name):
@@ -270,8 +234,8 @@ class _Conversion:
 
     def _is_named(self, name: str) -> bool:
         """Whether a node has the name already: names of nodes may stand twice in a file."""
-        known = name in self.used_names
-        self.used_names.add(name)
+        known = name in self._used_names
+        self._used_names.add(name)
         return known
 
     def _mapped(self, value: Value | None, scope: _Scope) -> Value | None:
@@ -303,7 +267,7 @@ class _Conversion:
         inputs = [self._mapped(v, scope) for v in node.inputs]
         for value in inputs:
             if value is not None:
-                self.g.use(value)
+                self.context.use(value)
         fresh = ir.Node(
             "" if node.domain == "ai.onnx" else node.domain,
             node.op_type,
@@ -319,8 +283,8 @@ class _Conversion:
             output.name = value.name if scope.copies or not value.name else self.names.unique(value.name)
             output.type, output.shape = value.type, value.shape
             output.metadata_props.update(value.metadata_props)
-        self.bound.update(fresh.outputs)
-        self.g.graph.append(fresh)
+        self._bound.update(fresh.outputs)
+        self.context.graph.append(fresh)
         return fresh.outputs
 
     def _named(self, output: Value, result: Value) -> Value:
@@ -330,7 +294,7 @@ class _Conversion:
                 f"it would give {result.dtype.name} as '{output.name}', where {output.dtype.name} is due"
             )
         producer = result.producer()
-        if producer is None or producer.graph is not self.g.graph or result in self.bound:
+        if producer is None or producer.graph is not self.context.graph or result in self._bound:
             return result
         if output.type is not None:
             result.type = output.type
@@ -338,7 +302,7 @@ class _Conversion:
         if output.shape is not None and isinstance(output.type, ir.TensorType | None) and not settled:
             result.shape = output.shape
         result.name = output.name
-        self.bound.add(result)
+        self._bound.add(result)
         return result
 
     def _said(
@@ -375,15 +339,15 @@ class _Conversion:
     ) -> Sequence[Value]:
         attributes = binding.without_defaults(schema, attributes)
         if self.opset < binding.NEGATIVE_AXES:
-            attributes = binding.from_front(self.g, schema.name, inputs, attributes)
-            inputs = binding.axes_from_front(self.g, schema.name, schema, inputs)
+            attributes = binding.from_front(self.context, schema.name, inputs, attributes)
+            inputs = binding.axes_from_front(self.context, schema.name, schema, inputs)
         named = binding.attributes_by_name(schema, attributes)
         like = control_flow.formals(schema.name, inputs, named)
         for name, value in named.items():
             if isinstance(value, ir.Graph):
                 named[name] = self._subgraph(value, scope, like)
         target = operator_schema(schema.name, self.opset)
-        found = self.breaks.get(schema.name, [])
+        found = self._breaks.get(schema.name, [])
         own = binding.meaning(found, schema.since_version)
         same = target is not None and binding.meaning(found, target.since_version) == own
         if own is not None and not same:
@@ -393,7 +357,7 @@ class _Conversion:
         rung = self.registry.rung(schema.name, self.opset)
         named = {**binding.implied(self.registry, schema), **named}
         if own is None and rung is not None:
-            with at_work(self.g, schema.name):
+            with at_work(self.context, schema.name):
                 return self._called(rung.symbolic, schema, inputs, named, outputs)
         if target is not None and not same:
             raise UnsupportedError(
@@ -402,7 +366,7 @@ class _Conversion:
             )
         positional, moved = binding.positions(schema, target, inputs)
         arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
-        made = self.g.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
+        made = self.context.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
         results = made if isinstance(made, (list, tuple)) else [made]
         control_flow.results(schema.name, results, inputs, named)
         refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
@@ -423,8 +387,8 @@ class _Conversion:
         arguments = {**binding.inputs_by_name(schema, inputs), **named}
         if "outputs" in symbolic.parameters:
             arguments["outputs"] = outputs
-        results = composed_results(symbolic, symbolic(self.g, arguments), outputs)
-        return [self.g.constant(item) for item in results]
+        results = composed_results(symbolic, symbolic(self.context, arguments), outputs)
+        return [self.context.constant(item) for item in results]
 
     def _function(
         self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
@@ -445,7 +409,7 @@ class _Conversion:
         values = {formal: actual for formal, actual in given.items() if actual is not None}
         absent = frozenset(str(formal.name) for formal in graph.inputs if formal not in values)
         scope = _Scope(values, opset, attributes, copies=False, absent=absent)
-        self._nodes(graph, scope)
+        self.nodes(graph, scope)
         return [scope.values.get(value) for value in graph.outputs]
 
     def _subgraph(self, block: ir.Graph, outer: _Scope, like: Sequence[Value] = ()) -> ir.Graph:
@@ -467,34 +431,38 @@ class _Conversion:
             copy = constants.initializer(value, str(name))
             graph.initializers.add(copy)
             values[value] = copy
-        self.bound.update(values.maps[0].values())
+        self._bound.update(values.maps[0].values())
         scope = dataclasses.replace(outer, values=values)
-        surrounding, self.g.graph = self.g.graph, graph
+        surrounding, self.context.graph = self.context.graph, graph
         try:
-            self._nodes(block, scope)
-            if not self.failures:
-                self._outputs(block, graph, scope)
+            self.nodes(block, scope)
+            if not self.failed:
+                graph.outputs.extend(self._owned(block.outputs, graph, scope))
         finally:
-            self.g.graph = surrounding
+            self.context.graph = surrounding
         return graph
 
-    def _outputs(self, block: ir.Graph, graph: ir.Graph, scope: _Scope) -> None:
-        """Graph outputs under their own names, each made by a node of its graph or given to it."""
-        seen: set[Value] = set()
-        for output in block.outputs:
-            found = self._mapped(output, scope)
-            assert found is not None
-            value = self.g.use(found)
+    def _described(self, output: Value, scope: _Scope) -> Value:
+        """The new value of an output, with the type and shape that the file states where it has none."""
+        value = self._mapped(output, scope)
+        assert value is not None
+        if value.type is None:
+            value.type = output.type
+        if value.shape is None:
+            value.shape = output.shape
+        return value
+
+    def _owned(self, outputs: Sequence[Value], graph: ir.Graph, scope: _Scope) -> list[Value]:
+        """Outputs of a sub-graph under their own names, each made by a node of it or given to it."""
+        owned: dict[Value, None] = {}
+        for output in outputs:
+            value = self.context.use(self._described(output, scope))
             maker = value.producer()
             own = (maker is not None and maker.graph is graph) or value in graph.inputs
-            if not own or value in seen or (value.name != output.name and scope.copies):
-                value = self._identity(value, output.name if scope.copies else None)
-            value.type = value.type or output.type
-            value.shape = output.shape if value.shape is None else value.shape
-            seen.add(value)
-            graph.outputs.append(value)
-
-    def _identity(self, value: Value, name: str | None) -> Value:
-        [copy] = self.g.append(ir.Node("", "Identity", [value], num_outputs=1))
-        copy.type, copy.shape, copy.name = value.type, value.shape, name or copy.name
-        return copy
+            if not own or value in owned or (value.name != output.name and scope.copies):
+                [copy] = self.context.append(ir.Node("", "Identity", [value], num_outputs=1))
+                copy.type, copy.shape = value.type, value.shape
+                copy.name = output.name if scope.copies else copy.name
+                value = copy
+            owned[value] = None
+        return list(owned)

@@ -1,0 +1,299 @@
+"""Captured graphs: source nodes, lowered through the registry or by torch's decompositions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import Value
+
+from ...passes.target.inplace_annotations import annotate_inplace
+from ...registration import (
+    DIMENSIONS,
+    KIND,
+    MODULE,
+    GraphError,
+    OpsettaError,
+    Registry,
+    SymbolicFunction,
+    UnsupportedError,
+    absent_result,
+    held_in,
+    holder_of,
+    results_of,
+)
+from ...registration.arguments import arguments, overloaded_name, qualified_name
+from ...registration.folding import MAXIMUM_ELEMENTS
+from ...registration.opsets import check_opset
+from ...registration.schemas import operator_schema
+from ..torch_boundary.process_lock import random_state_preserved
+from .driver import Driver, Scope, mapped, named
+
+Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
+"""Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
+
+
+@dataclasses.dataclass
+class Lowered:
+    """A lowered model, and the ONNX value of every source value that has one."""
+
+    model: ir.Model
+    values: dict[Value, Value]
+
+
+@random_state_preserved()
+def lower(
+    source: ir.Model,
+    opset: int,
+    registry: Registry,
+    *,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    default_output_names: Sequence[str] | None = None,
+    decompose: Decompose | None = None,
+    keep: Iterable[Value] = (),
+) -> Lowered:
+    """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
+
+    Args:
+        source: a model whose graph holds source nodes, functional and with explicit promotion.
+        input_names: names for the graph inputs, in order; the source's own where they end.
+        output_names: likewise for the outputs.
+        default_output_names: what outputs without a given name are called; the source's own unless given.
+        decompose: gives a graph of other operators for one that has no symbolic function.
+        keep: source values to add as further outputs, for comparing intermediate results.
+
+    Raises:
+        OpsetError: an opset that cannot be written.
+        UnsupportedOperatorsError: operators that cannot be expressed at this opset, all of them at once.
+    """
+    driver = _SourceDriver(source, opset, registry, decompose)
+    driver.given_inputs = input_names or []
+    driver.given_outputs = output_names or []
+    driver.default_outputs = default_output_names
+    driver.keep = list(keep)
+    model = driver.run()
+    annotate_inplace(model)
+    return Lowered(model, driver.values)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scope(Scope):
+    """The values, and the module path of nodes that have none of their own."""
+
+    module: str = ""
+
+
+class _SourceDriver(Driver[_Scope]):
+    """Lowers captured graphs, whose nodes carry their arguments as `registration.arguments` says."""
+
+    def __init__(self, source: ir.Model, opset: int, registry: Registry, decompose: Decompose | None):
+        graph = ir.Graph([], [], nodes=[], opset_imports={"": check_opset(opset)}, name="main_graph")
+        super().__init__(source, graph, registry)
+        self.decompose = decompose
+        self.values: dict[Value, Value] = {}
+        self.given_inputs: Sequence[str] = ()
+        self.given_outputs: Sequence[str] = ()
+        self.default_outputs: Sequence[str] | None = None
+        self.keep: Sequence[Value] = ()
+        self._refused_lists: set[Value] = set()
+
+    def properties(self) -> dict[str, Any]:
+        """The conditions on sizes."""
+        restricted = self.source.metadata_props.get(DIMENSIONS)
+        own = {} if restricted is None else {DIMENSIONS: restricted}
+        return {**super().properties(), "metadata_props": own}
+
+    def place(self, node: ir.Node, scope: _Scope) -> str:
+        """The path of the node's module."""
+        return node.metadata_props.get(MODULE) or scope.module
+
+    def is_registered(self, node: ir.Node) -> bool:
+        """Whether the operator has a symbolic function at some opset."""
+        return self.registry.first_opset(qualified_name(node), node.overload) is not None
+
+    def declare(self) -> _Scope:
+        """Inputs and initializers of the ONNX graph, under the names that the user will see."""
+        names = named([v.name or "" for v in self.source.graph.inputs], self.given_inputs, "input_names")
+        for name in names:
+            self.names.take(name)
+        for value in self.source.graph.initializers.values():
+            self._declare_state(value)
+        for name, value in zip(names, self.source.graph.inputs, strict=True):
+            copy = ir.Value(name=name, type=value.type, shape=value.shape)
+            self.graph.inputs.append(copy)
+            self.values[value] = copy
+        return _Scope(self.values)
+
+    def _declare_state(self, value: Value) -> None:
+        tensor = value.const_value
+        if tensor is None:
+            raise GraphError(f"initializer '{value.name}' of the source graph has no data")
+        if value.metadata_props.get(KIND) == "constant" and tensor.size <= MAXIMUM_ELEMENTS:
+            self.values[value] = self.context.constant(tensor.numpy())
+            return
+        name = self.names.unique(value.name or "initializer")
+        is_held = value.dtype == ir.DataType.BFLOAT16 and not _is_cast(value.dtype, self.opset)
+        if is_held:
+            tensor = _widened(tensor, name)
+        copy = ir.Value(
+            name=name,
+            type=ir.TensorType(tensor.dtype) if is_held else value.type,
+            shape=value.shape,
+            const_value=tensor,
+        )
+        self.graph.initializers.add(copy)
+        self.values[value] = held_in(copy, ir.DataType.BFLOAT16) if is_held else copy
+        self.state.add(copy)
+
+    def lower_node(self, node: ir.Node, scope: _Scope) -> Sequence[Value | None]:
+        """The results of a symbolic function, or of torch's decomposition of the operator."""
+        module, values = self.place(node, scope), scope.values
+        if any(values.get(value) in self._refused_lists for value in node.inputs if value is not None):
+            return self.placeholders(node)
+        if _makes_nothing(node):
+            self.context.enter(node, module)
+            empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
+            return [self.context.constant(array) for array in empty]
+        symbolic = self.registry.lookup(qualified_name(node), node.overload, self.opset)
+        if symbolic is None:
+            inlined = self._decomposed(node, values, module)
+            if inlined is not None:
+                return inlined
+            raise UnsupportedError(
+                "it has no symbolic function at this opset, and no decomposition that ends in such",
+                first_opset=self.registry.first_opset(qualified_name(node), node.overload),
+            )
+        self.context.enter(node, module, lambda block, given: self._lower_block(block, given, values, module))
+        given = {name: mapped(item, values) for name, item in arguments(node).items()}
+        result = symbolic(self.context, given)
+        return self._checked(node, self._given(node, symbolic, result), module)
+
+    def placeholders(self, node: ir.Node) -> list[Value]:
+        """Stand-ins. A list has several forms, and a node that reads one of unknown form is not judged."""
+        found = super().placeholders(node)
+        self._refused_lists.update(value for value in found if isinstance(value.type, ir.SequenceType))
+        return found
+
+    def _lower_block(
+        self, block: ir.Graph, given: Sequence[Value], outer: MutableMapping[Value, Value], module: str
+    ) -> list[Value]:
+        """Lower a sub-block where the context stands; what it defines is seen nowhere else."""
+        values = ChainMap(dict(zip(block.inputs, given, strict=True)), outer)
+        self.nodes(block, _Scope(values, module))
+        return [mapped(value, values) for value in block.outputs]
+
+    def _decomposed(
+        self, node: ir.Node, values: MutableMapping[Value, Value], module: str
+    ) -> Sequence[Value | None] | None:
+        """Lower torch's decomposition of one node in its place."""
+        if self.decompose is None:
+            return None
+        graph = self.decompose(node, self._is_known)
+        if graph is None:
+            return None
+        inner: dict[Value, Value] = {
+            formal: values[actual]
+            for formal, actual in zip(graph.inputs, [v for v in node.inputs if v is not None], strict=True)
+        }
+        for initializer in graph.initializers.values():
+            inner[initializer] = self.context.constant(initializer.const_value.numpy())  # type: ignore[union-attr]
+        self.nodes(graph, _Scope(inner, module))
+        return self._checked(node, [inner.get(value) for value in graph.outputs], module)
+
+    def _is_known(self, node: ir.Node) -> bool:
+        return self.registry.lookup(qualified_name(node), node.overload, self.opset) is not None
+
+    def _given(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
+        """What a symbolic function returned, one item for each output of the node.
+
+        Raises:
+            ResultError: it returned too much, or something that is not a value.
+            UnsupportedError: it gives no value for an output that is used.
+        """
+        results = results_of(symbolic, result, len(node.outputs))
+        for expected, item in zip(node.outputs, results, strict=True):
+            if item is None and (expected.uses() or expected.is_graph_output()):
+                raise UnsupportedError(absent_result(symbolic, result, len(results), expected.name))
+        return results
+
+    def _checked(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
+        """The results as values, held against the element types and shapes that the source promises."""
+        checked: list[Value | None] = []
+        for expected, item in zip(node.outputs, results, strict=True):
+            if item is None:
+                checked.append(None)
+                continue
+            value = item if isinstance(item, Value) else self.context.constant(item, expected.dtype)
+            if value.dtype is None:
+                value.type = expected.type
+            elif expected.dtype is not None and value.dtype != expected.dtype:
+                raise OpsettaError(
+                    f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} "
+                    f"for '{expected.name}' in module '{module}', where {expected.dtype.name} is due"
+                )
+            if isinstance(expected.type, ir.SequenceType):
+                # A list has the shape of its elements, and the value that stands for it may be their stack.
+                checked.append(value)
+                continue
+            # What a block returns of the graphs around it keeps the shape that it has there.
+            real = holder_of(value) or value
+            maker = real.producer()
+            if expected.shape is not None and maker is not None and maker.graph is self.context.graph:
+                real.shape = value.shape = _sharper(value.shape, expected.shape)
+            checked.append(value)
+        return checked
+
+    def outputs(self, scope: _Scope) -> Sequence[Value]:
+        """The outputs of the model, and the values that are kept."""
+        wanted = list(self.source.graph.outputs)
+        inputs = {value.name for value in self.graph.inputs}
+        clash = next((name for name in self.given_outputs if name in inputs), None)
+        if clash is not None:
+            raise OpsettaError(f"output_names: '{clash}' is the name of an input already")
+        own = [value.name or f"output_{i}" for i, value in enumerate(wanted)]
+        defaults = list(self.default_outputs or own)
+        self.output_names = named(defaults, self.given_outputs, "output_names", inputs)
+        self.output_names += [self.names.unique(f"kept_{value.name}") for value in self.keep]
+        return [scope.values[value] for value in [*wanted, *self.keep]]
+
+
+def _is_cast(dtype: ir.DataType, opset: int) -> bool:
+    """Whether Cast takes an element type."""
+    schema = operator_schema("Cast", opset)
+    return schema is not None and dtype in schema.inputs[0].dtypes
+
+
+def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
+    """A tensor of BFLOAT16 as FLOAT, made as it is read."""
+    return ir.LazyTensor(
+        lambda: ir.Tensor(tensor.numpy().astype(np.float32), name=name),
+        dtype=ir.DataType.FLOAT,
+        shape=ir.Shape(tensor.shape.numpy()),
+        name=name,
+    )
+
+
+def _makes_nothing(node: ir.Node) -> bool:
+    """Whether an operator is known to give tensors without elements only, which need no computation."""
+    return node.domain == "aten" and bool(node.outputs) and all(map(_is_empty, node.outputs))
+
+
+def _is_empty(value: Value) -> bool:
+    shape = value.shape
+    plain = isinstance(value.type, ir.TensorType) and value.dtype is not None
+    return plain and shape is not None and shape.is_static() and 0 in shape.dims
+
+
+def _sharper(inferred: ir.Shape | None, promised: ir.Shape) -> ir.Shape:
+    """The promised shape, with sizes that emission knows as numbers where the source has them symbolic."""
+    if inferred is None or len(inferred) != len(promised) or promised.is_static():
+        return promised
+    pairs = list(zip(inferred, promised, strict=True))
+    if not any(isinstance(known, int) and not isinstance(size, int) for known, size in pairs):
+        return promised
+    return ir.Shape([known if isinstance(known, int) else size for known, size in pairs])
