@@ -44,6 +44,8 @@ def _name_sizes(node: ir.Node, names: Names) -> bool:
     if data is None or data.shape is None:
         return False
     rank = len(data.shape)
+    if result.shape is not None and len(result.shape) != rank:
+        return False
     given = node.inputs[3].const_value if len(node.inputs) > 3 and node.inputs[3] is not None else None
     cut = range(rank) if given is None else {int(axis) % rank for axis in given.numpy().reshape(-1)}
     dims: list[int | ir.SymbolicDim] = list(result.shape or [ir.SymbolicDim(None)] * rank)

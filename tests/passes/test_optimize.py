@@ -36,3 +36,11 @@ def test_an_identity_of_another_stated_rank_stays():
     copy = ir.Node("", "Identity", [x], outputs=[tensor("h", 2)])
     made = model(x, [copy, ir.Node("", "Neg", copy.outputs, num_outputs=1)])
     assert not optimize(made)
+
+
+def test_a_graph_of_many_outputs_keeps_its_repeats():
+    x = tensor("x", 2)
+    made = model(x, [ir.Node("", "Exp", [x], num_outputs=1) for _ in range(600)])
+    made.graph.outputs[:] = [node.outputs[0] for node in made.graph]
+    assert not optimize(made)
+    assert len(made.graph) == 600

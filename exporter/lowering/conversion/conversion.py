@@ -168,7 +168,7 @@ class _Conversion(Driver[_Scope]):
         for value, stated in zip(self.graph.outputs, self.source.graph.outputs, strict=True):
             value.metadata_props.update(stated.metadata_props)
             value.doc_string = stated.doc_string or value.doc_string
-            if stated.shape is not None and (value.shape is None or not value.shape.is_static()):
+            if value.shape is None:
                 value.shape = stated.shape
         for value, tensor in self._hidden.items():
             value.const_value = tensor
