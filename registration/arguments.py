@@ -176,6 +176,17 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
     node.attributes[ATTRIBUTE] = ir.Attr(ATTRIBUTE, ir.AttributeType.STRING, text)
 
 
+def blocks(node: ir.Node) -> list[ir.Graph]:
+    """The graphs among a node's attributes, in their order: sub-blocks of source nodes, ONNX sub-graphs."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+            found += attribute.as_graphs()
+    return found
+
+
 def qualified_name(node: ir.Node) -> str:
     """`aten::topk` for a source node, the operator's name for an ONNX node of the default domain."""
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type

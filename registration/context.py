@@ -162,10 +162,7 @@ class GraphContext:
     @property
     def blocks(self) -> list[Block]:
         """The sub-blocks of the source node being lowered, in the order of its attributes."""
-        if self.node is None:
-            return []
-        graphs = [a for a in self.node.attributes.values() if a.type == ir.AttributeType.GRAPH]
-        return [Block(attribute.as_graph(), self) for attribute in graphs]
+        return [Block(graph, self) for graph in convention.blocks(self.node)] if self.node is not None else []
 
     def lower_block(self, block: ir.Graph, arguments: Sequence[Value | Number]) -> list[Value]:
         """Lower the nodes of a source graph here; see `Block.inline`.

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import onnx
 
+from ..files.reading.subgraphs import subgraphs
+
 LARGEST_RANK = 1024
 """A rank that onnx infers from a length alone is at most this."""
 _LOWEST = 5
@@ -77,7 +79,7 @@ class RankBounds:
         return self._lengths.get(node.input[position], 0) if position < len(node.input) else 0
 
     def _node(self, node: onnx.NodeProto) -> None:
-        inner = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
+        inner = subgraphs(node)
         ranks = [self._ranks.get(name, 0) for name in node.input]
         greatest = max(ranks, default=0)
         for graph in inner:

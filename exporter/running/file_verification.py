@@ -15,6 +15,7 @@ from ..torch_boundary import pytree
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.structures import register_structures
 from . import calls, tensors, verification
+from .session import open_session
 
 
 def verify_file(
@@ -45,7 +46,7 @@ def verify_file(
     """
     metadata = {entry.key: entry.value for entry in read_model(path, bounds_of(trusted)).metadata_props}
     register_structures(args, dict(kwargs))
-    session = _session(path)
+    session = open_session(os.fspath(path), f"'{path}'")
     feed = _feed([entry.name for entry in session.get_inputs()], args, kwargs)
     declared = [(entry.name, entry.shape) for entry in session.get_inputs()]
     dimensions.check(declared, metadata, [feed[name].shape() for name, _ in declared])
@@ -74,19 +75,6 @@ def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[An
     with boundary(), calls.explained():
         result, _ = calls.called(module, (), copied_args, copied_kwargs)
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
-
-
-def _session(path: str | os.PathLike) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise InferenceError(f"onnxruntime could not load '{path}': {_line(error)}") from error
 
 
 def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:

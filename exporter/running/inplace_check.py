@@ -21,7 +21,7 @@ from ...passes.target import inplace_operators as operators
 from ...registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
 from ..files.garbage_collection import rare_collections
 from ..files.reading import Bounds, bounds_of, check_calls, check_memory, check_text, read_model
-from ..files.reading.subgraphs import all_graphs
+from ..files.reading.subgraphs import all_graphs, subgraphs
 from ..lowering.inference import InferenceError, infer_shapes
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
@@ -304,7 +304,7 @@ class _Simulation:
     def _place(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
         """Run the node's sub-graphs, and put its outputs where its inputs are, if they may be there."""
         depth, name = len(self._scopes), node.op_type
-        blocks = [g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+        blocks = subgraphs(node)
         if self._is_standard(node) and name in operators.CONTROL_FLOW:
             for block in blocks:
                 actuals = operators.bound_inputs(name, inputs, len(block.input))

@@ -52,25 +52,37 @@ class Session:
     def _loaded(self) -> Any:
         if self._session is not None:
             return self._session
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise InferenceError("running a model needs onnxruntime: pip install onnxruntime") from error
-        options = onnxruntime.SessionOptions()
-        # What goes wrong comes back as an exception.
-        options.log_severity_level = 4
-        try:
-            payload = writing.to_bytes(self._model)
-            if payload is not None:
-                self._session = onnxruntime.InferenceSession(payload, options, providers=self._providers)
-            else:
-                with tempfile.TemporaryDirectory() as folder:
-                    path = os.path.join(folder, "model.onnx")
-                    writing.save(self._model, path)
-                    self._session = onnxruntime.InferenceSession(path, options, providers=self._providers)
-        except Exception as error:
-            raise InferenceError(f"onnxruntime could not load the model: {error}") from error
+        payload = writing.to_bytes(self._model)
+        if payload is not None:
+            self._session = open_session(payload, "the model", self._providers)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "model.onnx")
+                writing.save(self._model, path)
+                self._session = open_session(path, "the model", self._providers)
         return self._session
+
+
+def open_session(model: str | bytes, title: str, providers: Sequence[str] = ("CPUExecutionProvider",)) -> Any:
+    """An `onnxruntime.InferenceSession` of the bytes of a model, or of a file.
+
+    Args:
+        title: what an error calls the model.
+
+    Raises:
+        InferenceError: onnxruntime is not installed, or refuses the model.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
+    options = onnxruntime.SessionOptions()
+    # What goes wrong comes back as an exception.
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=list(providers))
+    except Exception as error:
+        raise InferenceError(f"onnxruntime could not load {title}: {' '.join(str(error).split())}") from error
 
 
 def as_python(value: Any) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import COMPLEX
-from ...registration.arguments import arguments
+from ...registration.arguments import arguments, blocks
 from .pairs import PART_OF, Pairs
 from .rules import HALF_SPECTRUM, RULES, rewrite
 
@@ -42,9 +42,8 @@ def _visit(graph: ir.Graph, pairs: Pairs) -> bool:
         found = _retype(value, pairs) or found
     for node in list(graph):
         own = len([value for value in node.outputs if _retype(value, pairs)]) > 0
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                found = _visit(attribute.as_graph(), pairs) or found
+        for block in blocks(node):
+            found = _visit(block, pairs) or found
         own = own or any(value in pairs for value in node.inputs if value is not None)
         if own or (node.domain == "aten" and node.op_type in HALF_SPECTRUM):
             found = True

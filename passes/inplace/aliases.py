@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...registration import INPLACE, KIND, NUMBER, GraphError
-from ...registration.arguments import arguments
+from ...registration.arguments import arguments, blocks
 from ..source_builder import where
 from . import mutating_operators as table
 from .views import aliased, may_be_view, view_rule
@@ -33,18 +33,6 @@ def shares_with_list(node: ir.Node) -> bool:
     return (
         node.domain == "list" or any(is_list(output) for output in node.outputs)
     ) and node.domain != "prim"
-
-
-def blocks(node: ir.Node) -> list[ir.Graph]:
-    """The sub-blocks of a node."""
-    found: list[ir.Graph] = []
-    if len(node.attributes) > 1:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                found.append(attribute.as_graph())
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                found += attribute.as_graphs()
-    return found
 
 
 def is_branch(node: ir.Node) -> bool:

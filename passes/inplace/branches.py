@@ -15,8 +15,8 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...registration import NUMBER
-from ...registration.arguments import arguments
-from .aliases import blocks, is_list
+from ...registration.arguments import arguments, blocks
+from .aliases import is_list
 from .locations import (
     Choice,
     Elements,

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...registration import GraphError
+from ...registration.arguments import blocks
 from ..source_builder import SourceBuilder, differ, static_sizes, where
-from .aliases import blocks
 from .storages import Memory, Scope, Storage, Truth
 from .views import ViewStep
 

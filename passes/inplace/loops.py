@@ -19,9 +19,9 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import GraphError
-from ...registration.arguments import arguments, replace_arguments
+from ...registration.arguments import arguments, blocks, replace_arguments
 from ..source_builder import where
-from .aliases import blocks, is_list
+from .aliases import is_list
 from .locations import (
     Choice,
     Elements,

@@ -8,9 +8,9 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...registration import MUTATES
-from ...registration.arguments import arguments, replace_arguments, source_node
+from ...registration.arguments import arguments, blocks, replace_arguments, source_node
 from ..source_builder import is_unused, take_out
-from .aliases import blocks, is_branch, is_loop
+from .aliases import is_branch, is_loop
 
 
 def prune(graph: ir.Graph, removable: Set[ir.Node]) -> None:

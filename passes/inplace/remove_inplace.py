@@ -27,13 +27,12 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...registration import INPLACE, KIND, MUTATES, NUMBER, GraphError, MutationError, OpsettaError
-from ...registration.arguments import arguments, replace_arguments
+from ...registration.arguments import arguments, blocks, replace_arguments
 from ..promotion.rules import output_dtype, rule_of
 from ..source_builder import differ, take_out, where
 from . import mutating_operators as table
 from .aliases import (
     Aliases,
-    blocks,
     changed,
     is_branch,
     is_list,

@@ -24,7 +24,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import MUTATES, NUMBER
-from ...registration.arguments import arguments, overloaded_name, replace_arguments
+from ...registration.arguments import arguments, blocks, overloaded_name, replace_arguments
 from ...registration.dtypes import FLOATS, INTEGERS, limits
 from ...registration.promotion import is_integral
 from ..source_builder import SourceBuilder
@@ -69,7 +69,7 @@ class _Promoter:
     def run(self) -> bool:
         """Rewrite every node, its sub-blocks before it; whether anything changed."""
         for node in list(self._graph):
-            for block in _blocks(node):
+            for block in blocks(node):
                 inner: Casts = ChainMap({}, self._casts)
                 self._modified = _Promoter(block, inner).run() or self._modified
             rule = RULES.get(node.op_type)
@@ -213,17 +213,6 @@ def _truncated(item: Any, dtype: DataType) -> Any:
     if isinstance(item, float) and math.isfinite(item):
         return bool(item) if dtype == DataType.BOOL else int(item) if is_integral(dtype) else item
     return item
-
-
-def _blocks(node: ir.Node) -> list[ir.Graph]:
-    """The sub-blocks of a node, in the order of its attributes."""
-    blocks: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            blocks.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            blocks.extend(attribute.as_graphs())
-    return blocks
 
 
 class PromoteTypes(ir.passes.InPlacePass):

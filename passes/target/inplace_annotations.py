@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
 from ...registration import INPLACE, MAY_OVERWRITE
+from ...registration.arguments import blocks
 from . import inplace_operators as operators
 
 _Graph = ir.Graph | ir.Function
@@ -124,14 +125,6 @@ def _dims(value: ir.Value) -> operators.Dims | None:
     return tuple(d if isinstance(d, int) else d.value for d in value.shape)
 
 
-def _blocks(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
-            yield from attribute.as_graphs()
-
-
 class _Lifetimes:
     """The values that may share memory, in classes, and where each class is read last.
 
@@ -200,12 +193,12 @@ class _Lifetimes:
             self._kept.extend(graph.inputs)
         for node in graph:
             self._depth.update(dict.fromkeys(node.outputs, depth))
-            blocks = list(_blocks(node)) if node.attributes else []
-            if blocks:
-                self.blocks[node] = blocks
-                for block in blocks:
+            inner = blocks(node)
+            if inner:
+                self.blocks[node] = inner
+                for block in inner:
                     self.define(block, depth + 1)
-            self._connect(node, blocks)
+            self._connect(node, inner)
 
     def read(self, graph: _Graph, depth: int) -> None:
         """Find where each class is read last, and the classes that must not be written over at all."""
@@ -232,7 +225,7 @@ class _Lifetimes:
         root = self._root(value)
         self._last[root] = self._path[self._depth[root]]
 
-    def _connect(self, node: ir.Node, blocks: list[ir.Graph]) -> None:
+    def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
         """Join what a node may have share memory."""
         standard, name = self._is_standard(node), node.op_type
         if standard and name == "Constant":
@@ -240,18 +233,18 @@ class _Lifetimes:
         elif self.is_view(node):
             self._join([node.inputs[0], node.outputs[0]])
         elif standard and name in operators.CONTROL_FLOW:
-            for block in blocks:
+            for block in inner:
                 for group in operators.bindings(name, node.inputs, block.inputs, block.outputs, node.outputs):
                     self._join(group)
                 actuals = operators.bound_inputs(name, node.inputs, len(block.inputs))
                 pairs = itertools.zip_longest(block.inputs, actuals[: len(block.inputs)])
                 self._kept.extend(formal for formal, actual in pairs if actual is None)
-        elif standard and not blocks:
+        elif standard and not inner:
             if name in operators.CONTAINERS:
                 self._join([*node.inputs, *node.outputs])
         else:
-            inner = [value for block in blocks for value in (*block.inputs, *block.outputs)]
-            self._kept.extend(v for v in (*node.inputs, *node.outputs, *inner) if v is not None)
+            bound = [value for block in inner for value in (*block.inputs, *block.outputs)]
+            self._kept.extend(v for v in (*node.inputs, *node.outputs, *bound) if v is not None)
 
     def _join(self, values: Iterable[ir.Value | None]) -> None:
         roots = [self._root(value) for value in values if value is not None]

@@ -11,6 +11,7 @@ from ....registration import ModelFileError
 from .bounds import BOUNDS, REMEDY, Bounds
 from .metadata import canonical
 from .names import quoted
+from .subgraphs import subgraphs
 
 BYTES_OF_NODE = 100
 """Bytes of the model for each node with every call written out, beside those of any model."""
@@ -114,7 +115,7 @@ def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
     while pending:
         for node in pending[-1]:
             yield canonical(node.domain), node.op_type, node.overload
-            graphs = [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+            graphs = subgraphs(node)
             if graphs:
                 pending.extend(iter(graph.node) for graph in graphs)
                 break

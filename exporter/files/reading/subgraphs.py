@@ -8,6 +8,16 @@ from typing import Any, overload
 import onnx
 
 
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in the attributes of a node."""
+    found: list[onnx.GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            found.append(attribute.g)
+        found.extend(attribute.graphs)
+    return found
+
+
 @overload
 def with_subgraphs(*graphs: onnx.GraphProto) -> Iterator[onnx.GraphProto]: ...
 @overload
@@ -21,10 +31,7 @@ def with_subgraphs(*graphs: Any) -> Iterator[Any]:
         graph = pending.pop()
         yield graph
         for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    pending.append(attribute.g)
-                pending.extend(attribute.graphs)
+            pending.extend(subgraphs(node))
 
 
 def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:

@@ -14,11 +14,10 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import MAXIMUM_OPSET, MINIMUM_OPSET, ModelFileError, Registry
-from ....registration.arguments import qualified_name
+from ....registration.arguments import blocks, qualified_name
 from .graphs import GraphReader, GraphWriter
 from .layout import DECOMPOSITION, SERVES, VERSION, check_fields, read_metadata, write_metadata
 from .likeness import likeness
-from .values import blocks
 
 IsKnown = Callable[[ir.Node], bool]
 _OPSETS = range(MINIMUM_OPSET, MAXIMUM_OPSET + 1)

@@ -10,16 +10,8 @@ import onnx_ir as ir
 from onnx_ir import serde
 
 from ....registration import ModelFileError
+from ....registration.arguments import blocks
 from .layout import DIGEST, NAME, naming, read_metadata, write_metadata
-
-
-def blocks(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among a node's attributes, in order."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ....registration import GraphContext
+from ....registration.arguments import blocks
 from ....registration.folding import MAXIMUM_ELEMENTS
 from ..driver import FREE_INITIALIZERS
 
@@ -113,10 +114,7 @@ def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]
 
 def localize(node: ir.Node | None, g: GraphContext) -> None:
     """Give sub-graphs of another domain's node their own constants: its runtime may not look around them."""
-    graphs = (
-        [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH] if node else []
-    )
-    for graph in graphs:
+    for graph in blocks(node) if node is not None else []:
         copies: dict[Value, Value] = {}
         for inner in graph:
             for position, value in enumerate(inner.inputs):

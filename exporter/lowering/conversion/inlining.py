@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 import onnx_ir as ir
-from onnx_ir import AttributeType, Value
+from onnx_ir import Value
 
 from ....registration import GraphError
+from ....registration.arguments import blocks
 from .binding import resolved
 from .constants import names_of
 
@@ -63,14 +64,8 @@ class _Inlining:
                     graph, node, [node], nodes, list(node.outputs), results[: len(node.outputs)]
                 )
                 continue
-            for attribute in node.attributes.values():
-                if attribute.is_ref():
-                    continue
-                if attribute.type == AttributeType.GRAPH:
-                    self.graph(attribute.as_graph())
-                elif attribute.type == AttributeType.GRAPHS:
-                    for inner in attribute.as_graphs():
-                        self.graph(inner)
+            for inner in blocks(node):
+                self.graph(inner)
 
     def _body(self, function: ir.Function, call: ir.Node) -> tuple[list[ir.Node], list[Value]]:
         """A copy of a function's nodes over the inputs of a call, and what they return."""
