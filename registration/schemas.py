@@ -29,6 +29,7 @@ _ALIASES = _RENAMED | {(op, new): old for (op, old), new in _RENAMED.items() if 
 _VALUES: dict[tuple[str, str], dict[str, int]] = {
     ("GridSample", "mode"): {"linear": 20, "cubic": 20},
     ("Pad", "mode"): {"wrap": 19},
+    ("Resize", "coordinate_transformation_mode"): {"half_pixel_symmetric": 19},
     ("ScatterElements", "reduction"): {"max": 18, "min": 18},
     ("ScatterND", "reduction"): {"max": 18, "min": 18},
 }

@@ -1,276 +1,244 @@
-"""Interpolation as ATen computes it: where output pixels come from, and with what weights."""
+"""Resampling along one dimension: the pixels at computed places, or weighted sums of those around them.
+
+Numbers are numpy arrays where everything that they are computed from is known, else values of the graph.
+"""
 
 import dataclasses
 import functools
-import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Number, Value
+from ...registration import DataType, GraphContext, Value
+from ...registration.folding import MAXIMUM_ELEMENTS
+from .sizes import Size, compute, known_rank
 
-_CUBIC_A = -0.75
+Numbers = Any
+"""Numbers as numpy or Python has them, or a value."""
+
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "And": np.logical_and,
+    "Ceil": np.ceil,
+    "Div": lambda a, b: np.divide(a, b) if np.result_type(a, b).kind == "f" else np.floor_divide(a, b),
+    "Equal": np.equal,
+    "Floor": np.floor,
+    "Greater": np.greater,
+    "Less": np.less,
+    "Mul": np.multiply,
+    "Or": np.logical_or,
+    "Sub": np.subtract,
+    "Where": np.where,
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Axis:
-    """One spatial axis of an interpolation.
+class Method:
+    """How the pixels of the result are computed, by the names of Resize's attributes.
 
     Attributes:
-        size: of the input, an int where it is known.
-        count: size of the output, None where only `scale` is given.
-        scale: the factor that the user gave; ATen then takes coordinates from it and not from the sizes.
-        multiples: of its size an output for which ATen takes them from the sizes all the same.
+        nearest: how a place is rounded to a pixel.
+        cubic: the coefficient `a` of the cubic filter.
+        exclude_outside: whether pixels outside of the input have no weight; else they are the outermost ones.
+        antialias: whether the filter widens as the result shrinks.
     """
 
-    size: int | None
-    count: int | Value | None
-    scale: float | None
-    multiples: tuple[int, ...] = ()
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the factor alone says the coordinates, whatever the size; of one pixel all are alike."""
-        if self.scale is None or self.scale.is_integer():
-            return True
-        whole = math.floor(self.scale)
-        return whole not in self.multiples or self.scale - whole >= 0.5
-
-    def by_sizes(self) -> "Axis":
-        """The same without a factor, where ATen does without it."""
-        if self.size and self.output is not None and self.output in [n * self.size for n in self.multiples]:
-            return dataclasses.replace(self, count=self.output, scale=None)
-        return self
-
-    @property
-    def output(self) -> int | None:
-        """The output's size where it is known; ATen's `floor(size * scale)` in double precision."""
-        if self.count is None and self.size is not None and self.scale is not None:
-            return int(self.size * self.scale)
-        return self.count if isinstance(self.count, int) else None
-
-    @property
-    def known(self) -> tuple[int, int]:
-        """Both sizes, of an axis that has them."""
-        assert self.size is not None, "the input size is unknown"
-        assert self.output is not None, "the output size is unknown"
-        return self.size, self.output
-
-    @property
-    def factor(self) -> int | None:
-        """By what whole number the axis grows, where it does."""
-        if self.scale is not None and float(self.scale).is_integer():
-            return int(self.scale)
-        if self.scale is None and self.size and self.output is not None and self.output % self.size == 0:
-            return self.output // self.size
-        return None
-
-    def step(self, align_corners: bool, dtype: Any = np.float32) -> Any:
-        """Input pixels per output pixel (ATen's `area_pixel_compute_scale`)."""
-        size, output = self.known
-        if align_corners:
-            return dtype(size - 1) / dtype(output - 1) if output > 1 else dtype(0)
-        return dtype(1.0 / self.scale) if self.scale is not None else dtype(size) / dtype(output)
+    mode: str
+    nearest: str = "floor"
+    cubic: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
 
 
-def axes(
-    g: GraphContext,
-    input: Value,
-    dimensions: int,
-    sizes: list[int | Value] | None,
-    scales: list[Number | None] | None,
-    mode: str,
-    antialias: bool,
-) -> list[Axis]:
-    """The spatial axes of an interpolation to given sizes, by given factors, or both.
-
-    Where a size stays, linear interpolation and antialiasing copy, and so do nearest pixels of images, which
-    are repeated too where it doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
-    """
-    multiples: tuple[int, ...] = (1,) if mode == "linear" or antialias else ()
-    if mode == "nearest" and dimensions == 2:
-        multiples = (1, 2)
-    shape = g.shape(input)
-    known = (None,) * dimensions if shape is None else shape[2:]
-    return [
-        Axis(
-            size if isinstance(size, int) else None,
-            None if sizes is None else sizes[i],
-            None if scales is None or scales[i] is None else float(scales[i]),  # type: ignore[arg-type]
-            multiples,
-        ).by_sizes()
-        for i, size in enumerate(known)
-    ]
+def arithmetic(g: GraphContext, op_type: str, *items: Numbers) -> Numbers:
+    """An operator over numbers: computed here where all of them are known."""
+    if not any(isinstance(item, Value) for item in items):
+        with np.errstate(all="ignore"):
+            return _NUMPY[op_type](*items)
+    return g.op(op_type, *(item.item() if isinstance(item, np.generic) else item for item in items))
 
 
-def nearest(axis: Axis, exact: bool) -> np.ndarray:
-    """The input pixel of each output pixel: `floor(i * step)`, or of the pixel's centre when `exact`."""
-    size, output = axis.known
-    pixels = np.arange(output, dtype=np.float32) + np.float32(0.5 if exact else 0)
-    return np.minimum(np.floor(pixels * axis.step(False)).astype(np.int64), size - 1)
+def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
+    """A size as a number of an element type."""
+    return g.cast(size, dtype) if isinstance(size, Value) else dtype.numpy().type(size)
 
 
-def _cubic_weights(t: np.ndarray) -> list[np.ndarray]:
-    """ATen's `get_cubic_upsample_coefficients`, for the pixels at -1, 0, 1 and 2."""
-    a = _CUBIC_A
-
-    def near(x: np.ndarray) -> np.ndarray:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: np.ndarray) -> np.ndarray:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+def pixels(g: GraphContext, count: Size, dtype: DataType) -> Numbers:
+    """The numbers from 0 on. Constants that are made of somebody else's file stay small."""
+    if isinstance(count, int) and (g.limits is None or count <= MAXIMUM_ELEMENTS):
+        return np.arange(count).astype(dtype.numpy())
+    return g.cast(g.call("sym::range", start=0, end=count), dtype)
 
 
-def cubic_weights(g: GraphContext, t: Value) -> list[Value]:
-    """The same coefficients for fractions that are computed."""
-    a = _CUBIC_A
-    rest = g.op("Sub", 1.0, t)
-
-    def polynomial(x: Value, *coefficients: float) -> Value:
-        result = g.op("Add", g.op("Mul", x, coefficients[0]), coefficients[1])
-        for coefficient in coefficients[2:]:
-            result = g.op("Add", g.op("Mul", result, x), coefficient)
-        return result
-
-    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
-    return [
-        polynomial(g.op("Add", t, 1.0), *far),
-        polynomial(t, *near),
-        polynomial(rest, *near),
-        polynomial(g.op("Add", rest, 1.0), *far),
-    ]
+def column(g: GraphContext, numbers: Numbers) -> Numbers:
+    """One-dimensional numbers as `[count, 1]`."""
+    return g.op("Unsqueeze", numbers, axes=[1]) if isinstance(numbers, Value) else numbers[:, None]
 
 
-def _taps(
-    axis: Axis, cubic: bool, align_corners: bool, dtype: Any
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The pixels around each place, two or four, and their weights."""
-    size, output = axis.known
-    step = axis.step(align_corners, dtype)
-    pixels = np.arange(output, dtype=dtype)
-    places = pixels * step if align_corners else (pixels + dtype(0.5)) * step - dtype(0.5)
-    if not cubic:
-        places = np.clip(places, 0, size - 1)
-    first = np.floor(places).astype(np.int64)
-    fraction = (places - first).astype(dtype)
-    weights = _cubic_weights(fraction) if cubic else [1 - fraction, fraction]
-    start = -1 if cubic else 0
-    return [np.clip(first + start + i, 0, size - 1) for i in range(len(weights))], weights
+def not_negative(g: GraphContext, numbers: Numbers) -> Numbers:
+    """Floats, 0 in the place of those below."""
+    return g.call("aten::relu", numbers) if isinstance(numbers, Value) else np.maximum(numbers, 0)
 
 
-def _antialiased_matrix(axis: Axis, cubic: bool, align_corners: bool) -> np.ndarray:
-    """ATen's `_compute_indices_min_size_weights_aa`; its cubic has a = -0.5, as Pillow's."""
-    size, output = axis.known
-    step = float(axis.step(align_corners, np.float64))
-    support = (2.0 if cubic else 1.0) * max(step, 1.0)
-    matrix = np.zeros((size, output))
-    for i in range(output):
-        centre = step * (i + 0.5)
-        low, high = max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), size)
-        x = np.abs((np.arange(low, high) - centre + 0.5) / max(step, 1.0))
-        if cubic:
-            near = (1.5 * x - 2.5) * x * x + 1
-            weights = np.where(x < 1, near, np.where(x < 2, ((-0.5 * x + 2.5) * x - 4) * x + 2, 0))
-        else:
-            weights = np.maximum(1 - x, 0)
-        matrix[low:high, i] = weights / weights.sum()
-    return matrix
+def _whole(g: GraphContext, numbers: Numbers) -> Numbers:
+    return g.cast(numbers, DataType.INT64) if isinstance(numbers, Value) else numbers.astype(np.int64)
 
 
-def _is_copy(axis: Axis, taps: list[np.ndarray], weights: list[np.ndarray]) -> bool:
-    """Whether every pixel stays as it is."""
-    size, output = axis.known
-    pixels = [tap[weight != 0] for tap, weight in zip(taps, weights, strict=True)]
-    whole = all(np.isin(weight, (0, 1)).all() for weight in weights)
-    return size == output and whole and np.array_equal(np.sort(np.concatenate(pixels)), np.arange(size))
+def within(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
+    """INT64 positions, those outside moved to the edges."""
+    if isinstance(size, int) and not isinstance(positions, Value):
+        return np.clip(positions, 0, size - 1)
+    positions = g.constant(positions)
+    last = g.constant(compute(g, "sub", size, 1), DataType.INT64)
+    positions = g.op("Where", g.op("Less", positions, 0), 0, positions)
+    return g.op("Where", g.op("Greater", positions, last), last, positions)
 
 
-def weighed(
-    g: GraphContext, input: Value, taps: Sequence[Any], weights: Sequence[Any], position: int, rank: int
+def resampled(
+    g: GraphContext, data: Value, at: int, size: Size, places: Numbers, step: Numbers, method: Method
 ) -> Value:
-    """Sums of pixels along one dimension times their weights.
-
-    As in ATen a pixel counts in the results that it has a weight in, and a product with a matrix would bring
-    its NaN or infinity into all of them.
+    """The values at places along one dimension.
 
     Args:
-        taps: positions of pixels, as many for each result.
-        weights: theirs, 1-D arrays or values too.
+        size: the dimension's size.
+        places: coordinates in the input, `[output]`; pixel 0 is at 0.
+        step: input pixels per output pixel, for antialiasing.
     """
-    behind = rank - position - 1
+    if method.mode == "nearest":
+        chosen = within(g, _whole(g, _rounded(g, places, method.nearest)), size)
+        same = isinstance(size, int) and np.array_equal(chosen, np.arange(size))
+        return data if same else g.op("Gather", data, chosen, axis=at)
+    if method.antialias:
+        return _filtered(g, data, at, size, places, step, method)
+    return _interpolated(g, data, at, size, places, method)
+
+
+def _rounded(g: GraphContext, places: Numbers, how: str) -> Numbers:
+    if how == "round_prefer_ceil":
+        return arithmetic(g, "Floor", arithmetic(g, "Add", places, 0.5))
+    if how == "round_prefer_floor":
+        return arithmetic(g, "Ceil", arithmetic(g, "Sub", places, 0.5))
+    return arithmetic(g, {"floor": "Floor", "ceil": "Ceil"}[how], places)
+
+
+def _polynomial(g: GraphContext, x: Numbers, *coefficients: float) -> Numbers:
+    result = arithmetic(g, "Add", arithmetic(g, "Mul", x, coefficients[0]), coefficients[1])
+    for coefficient in coefficients[2:]:
+        result = arithmetic(g, "Add", arithmetic(g, "Mul", result, x), coefficient)
+    return result
+
+
+def _cubic(a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The polynomials of the cubic filter at distances up to 1, and from 1 to 2."""
+    return (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+
+
+def cubic_weights(g: GraphContext, t: Numbers, a: float = -0.75) -> list[Numbers]:
+    """The weights of the pixels at -1, 0, 1 and 2 for fractions between 0 and 1."""
+    near, far = _cubic(a)
+    rest = arithmetic(g, "Sub", 1.0, t)
+    return [
+        _polynomial(g, arithmetic(g, "Add", t, 1.0), *far),
+        _polynomial(g, t, *near),
+        _polynomial(g, rest, *near),
+        _polynomial(g, arithmetic(g, "Add", rest, 1.0), *far),
+    ]
+
+
+def _interpolated(
+    g: GraphContext, data: Value, at: int, size: Size, places: Numbers, method: Method
+) -> Value:
+    """Sums of the two or four pixels around each place.
+
+    A pixel counts in the results that it has a weight in. A product with a matrix would bring its NaN or
+    infinity into all of them.
+    """
+    first = arithmetic(g, "Floor", places)
+    t = arithmetic(g, "Sub", places, first)
+    cubic = method.mode == "cubic"
+    weights = cubic_weights(g, t, method.cubic) if cubic else [arithmetic(g, "Sub", 1.0, t), t]
+    whole, taps = _whole(g, first), []
+    for i, weight in enumerate(weights):
+        position = arithmetic(g, "Add", whole, i - 1 if cubic else i)
+        taps.append(within(g, position, size))
+        if method.exclude_outside:
+            weights[i] = arithmetic(g, "Where", arithmetic(g, "Equal", position, taps[i]), weight, 0.0)
+    if method.exclude_outside:
+        total = functools.reduce(lambda a, b: arithmetic(g, "Add", a, b), weights)
+        weights = [arithmetic(g, "Div", weight, total) for weight in weights]
+    if _is_copy(size, taps, weights):
+        return data
+    behind = list(range(1, known_rank(g, data) - at))
     products = []
     for tap, weight in zip(taps, weights, strict=True):
-        factor = weight if isinstance(weight, Value) else g.constant(weight, g.dtype(input) or DataType.FLOAT)
-        factor = g.op("Unsqueeze", factor, axes=list(range(1, behind + 1))) if behind else factor
-        products.append(g.op("Mul", g.op("Gather", input, tap, axis=position), factor))
+        factor = g.constant(weight, g.dtype(data) or DataType.FLOAT)
+        factor = g.op("Unsqueeze", factor, axes=behind) if behind else factor
+        products.append(g.op("Mul", g.op("Gather", data, tap, axis=at), factor))
     return functools.reduce(lambda a, b: g.op("Add", a, b), products)
 
 
-def _times(g: GraphContext, input: Value, weights: np.ndarray, position: int, rank: int) -> Value:
-    """A product along one dimension; the last two need no transposition."""
-    dtype = g.dtype(input) or DataType.FLOAT
-    if position == rank - 1:
-        return g.op("MatMul", input, g.constant(weights, dtype))
-    if position == rank - 2:
-        return g.op("MatMul", g.constant(weights.T, dtype), input)
-    perm = list(range(rank))
-    perm[position], perm[-1] = perm[-1], perm[position]
-    product = g.op("MatMul", g.op("Transpose", input, perm=perm), g.constant(weights, dtype))
-    return g.op("Transpose", product, perm=perm)
+def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
+    """Whether every pixel is known to stay as it is."""
+    if isinstance(size, Value) or any(isinstance(item, Value) for item in (*taps, *weights)):
+        return False
+    if not all(np.isin(weight, (0, 1)).all() for weight in weights):
+        return False
+    return np.array_equal(
+        sum(tap * weight for tap, weight in zip(taps, weights, strict=True)), np.arange(size)
+    )
 
 
-def by_constants(
-    g: GraphContext, input: Value, spatial: list[Axis], mode: str, align_corners: bool, antialias: bool
-) -> Value | None:
-    """By constant indices and weights, one axis after the other; None where a size is unknown."""
-    if any(axis.size is None or axis.output is None for axis in spatial):
-        return None
-    rank = len(spatial) + 2
-    for position, axis in enumerate(spatial, start=2):
-        if mode.startswith("nearest"):
-            indices = nearest(axis, mode == "nearest_exact")
-            if not np.array_equal(indices, np.arange(axis.known[0])):
-                input = g.op("Gather", input, indices, axis=position)
-            continue
-        if antialias:
-            filters = _antialiased_matrix(axis, mode == "cubic", align_corners)
-            if not np.array_equal(filters, np.eye(len(filters))):
-                input = _times(g, input, filters, position, rank)
-            continue
-        precision = np.float64 if g.dtype(input) == DataType.DOUBLE else np.float32
-        taps, weights = _taps(axis, mode == "cubic", align_corners, precision)
-        if not _is_copy(axis, taps, weights):
-            input = weighed(g, input, taps, weights, position, rank)
-    return input
-
-
-def float_scale(axis: Axis) -> float | None:
-    """The factor as the FLOAT from which ONNX computes the same output size, None where there is none."""
-    if (axis.scale is None or axis.count is not None) and (axis.size is None or axis.output is None):
-        return None
-    exact = axis.scale if axis.scale is not None else axis.output / axis.size  # type: ignore[operator]
-    scale = np.float32(exact)
-    if float(scale) < exact:  # NumPy would round the other side to FLOAT.
-        scale = np.nextafter(scale, np.float32(math.inf), dtype=np.float32)
-    if axis.size is not None and axis.output is not None:
-        # onnxruntime multiplies in FLOAT, the shape inference of ONNX in DOUBLE.
-        found = {int(np.float32(axis.size) * scale), int(axis.size * float(scale))}
-        return float(scale) if found == {axis.output} else None
-    return float(scale)
-
-
-def agrees(axis: Axis, exact: bool) -> bool:
-    """Whether Resize takes the same nearest pixels as ATen, which multiplies where ONNX divides."""
-    scale = float_scale(axis)
-    if axis.size is None or axis.output is None or axis.factor is not None:
-        return True
-    divisor = np.float32(scale if scale is not None else axis.output / axis.size)
-    pixels = np.arange(axis.output, dtype=np.float32)
-    if exact:
-        places = np.floor((pixels + np.float32(0.5)) / divisor - np.float32(0.5) + np.float32(0.5))
+def _filtered(
+    g: GraphContext, data: Value, at: int, size: Size, places: Numbers, step: Numbers, method: Method
+) -> Value:
+    """Sums of all pixels, by a filter that is as wide as the result is smaller."""
+    dtype = g.dtype(places) if isinstance(places, Value) else DataType.from_numpy(places.dtype)
+    assert dtype is not None
+    if method.exclude_outside:
+        numbers = pixels(g, size, dtype)
     else:
-        places = np.floor(pixels / divisor)
-    return np.array_equal(np.clip(places, 0, axis.size - 1), nearest(axis, exact))
+        positions = pixels(g, compute(g, "mul", size, 5), DataType.INT64)
+        positions = arithmetic(g, "Sub", positions, compute(g, "mul", size, 2))
+        data = g.op("Gather", data, within(g, positions, size), axis=at)
+        numbers = (
+            g.cast(positions, dtype) if isinstance(positions, Value) else positions.astype(dtype.numpy())
+        )
+    known = not any(isinstance(item, Value) for item in (numbers, places, step))
+    if known and (g.limits is None or len(numbers) * len(places) <= MAXIMUM_ELEMENTS):
+        places = column(g, places)
+    else:
+        places = column(g, g.constant(places, dtype))
+    width = arithmetic(g, "Where", arithmetic(g, "Greater", step, 1.0), step, dtype.numpy().type(1))
+    x = arithmetic(g, "Abs", arithmetic(g, "Div", arithmetic(g, "Sub", numbers, places), width))
+    if method.mode == "cubic":
+        near, far = (_polynomial(g, x, *coefficients) for coefficients in _cubic(method.cubic))
+        far = arithmetic(g, "Where", arithmetic(g, "Less", x, 2.0), far, 0.0)
+        weights = arithmetic(g, "Where", arithmetic(g, "Less", x, 1.0), near, far)
+    else:
+        weights = not_negative(g, arithmetic(g, "Sub", 1.0, x))
+    if isinstance(weights, Value):
+        total = g.op("ReduceSum", weights, axes=[1], keepdims=1)
+    else:
+        total = weights.sum(axis=1, keepdims=True)
+    total = arithmetic(g, "Where", arithmetic(g, "Greater", total, 0.0), total, 1.0)
+    weights = arithmetic(g, "Div", weights, total)
+    if isinstance(size, int) and np.array_equal(weights, np.eye(size)):
+        return data
+    return _product(g, data, weights, at)
+
+
+def _product(g: GraphContext, data: Value, weights: Numbers, at: int) -> Value:
+    """Weighted sums along one dimension, by weights `[output, size]`; the last two need no transposition."""
+    rank, dtype = known_rank(g, data), g.dtype(data) or DataType.FLOAT
+    if at == rank - 1:
+        if isinstance(weights, Value):
+            return g.op("MatMul", data, g.op("Transpose", g.cast(weights, dtype), perm=[1, 0]))
+        return g.op("MatMul", data, g.constant(weights.T, dtype))
+    matrix = g.constant(weights, dtype)
+    if at == rank - 2:
+        return g.op("MatMul", matrix, data)
+    perm = list(range(rank))
+    perm[at], perm[-2] = perm[-2], perm[at]
+    return g.op("Transpose", g.op("MatMul", matrix, g.op("Transpose", data, perm=perm)), perm=perm)

@@ -1,12 +1,15 @@
-"""Windows that slide over a tensor, taken out of it: for what no operator for windows can say."""
+"""Windows that slide over the last dimensions of a tensor, where no operator for windows says them."""
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ...registration import GraphContext, Value, dtypes
+from ...registration import DataType, GraphContext, Value, dtypes
+from .resampling import Numbers, arithmetic, column, pixels, within
 from .sizes import Size, compute, product
 
 
@@ -17,90 +20,151 @@ class Slide:
     Attributes:
         size: that of the dimension.
         count: the number of windows.
-        padding: before the first element.
+        pads: before the first element and behind the last one.
     """
 
     size: Size
     count: Size
     kernel: int
     stride: int
-    padding: int
+    pads: tuple[int, int]
     dilation: int
 
     @classmethod
     def over(
-        cls, g: GraphContext, size: Size, kernel: int, stride: int, pads: tuple[int, int], dilation: int
-    ) -> "Slide":
-        """As many windows as fit between the pads."""
-        room = compute(g, "add", size, sum(pads) - dilation * (kernel - 1) - 1)
-        count = compute(g, "add", compute(g, "floordiv", room, stride), 1)
-        return cls(size, count, kernel, stride, pads[0], dilation)
-
-    @classmethod
-    def pooling(
         cls,
         g: GraphContext,
         size: Size,
         kernel: int,
         stride: int,
-        padding: int,
+        pads: tuple[int, int],
         dilation: int,
-        ceil_mode: bool,
+        ceil_mode: bool = False,
     ) -> "Slide":
-        """Those of ATen's pooling; with `ceil_mode` all that begin inside the input or its left padding."""
-        if not ceil_mode:
-            return cls.over(g, size, kernel, stride, (padding, padding), dilation)
-        room = compute(g, "add", size, 2 * padding - dilation * (kernel - 1) - 2 + stride)
+        """As many windows as fit between the pads; with `ceil_mode` all that begin before the pad behind."""
+        spare = stride - 1 if ceil_mode else 0
+        room = compute(g, "add", size, sum(pads) - dilation * (kernel - 1) - 1 + spare)
         count = compute(g, "add", compute(g, "floordiv", room, stride), 1)
-        begun = compute(g, "floordiv", compute(g, "add", size, padding + stride - 1), stride)
-        return cls(size, compute(g, "min", count, begun), kernel, stride, padding, dilation)
+        if ceil_mode:
+            begun = compute(g, "floordiv", compute(g, "add", size, pads[0] + stride - 1), stride)
+            count = compute(g, "min", count, begun)
+        return cls(size, count, kernel, stride, pads, dilation)
 
-    def positions(self, g: GraphContext) -> Value:
-        """Where the elements of each window stand, `[count, kernel]`; some stand in the padding."""
-        numbers = g.call("sym::range", start=0, end=self.count)
-        starts = g.op("Sub", g.op("Mul", numbers, self.stride), self.padding)
+    def positions(self, g: GraphContext) -> Numbers:
+        """Where the elements of each window are, `[count, kernel]`; some are in the padding."""
+        if isinstance(self.count, int):
+            g.reserve(self.count, self.kernel)
+        numbers = pixels(g, self.count, DataType.INT64)
+        starts = arithmetic(g, "Sub", arithmetic(g, "Mul", numbers, self.stride), self.pads[0])
         offsets = np.arange(self.kernel, dtype=np.int64) * self.dilation
-        return g.op("Add", g.op("Unsqueeze", starts, axes=[1]), offsets[None])
+        return arithmetic(g, "Add", column(g, starts), offsets[None])
 
-    def inside(self, g: GraphContext) -> Value | None:
-        """Which elements are not padding, BOOL `[count, kernel]`; None where none is."""
+    def inside(self, g: GraphContext, padded: bool = False) -> Numbers | None:
+        """Which elements are in the input, BOOL `[count, kernel]`; None where all are known to be.
+
+        Args:
+            padded: those in the padding count as well, but not those beyond it.
+        """
         positions = self.positions(g)
-        found = g.op("And", g.op("Greater", positions, -1), g.op("Less", positions, g.constant(self.size)))
-        known = g.constant_value(found)
-        return None if known is not None and known.all() else found
+        if padded:
+            found = arithmetic(g, "Less", positions, compute(g, "add", self.size, self.pads[1]))
+        else:
+            found = arithmetic(g, "Greater", positions, -1)
+            found = arithmetic(g, "And", found, arithmetic(g, "Less", positions, self.size))
+        return None if not isinstance(found, Value) and found.all() else found
 
-    def clipped(self, g: GraphContext) -> Value:
+    def clipped(self, g: GraphContext) -> Numbers:
         """The positions, of padding those of the elements at the edges."""
-        positions = _at_least(g, self.positions(g), 0)
-        last = compute(g, "sub", self.size, 1)
-        beyond = g.op("Greater", positions, g.constant(last))
-        return g.op("Where", beyond, g.constant(last), positions)
+        return within(g, self.positions(g), self.size)
 
-    def nearest(self, g: GraphContext) -> Value:
+    def nearest(self, g: GraphContext) -> Numbers:
         """The positions, of padding that of the element of the same window next to it.
 
         Raises:
-            UnsupportedError: a window has padding only, or might have.
+            UnsupportedError: a window might have nothing but padding in it.
         """
         step, positions = self.dilation, self.positions(g)
-        missing = _at_least(g, g.op("Sub", step - 1, positions), 0)
-        positions = g.op("Add", positions, g.op("Mul", g.op("Div", missing, step), step))
-        over = g.op("Add", g.op("Sub", positions, g.constant(self.size)), step)
-        over = g.op("Div", _at_least(g, over, 0), step)
-        positions = g.op("Sub", positions, g.op("Mul", over, step))
-        known = g.constant_value(positions)
-        if known is None and isinstance(self.size, Value) and step > 1 and self.padding:
+        missing = _at_least(g, arithmetic(g, "Sub", step - 1, positions), 0)
+        ahead = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
+        positions = arithmetic(g, "Add", positions, ahead)
+        over = arithmetic(g, "Add", arithmetic(g, "Sub", positions, self.size), step)
+        over = arithmetic(g, "Div", _at_least(g, over, 0), step)
+        positions = arithmetic(g, "Sub", positions, arithmetic(g, "Mul", over, step))
+        if isinstance(self.size, Value) and step > 1 and any(self.pads):
             raise g.refuse("dilated windows with padding need the spatial sizes to be known")
-        if known is not None and known.size and known.min() < 0:
-            raise g.refuse("a window has nothing but padding in it")
-        return positions
+        return positions if isinstance(positions, Value) else within(g, positions, self.size)
 
 
-def _at_least(g: GraphContext, positions: Value, least: int) -> Value:
-    return g.op("Where", g.op("Less", positions, least), least, positions)
+def _at_least(g: GraphContext, positions: Numbers, least: int) -> Numbers:
+    return arithmetic(g, "Where", arithmetic(g, "Less", positions, least), least, positions)
 
 
-def taken(g: GraphContext, input: Value, positions: Sequence[Value]) -> Value:
+def _behind(g: GraphContext, value: Any, count: int) -> Value:
+    """A value of two dimensions with more of size 1 behind them."""
+    value = g.constant(value)
+    return g.op("Unsqueeze", value, axes=list(range(2, 2 + count))) if count else value
+
+
+def reduced(
+    g: GraphContext,
+    op_type: str,
+    input: Value,
+    positions: Sequence[Numbers],
+    inside: Sequence[Numbers | None] = (),
+) -> Value:
+    """Each window of `[N, C, spatial...]` reduced to one element, along one dimension after the other.
+
+    Args:
+        positions: of the elements of each window along a dimension, `[count, kernel]`.
+        inside: which of them are not 0 instead.
+    """
+    for i, places in enumerate(positions):
+        input = g.op("Gather", input, places, axis=2 + i)
+        if inside and inside[i] is not None:
+            mask = _behind(g, inside[i], len(positions) - 1 - i)
+            dtype = g.dtype(input)
+            if dtype in dtypes.INTEGERS:
+                input = g.op("Mul", input, g.cast(mask, dtype))
+            else:
+                input = g.call("composed::where", condition=mask, self=input, other=0)
+        input = g.op(op_type, input, axes=[3 + i], keepdims=0)
+    return input
+
+
+def summed(g: GraphContext, input: Value, slides: Sequence[Slide]) -> Value:
+    """The sum of each window, padding being 0."""
+    positions = [slide.clipped(g) for slide in slides]
+    return reduced(g, "ReduceSum", input, positions, [slide.inside(g) for slide in slides])
+
+
+def averaged(
+    g: GraphContext, input: Value, slides: Sequence[Slide], padded: bool, divisor: int | None = None
+) -> Value:
+    """Sums of windows over their number of elements; of integers rounded to zero.
+
+    Args:
+        padded: whether padding counts; what lies beyond it never does.
+        divisor: divides in the place of the number of elements.
+    """
+    total = summed(g, input, slides)
+    if divisor is not None:
+        return g.op("Div", total, divisor)
+    number: Numbers = 1
+    for i, slide in enumerate(slides):
+        length: Numbers = slide.kernel
+        inside = slide.inside(g, padded)
+        if isinstance(inside, Value):
+            length = g.op("ReduceSum", g.cast(inside, DataType.INT64), axes=[1], keepdims=0)
+        elif inside is not None:
+            length = inside.sum(axis=1)
+        behind = list(range(1, len(slides) - i))
+        if behind and inside is not None:
+            length = g.op("Unsqueeze", g.constant(length), axes=behind)
+        number = length if isinstance(number, int) and number == 1 else arithmetic(g, "Mul", number, length)
+    return g.op("Div", total, g.constant(number, g.dtype(total) or DataType.INT64))
+
+
+def taken(g: GraphContext, input: Value, positions: Sequence[Numbers]) -> Value:
     """Windows `[N, C, count..., kernel...]` of `[N, C, spatial...]` by the positions along each dimension."""
     for index, places in enumerate(positions):
         input = g.op("Gather", input, places, axis=2 + 2 * index)
@@ -108,48 +172,59 @@ def taken(g: GraphContext, input: Value, positions: Sequence[Value]) -> Value:
     return g.op("Transpose", input, perm=[0, 1, *range(2, 2 + 2 * count, 2), *range(3, 3 + 2 * count, 2)])
 
 
-def spread_out(g: GraphContext, value: Value, index: int, dimensions: int) -> Value:
+def _spread_out(g: GraphContext, value: Any, index: int, dimensions: int) -> Value:
     """What is `[count, kernel]` along one dimension, for `[count..., kernel...]` of all of them."""
     kept = (index, dimensions + index)
-    return g.op("Unsqueeze", value, axes=[axis for axis in range(2 * dimensions) if axis not in kept])
+    axes = [axis for axis in range(2 * dimensions) if axis not in kept]
+    return g.op("Unsqueeze", g.constant(value), axes=axes)
 
 
-def masked(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> tuple[Value, Value | None]:
-    """Windows with 0 in the place of padding, and which elements are not padding; None where none is."""
+def masked(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> Value:
+    """Windows of integers with 0 in the place of padding."""
     found = [slide.inside(g) for slide in slides]
-    parts = [spread_out(g, part, i, len(slides)) for i, part in enumerate(found) if part is not None]
+    parts = [_spread_out(g, part, i, len(slides)) for i, part in enumerate(found) if part is not None]
     if not parts:
-        return windows, None
+        return windows
     mask = functools.reduce(lambda a, b: g.op("And", a, b), parts)
-    dtype = g.dtype(windows)
-    if dtype in dtypes.INTEGERS:
-        return g.op("Mul", windows, g.cast(mask, dtype)), mask
-    return g.call("composed::where", condition=mask, self=windows, other=0.0), mask
+    return g.op("Mul", windows, g.cast(mask, g.dtype(windows) or DataType.INT64))
 
 
 def largest(
     g: GraphContext, input: Value, slides: Sequence[Slide], indices: bool
 ) -> tuple[Value, Value | None]:
-    """The largest element of each window, and its position in its plane."""
+    """The largest element of each window, and its position in its plane.
+
+    It is the lowest number where a window has nothing but padding in it.
+    """
     positions = [slide.nearest(g) for slide in slides]
     counts, kernel = [slide.count for slide in slides], [slide.kernel for slide in slides]
-    return largest_at(g, input, positions, counts, kernel, indices)
+    values, found = largest_at(g, input, positions, counts, kernel, indices)
+    dtype = g.dtype(input) or DataType.FLOAT
+    lowest = dtypes.limits(dtype)[0] if dtype in dtypes.INTEGERS else -math.inf
+    for i, slide in enumerate(slides):
+        inside = slide.inside(g)
+        if inside is None or isinstance(inside, Value) or inside.any(axis=1).all():
+            continue
+        shape = [-1] + [1] * (len(slides) - 1 - i)
+        empty = g.constant(~inside.any(axis=1).reshape(shape))
+        values = g.call("composed::where", condition=empty, self=g.constant(lowest, dtype), other=values)
+    return values, found
 
 
 def largest_at(
     g: GraphContext,
     input: Value,
-    positions: Sequence[Value],
+    positions: Sequence[Numbers],
     counts: Sequence[Size],
     kernel: Sequence[Size],
     indices: bool,
 ) -> tuple[Value, Value | None]:
     """The same for windows by the positions `[count, kernel]` along each dimension."""
+    if not indices:
+        return reduced(g, "ReduceMax", input, positions), None
     dimensions = len(positions)
     last, windows = 2 + dimensions, taken(g, input, positions)
     values = g.op("ReduceMax", windows, axes=list(range(last, last + dimensions)), keepdims=0)
-    if not indices:
-        return values, None
     length = product(g, kernel)
     if isinstance(length, int):
         chosen = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
@@ -160,7 +235,7 @@ def largest_at(
     plane: Value | None = None
     stride: Size = 1
     for index in reversed(range(dimensions)):
-        part = spread_out(g, g.op("Mul", positions[index], g.constant(stride)), index, dimensions)
+        part = _spread_out(g, arithmetic(g, "Mul", positions[index], stride), index, dimensions)
         plane = part if plane is None else g.op("Add", plane, part)
         stride = compute(g, "mul", stride, g.size(input, 2 + index))
     assert plane is not None

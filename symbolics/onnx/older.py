@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import compute, known_rank, sizes_of
 from .support import below, by_axis, integers
@@ -31,52 +29,6 @@ for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):
 def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
     """Its name since 11 is ScatterElements."""
     return g.op("ScatterElements", data, indices, updates, axis=axis)
-
-
-@onnx_symbolic("before10::Upsample")
-def upsample(
-    g: GraphContext,
-    X: Value,
-    scales: Value | list[float] | None = None,
-    mode: str = "nearest",
-    width_scale: float | None = None,
-    height_scale: float | None = None,
-) -> Value:
-    """Resize since 10. Coordinates are scaled from the corner."""
-    if scales is None:
-        scales = [1.0, 1.0, height_scale or 1.0, width_scale or 1.0]
-    given = g.constant(scales, DataType.FLOAT)
-    mode = "linear" if mode in ("linear", "bilinear") else "nearest"
-    return g.op_of_any_data(
-        "Resize",
-        X,
-        None,
-        given,
-        mode=mode,
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
-
-
-@onnx_symbolic("before11::Resize")
-def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
-    """At 10 as Upsample. Axes that shrink take the nearest pixel above, as onnxruntime reads the operator."""
-    array = g.constant_value(scales)
-    if mode != "nearest" or (array is not None and np.all(array >= 1)):
-        return upsample(g, X, scales, mode)
-    if array is None or np.any(array > 1):
-        ones = g.constant(np.ones(known_rank(g, X), dtype=np.float32))
-        X = upsample(g, X, g.op("Max", scales, ones), mode)
-        scales = g.op("Min", scales, ones)
-    return g.op_of_any_data(
-        "Resize",
-        X,
-        None,
-        scales,
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="ceil",
-    )
 
 
 @onnx_symbolic("before9::BatchNormalization")
@@ -185,49 +137,6 @@ def dropout(
     factor = g.op("Where", trains, g.op("Div", 1.0, g.op("Sub", 1.0, chance)), 1.0)
     scaled = g.op("Mul", data, g.cast(factor, dtype))
     return [g.call("composed::where", condition=kept, self=scaled, other=g.constant(0, dtype)), kept]
-
-
-_TODAY_MODES = {"bilinear": "linear", "bicubic": "cubic"}
-_FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}
-_MODES = ("linear", "nearest", "cubic")
-_PADDINGS = ("zeros", "border", "reflection")
-
-
-@onnx_symbolic("before20::GridSample")
-def grid_sample_16(
-    g: GraphContext,
-    X: Value,
-    grid: Value,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-    align_corners: int = 0,
-) -> Value:
-    """Its modes had other names below 20."""
-    mode = _TODAY_MODES.get(mode, mode)
-    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
-
-
-@below("GridSample", 20)
-def grid_sample(
-    g: GraphContext,
-    X: Value,
-    grid: Value,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
-    align_corners: int = 0,
-) -> Value:
-    """Below 20: of images, with other names of modes. Below 16 and of volumes: of gathered pixels."""
-    if g.rank(X) == 4 and g.has("GridSample"):
-        mode = _FORMER_MODES.get(mode, mode)
-        return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
-    return g.call(
-        "composed::grid_sampler",
-        X,
-        grid,
-        _MODES.index(mode),
-        _PADDINGS.index(padding_mode),
-        bool(align_corners),
-    )
 
 
 @onnx_symbolic("before20::DFT")

@@ -157,6 +157,23 @@ def _of_computed_sizes() -> list[Record]:
             dynamic=FREE,
             others=((floats(1, 2, 7, 8),),),
         ),
+        *(
+            Resized(
+                f"{mode} by 1.3 of any size",
+                lambda x, mode=mode: F.interpolate(x, scale_factor=1.3, mode=mode),
+                (LINE,),
+                (9, 13, HIGHEST),
+                dynamic=({2: "n"},),
+                others=((floats(2, 3, 40),), (floats(2, 3, 11),)),
+            )
+            for mode in ("nearest", "nearest-exact")
+        ),
+        Record(
+            "nearest by 41",
+            lambda x: F.interpolate(x, scale_factor=41.0, mode="nearest"),
+            (LINE,),
+            (9, 13, HIGHEST),
+        ),
         Resized(
             "linear scaled unknown",
             lambda x: F.interpolate(x, scale_factor=1.1, mode="linear"),

@@ -225,10 +225,7 @@ def test_an_argument_that_says_what_the_version_means_is_left_out(op_type, opset
 
 
 NOT_MEANT = [
-    ("Resize", 10, (IMAGE, [1.0, 1.0, 2.0, 2.0]), {"coordinate_transformation_mode": "half_pixel"}),
-    ("Resize", 10, (IMAGE, [1.0, 1.0, 2.0, 2.0]), {"nearest_mode": "round_prefer_floor"}),
     ("Dropout", 7, (IMAGE,), {"is_test": 0}),
-    ("MaxPool", 9, (IMAGE,), {"kernel_shape": [2, 2], "dilations": [2, 1]}),
 ]
 
 
@@ -236,6 +233,23 @@ NOT_MEANT = [
 def test_an_argument_that_says_something_else_is_refused(op_type, opset, inputs, arguments):
     with pytest.raises(EmissionError, match="has no argument"):
         context(opset).op(op_type, *inputs, **arguments)
+
+
+TWICE = {"scales": [1.0, 1.0, 2.0, 1.5]}
+COMPOSED = [
+    ("Resize", 10, {**TWICE, "coordinate_transformation_mode": "half_pixel"}),
+    ("Resize", 10, {**TWICE, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil"}),
+    ("Resize", 17, {**TWICE, "mode": "linear", "antialias": 1}),
+    ("MaxPool", 9, {"kernel_shape": [2, 2], "dilations": [2, 1]}),
+    ("AveragePool", 9, {"kernel_shape": [2, 2], "ceil_mode": 1}),
+]
+
+
+@pytest.mark.parametrize(("op_type", "opset", "arguments"), COMPOSED)
+def test_an_argument_that_says_something_else_is_composed(op_type, opset, arguments):
+    g = context(opset)
+    g.op(op_type, IMAGE, **arguments)
+    assert op_type not in [node.op_type for node in g.graph]
 
 
 def test_a_scale_for_each_channel_is_composed_where_the_operator_has_one_scale():

@@ -1,10 +1,12 @@
 """Convolutions and their transposes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from .....registration import GraphContext, Value, dtypes, onnx_symbolic
-from ....compositions.sizes import Size, compute, known_rank
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.sizes import Size, compute, known_rank, product
+from ....compositions.sliding import Slide, masked, taken
 from ....compositions.windows import is_unbatched, per_dimension
 
 
@@ -45,7 +47,7 @@ def _convolved(
         input = g.op("Unsqueeze", input, axes=[0])
     shape = g.shape(weight)
     if op_type == "Conv" and g.dtype(input) in dtypes.INTEGERS:
-        result = g.call("composed::integer_convolution", input, weight, bias, **attributes)
+        result = _of_integers(g, input, weight, bias, **attributes)
     else:
         if shape is not None and all(isinstance(size, int) for size in shape[2:]):
             attributes["kernel_shape"] = list(shape[2:])
@@ -257,3 +259,43 @@ def _convolution(
     allow_tf32: bool = True,
 ) -> Value:
     return convolution(g, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
+def _of_integers(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    dilations: list[int],
+    group: int,
+    pads: list[int],
+    strides: list[int],
+) -> Value:
+    """Integer products of windows of `[N, C, spatial...]` and kernels `[O, C / groups, kernel...]`, summed.
+
+    Args:
+        pads: of all dimensions before, then behind.
+    """
+    shape = g.shape(weight)
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        raise g.refuse("a convolution of integers needs the shape of its weight to be known")
+    outputs, channels, *kernel = (int(size) for size in shape)  # type: ignore[arg-type]
+    kind = g.dtype(input) or DataType.INT64
+    wide = kind if kind in (DataType.INT64, DataType.UINT64) else DataType.INT32
+    input, weight = g.cast(input, wide), g.cast(weight, wide)
+    dimensions = len(kernel)
+    slides = []
+    for i in range(dimensions):
+        around = pads[i], pads[dimensions + i]
+        slides.append(Slide.over(g, g.size(input, 2 + i), kernel[i], strides[i], around, dilations[i]))
+    windows = masked(g, taken(g, input, [slide.clipped(g) for slide in slides]), slides)
+    first, behind = range(2, 2 + dimensions), range(2 + dimensions, 2 + 2 * dimensions)
+    columns = g.op("Transpose", windows, perm=[0, 1, *behind, *first])
+    depth, counts = channels * math.prod(kernel), [slide.count for slide in slides]
+    batch = g.size(input, 0)
+    columns = g.op("Reshape", columns, [batch, group, depth, product(g, counts)])
+    rows = g.op("Reshape", weight, [group, outputs // group, depth])
+    result = g.op("Reshape", g.op("MatMul", rows, columns), [batch, outputs, *counts])
+    if bias is not None:
+        result = g.op("Add", result, g.op("Reshape", g.cast(bias, wide), [outputs, *[1] * dimensions]))
+    return g.cast(result, kind)

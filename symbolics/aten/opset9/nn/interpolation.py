@@ -1,46 +1,232 @@
 """Interpolation to a size or by a factor: nearest, linear, cubic, with and without antialiasing."""
 
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from .....registration import GraphContext, Number, Value, onnx_symbolic
-from ....compositions.computed_resampling import by_computation
-from ....compositions.resampling import axes, by_constants
+import numpy as np
+
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions.resampling import (
+    Method,
+    Numbers,
+    arithmetic,
+    not_negative,
+    number,
+    pixels,
+    resampled,
+)
+from ....compositions.sizes import Size, compute
+
+_ANY_SIZE = 1 << 16
+"""Results up to this size are compared where the size is unknown."""
 
 
-@onnx_symbolic("composed::enlarge")
-def enlarge(g: GraphContext, input: Value, factors: list[int]) -> Value:
-    """Each pixel repeated along each spatial axis."""
-    return g.op("Upsample", input, mode="nearest", scales=[1.0, 1.0, *map(float, factors)])
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One spatial axis of an interpolation.
+
+    Attributes:
+        size: of the input, an int where it is known.
+        count: size of the output, None where only `scale` is given.
+        scale: the factor that the user gave; ATen then takes coordinates from it and not from the sizes.
+        multiples: of its size an output for which ATen takes them from the sizes all the same.
+    """
+
+    size: int | None
+    count: Size | None
+    scale: float | None
+    multiples: tuple[int, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the factor alone says the coordinates, whatever the size; of one pixel all are alike."""
+        if self.scale is None or self.scale.is_integer():
+            return True
+        whole = math.floor(self.scale)
+        return whole not in self.multiples or self.scale - whole >= 0.5
+
+    def by_sizes(self) -> "Axis":
+        """The same without a factor, where ATen does without it."""
+        if self.size and self.output is not None and self.output in [n * self.size for n in self.multiples]:
+            return dataclasses.replace(self, count=self.output, scale=None)
+        return self
+
+    @property
+    def output(self) -> int | None:
+        """The output's size where it is known; ATen's `floor(size * scale)` in double precision."""
+        if self.count is None and self.size is not None and self.scale is not None:
+            return int(self.size * self.scale)
+        return self.count if isinstance(self.count, int) else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both sizes are."""
+        return self.size is not None and self.output is not None
+
+    @property
+    def float_scale(self) -> float | None:
+        """The factor as the FLOAT from which ONNX computes the same output size, None where there is none."""
+        if (self.scale is None or self.count is not None) and not self.is_known:
+            return None
+        exact = self.scale if self.scale is not None else self.output / self.size  # type: ignore[operator]
+        scale = np.float32(exact)
+        if float(scale) < exact:  # NumPy would round the other side to FLOAT.
+            scale = np.nextafter(scale, np.float32(math.inf), dtype=np.float32)
+        if self.size is not None and self.output is not None:
+            # onnxruntime multiplies in FLOAT, the shape inference of ONNX in DOUBLE.
+            found = {int(np.float32(self.size) * scale), int(self.size * float(scale))}
+            return float(scale) if found == {self.output} else None
+        return float(scale)
+
+    def agrees(self, exact: bool) -> bool:
+        """Whether Resize takes the same nearest pixels as ATen, which multiplies where ONNX divides."""
+        scale = self.float_scale
+        if not self.is_known and scale is None:
+            return True
+        divisor = np.float32(scale if scale is not None else self.output / self.size)  # type: ignore[operator]
+        if self.scale is not None:
+            step = np.float32(1.0 / self.scale)
+        else:
+            step = np.float32(self.size) / np.float32(self.output)
+        numbers = np.arange(_ANY_SIZE if self.output is None else self.output, dtype=np.float32)
+        half = np.float32(0.5 if exact else 0)
+        places, others = np.floor((numbers + half) / divisor - half + half), np.floor((numbers + half) * step)
+        last = math.inf if self.size is None else self.size - 1
+        return np.array_equal(np.clip(places, 0, last), np.minimum(others, last))
 
 
-@onnx_symbolic("composed::resample")
-def resample(
+def _axes(
+    g: GraphContext,
+    input: Value,
+    dimensions: int,
+    sizes: list[int | Value] | None,
+    scales: Sequence[Number | None] | None,
+    mode: str,
+    antialias: bool,
+) -> list[Axis]:
+    """The spatial axes of an interpolation to given sizes, by given factors, or both.
+
+    Where a size stays, linear interpolation and antialiasing copy, and so do nearest pixels of images, which
+    are repeated too where it doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
+    """
+    multiples: tuple[int, ...] = (1,) if mode == "linear" or antialias else ()
+    if mode == "nearest" and dimensions == 2:
+        multiples = (1, 2)
+    shape = g.shape(input)
+    known = (None,) * dimensions if shape is None else shape[2:]
+    return [
+        Axis(
+            size if isinstance(size, int) else None,
+            None if sizes is None else sizes[i],
+            None if scales is None or scales[i] is None else float(scales[i]),  # type: ignore[arg-type]
+            multiples,
+        ).by_sizes()
+        for i, size in enumerate(known)
+    ]
+
+
+def _step(g: GraphContext, axis: Axis, size: Size, count: Size, corners: bool, dtype: DataType) -> Numbers:
+    """Input pixels per output pixel (ATen's `area_pixel_compute_scale`)."""
+    if corners:
+        gaps = compute(g, "sub", count, 1)
+        step = number(g, compute(g, "sub", size, 1), dtype)
+        step = arithmetic(g, "Div", step, number(g, compute(g, "max", gaps, 1), dtype))
+        return arithmetic(g, "Where", arithmetic(g, "Greater", gaps, 0), step, 0.0)
+    if axis.scale is None:
+        return arithmetic(g, "Div", number(g, size, dtype), number(g, count, dtype))
+    step = dtype.numpy().type(1.0 / axis.scale)
+    for multiple in () if axis.is_known else axis.multiples:
+        here = arithmetic(g, "Equal", count, compute(g, "mul", size, multiple))
+        step = arithmetic(g, "Where", here, 1.0 / multiple, g.constant(step, dtype))
+    return step
+
+
+def _composed(
+    g: GraphContext, input: Value, spatial: list[Axis], mode: str, corners: bool, antialias: bool
+) -> Value:
+    """ATen's own coordinates, one axis after the other."""
+    is_nearest, dtype = mode.startswith("nearest"), DataType.FLOAT
+    cubic = -0.5 if antialias else -0.75  # The first as in Pillow.
+    method = Method("nearest" if is_nearest else mode, "floor", cubic, antialias, antialias)
+    for at, axis in enumerate(spatial, start=2):
+        if not is_nearest and (g.dtype(input) == DataType.DOUBLE or (antialias and axis.is_known)):
+            dtype = DataType.DOUBLE
+        size, count = g.size(input, at), axis.count if axis.output is None else axis.output
+        if count is None and axis.scale is None:
+            raise g.refuse("an interpolation has neither sizes nor factors")
+        if count is None:
+            count = g.call("sym::trunc", a=g.call("sym::mul", a=size, b=axis.scale))
+        step = _step(g, axis, size, count, corners, dtype)
+        places = pixels(g, count, dtype)
+        if mode == "nearest" or (corners and not antialias):
+            places = arithmetic(g, "Mul", places, step)
+        else:
+            places = arithmetic(g, "Mul", arithmetic(g, "Add", places, 0.5), step)
+            places = places if is_nearest else arithmetic(g, "Sub", places, 0.5)
+        if mode == "linear" and not antialias:
+            computed = isinstance(places, Value) or isinstance(size, Value)
+            places = not_negative(g, places) if computed else np.clip(places, 0, size - 1)
+        input = resampled(g, input, at, size, places, step, method)
+    return input
+
+
+def _resized(
     g: GraphContext,
     input: Value,
     dimensions: int,
     mode: str,
     sizes: list[int | Value] | None,
-    scales: list[Number | None] | None,
+    scales: Sequence[Number | None] | None,
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Value:
-    """Interpolation with ATen's coordinates.
+    """Interpolation with ATen's coordinates: Resize where it has them and the same pixels, else composed.
 
-    Before Resize has them (11) by indices and weights, but for nearest neighbours at whole factors.
+    onnxruntime has no Resize of DOUBLE.
     """
-    spatial = axes(g, input, dimensions, sizes, scales, mode, antialias)
-    factors = [axis.factor for axis in spatial]
-    if mode.startswith("nearest") and all(factor is not None for factor in factors):
-        return input if set(factors) == {1} else g.call("composed::enlarge", input, factors)
-    result = by_constants(g, input, spatial, mode, align_corners, antialias)
-    return by_computation(g, input, spatial, mode, align_corners, antialias) if result is None else result
+    spatial = _axes(g, input, dimensions, sizes, scales, mode, antialias)
+    is_nearest, exact = mode.startswith("nearest"), mode == "nearest_exact"
+    factors = [axis.float_scale for axis in spatial]
+    by_factors = all(factor is not None for factor in factors)
+    by_sizes = sizes is not None and all(axis.scale is None for axis in spatial)
+    says = (by_factors or by_sizes) and all(axis.is_settled for axis in spatial)
+    says = says and g.dtype(input) != DataType.DOUBLE
+    if is_nearest:
+        says = says and all(axis.agrees(exact) for axis in spatial)
+    if antialias:
+        known = all(axis.is_known for axis in spatial)
+        says = says and not known and not align_corners and g.has("Resize", "antialias")
+    if says and is_nearest and set(factors) == {1.0}:
+        return input
+    repeats = is_nearest and by_factors and all(factor.is_integer() for factor in factors if factor)
+    if not says or not (repeats or g.has("Resize", "coordinate_transformation_mode")):
+        return _composed(g, input, spatial, mode, align_corners, antialias)
+    modes: dict[str, Any] = {
+        "mode": "nearest" if is_nearest else mode,
+        "coordinate_transformation_mode": "half_pixel",
+        "antialias": 1 if antialias else None,
+        "exclude_outside": 1 if antialias else None,
+    }
+    if is_nearest:
+        modes["nearest_mode"] = "round_prefer_ceil" if exact else "floor"
+    if mode == "cubic":
+        modes["cubic_coeff_a"] = -0.5 if antialias else -0.75
+    if align_corners:
+        modes["coordinate_transformation_mode"] = "align_corners"
+    elif mode == "nearest":
+        modes["coordinate_transformation_mode"] = "asymmetric"
+    if by_factors:
+        return g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
+    return g.op("Resize", input, sizes=sizes, axes=list(range(2, 2 + dimensions)), **modes)
 
 
 def _nearest_to_size(dimensions: int, mode: str) -> Callable[..., Value]:
     def to_length(
         g: GraphContext, self: Value, output_size: list[int | Value], scales: float | None = None
     ) -> Value:
-        return g.call("composed::resample", self, 1, mode, output_size, [scales])
+        return _resized(g, self, 1, mode, output_size, [scales])
 
     def to_area(
         g: GraphContext,
@@ -49,7 +235,7 @@ def _nearest_to_size(dimensions: int, mode: str) -> Callable[..., Value]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        return g.call("composed::resample", self, 2, mode, output_size, [scales_h, scales_w])
+        return _resized(g, self, 2, mode, output_size, [scales_h, scales_w])
 
     def to_volume(
         g: GraphContext,
@@ -59,7 +245,7 @@ def _nearest_to_size(dimensions: int, mode: str) -> Callable[..., Value]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        return g.call("composed::resample", self, 3, mode, output_size, [scales_d, scales_h, scales_w])
+        return _resized(g, self, 3, mode, output_size, [scales_d, scales_h, scales_w])
 
     return (to_length, to_area, to_volume)[dimensions - 1]
 
@@ -71,7 +257,7 @@ def _register_nearest(name: str, dimensions: int, mode: str) -> None:
         output_size: list[int | Value] | None,
         scale_factors: list[Number] | None,
     ) -> Value:
-        return g.call("composed::resample", input, dimensions, mode, output_size, scale_factors)
+        return _resized(g, input, dimensions, mode, output_size, scale_factors)
 
     onnx_symbolic(f"aten::{name}")(_nearest_to_size(dimensions, mode))
     onnx_symbolic(f"aten::{name}.vec")(by_factors)
@@ -85,7 +271,7 @@ def _smooth_to_size(dimensions: int, mode: str, antialias: bool) -> Callable[...
         align_corners: bool,
         scales: float | None = None,
     ) -> Value:
-        return g.call("composed::resample", self, 1, mode, output_size, [scales], align_corners, antialias)
+        return _resized(g, self, 1, mode, output_size, [scales], align_corners, antialias)
 
     def to_area(
         g: GraphContext,
@@ -96,7 +282,7 @@ def _smooth_to_size(dimensions: int, mode: str, antialias: bool) -> Callable[...
         scales_w: float | None = None,
     ) -> Value:
         scales = [scales_h, scales_w]
-        return g.call("composed::resample", self, 2, mode, output_size, scales, align_corners, antialias)
+        return _resized(g, self, 2, mode, output_size, scales, align_corners, antialias)
 
     def to_volume(
         g: GraphContext,
@@ -108,7 +294,7 @@ def _smooth_to_size(dimensions: int, mode: str, antialias: bool) -> Callable[...
         scales_w: float | None = None,
     ) -> Value:
         scales = [scales_d, scales_h, scales_w]
-        return g.call("composed::resample", self, 3, mode, output_size, scales, align_corners, antialias)
+        return _resized(g, self, 3, mode, output_size, scales, align_corners, antialias)
 
     return (to_length, to_area, to_volume)[dimensions - 1]
 
@@ -121,8 +307,7 @@ def _register_smooth(name: str, dimensions: int, mode: str, antialias: bool = Fa
         align_corners: bool,
         scale_factors: list[Number] | None,
     ) -> Value:
-        call = [input, dimensions, mode, output_size, scale_factors, align_corners, antialias]
-        return g.call("composed::resample", *call)
+        return _resized(g, input, dimensions, mode, output_size, scale_factors, align_corners, antialias)
 
     onnx_symbolic(f"aten::{name}")(_smooth_to_size(dimensions, mode, antialias))
     onnx_symbolic(f"aten::{name}.vec")(by_factors)

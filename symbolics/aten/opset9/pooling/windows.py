@@ -3,11 +3,11 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
-from ....compositions.sliding import Slide, largest
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.sliding import Slide, averaged, largest
 from ....compositions.windows import is_unbatched, per_dimension, spatial_sizes
 
 
@@ -64,6 +64,14 @@ class Window:
             "dilations": self.dilation if set(self.dilation) != {1} else None,
         }
 
+    def slides(self, g: GraphContext, input: Value) -> list[Slide]:
+        """The windows along each spatial dimension."""
+        numbers = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return [
+            Slide.over(g, g.size(input, 2 + i), kernel, stride, (pad, pad), dilation, self.ceil_mode)
+            for i, (kernel, stride, pad, dilation) in enumerate(numbers)
+        ]
+
     def pads(self, g: GraphContext, input: Value) -> dict[str, Any]:
         """The pads, and `ceil_mode` where the sizes are unknown or the pads would outgrow the window."""
         if self.ceil_mode:
@@ -103,35 +111,20 @@ def _has_kernel(g: GraphContext, input: Value) -> bool:
     dtype = g.dtype(input)
     if dtype in (DataType.INT64, DataType.UINT64):
         return False
-    return dtype not in (DataType.DOUBLE, DataType.INT32, DataType.UINT32) or _outputs(g) > 1
-
-
-def _outputs(g: GraphContext) -> int:
-    schema = schemas.operator_schema("MaxPool", g.opset)
-    return 0 if schema is None else len(schema.outputs)
-
-
-def _says(g: GraphContext, op_type: str, attributes: Mapping[str, Any]) -> bool:
-    """Whether the operator has these attributes at this opset."""
-    schema = schemas.operator_schema(op_type, g.opset)
-    wanted = (name for name, value in attributes.items() if value is not None)
-    return schema is not None and all(name in schema.attributes for name in wanted)
+    return dtype not in (DataType.DOUBLE, DataType.INT32, DataType.UINT32) or g.has(
+        "MaxPool", "storage_order"
+    )
 
 
 def pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
-    """MaxPool, and where it cannot say it, the largest of windows that are taken out of the input.
+    """MaxPool; where onnxruntime has no kernel, or it gives no positions, windows taken out of the input.
 
     Positions are those in their own plane.
     """
     attributes = {**window.attributes, **window.pads(g, input)}
-    if not _has_kernel(g, input) or not _says(g, "MaxPool", attributes) or (indices and _outputs(g) < 2):
-        slides = [
-            Slide.pooling(g, g.size(input, 2 + index), *numbers, window.ceil_mode)
-            for index, numbers in enumerate(
-                zip(window.kernel, window.stride, window.padding, window.dilation, strict=True)
-            )
-        ]
-        return largest(g, input, slides, indices)
+    given = [name for name, value in attributes.items() if value is not None]
+    if not _has_kernel(g, input) or (indices and not g.has("MaxPool", "storage_order", *given)):
+        return largest(g, input, window.slides(g, input), indices)
     if not indices:
         return g.op("MaxPool", input, **attributes), None
     values, found = g.op("MaxPool", input, **attributes, outputs=2)
@@ -199,7 +192,7 @@ def _avg_pool(
     right = padding
     if g.dtype(input) in dtypes.INTEGERS | {DataType.DOUBLE}:
         # AveragePool takes no integers, and onnxruntime's no DOUBLE.
-        return restored(_windowed_average(g, batched, window, count_include_pad, divisor_override))
+        return restored(averaged(g, batched, window.slides(g, batched), count_include_pad, divisor_override))
     if window.ceil_mode:
         if sizes is None:
             return restored(
@@ -222,29 +215,14 @@ def _avg_pool(
     return restored(result)
 
 
-def _windowed_average(
-    g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
-) -> Value:
-    return g.call(
-        "composed::windowed_average",
-        input,
-        window.kernel,
-        window.stride,
-        window.padding,
-        window.ceil_mode,
-        count_include_pad,
-        divisor_override,
-    )
-
-
 def _avg_pool_of_unknown_size(
     g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
 ) -> Value:
     """With `ceil_mode`, where windows over the right edge count what they cover and padding does not."""
     attributes = {**window.attributes, "pads": window.padding * 2, "ceil_mode": 1, "count_include_pad": 0}
     counts = divisor_override is not None or (count_include_pad and any(window.padding))
-    if counts or not _says(g, "AveragePool", attributes):
-        return _windowed_average(g, input, window, count_include_pad, divisor_override)
+    if counts:
+        return averaged(g, input, window.slides(g, input), count_include_pad, divisor_override)
     return g.op("AveragePool", input, **attributes)
 
 

@@ -1,0 +1,182 @@
+"""GridSample at each opset: from 16 of images, from 20 of volumes too; else composed of gathered pixels.
+
+Coordinates and weights: aten/src/ATen/native/GridSampler.h.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.resampling import cubic_weights
+from ..compositions.sizes import Size, compute, product, sizes_of
+from .support import below
+
+_TODAY_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+_FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}
+
+
+class _Sampler:
+    """One call: an input [N, C, S...] and the pixel coordinates [N, 1, P] of its spatial dimensions."""
+
+    def __init__(self, g: GraphContext, input: Value, padding: str, align_corners: bool):
+        self.g = g
+        self.padding = padding
+        self.align_corners = align_corners
+        batch, self.channels, *self.sizes = sizes_of(g, input)
+        self.dtype = g.dtype(input) or DataType.FLOAT
+        self.flat = g.call("aten::reshape", input, [batch, self.channels, product(g, self.sizes)])
+        self.batch = batch
+
+    def number(self, size: Size) -> Value:
+        return self.g.constant(size, self.dtype)
+
+    def pixels(self, grid: Value, at: int) -> Value:
+        """From [-1, 1] to pixels of a spatial dimension."""
+        g, size = self.g, self.number(self.sizes[at])
+        if self.align_corners:
+            return g.op("Mul", g.op("Div", g.op("Add", grid, 1.0), 2.0), g.op("Sub", size, 1.0))
+        return g.op("Div", g.op("Sub", g.op("Mul", g.op("Add", grid, 1.0), size), 1.0), 2.0)
+
+    def padded(self, place: Value, at: int) -> Value:
+        """A coordinate moved into the image as the padding has it; zeros leave it where it is."""
+        if self.padding == "zeros":
+            return place
+        g = self.g
+        if self.padding == "reflection":
+            place = self._reflected(place, at)
+        last = g.op("Sub", self.number(self.sizes[at]), 1.0)
+        bounded = g.call("aten::maximum", place, self.number(0))
+        bounded = g.call("aten::minimum", bounded, last)
+        # A coordinate that is NaN is the first pixel, as in ATen.
+        return g.op("Where", g.call("aten::isnan", place), 0.0, bounded)
+
+    def _reflected(self, place: Value, at: int) -> Value:
+        """Mirrored at the centres of the outermost pixels, or at their outer edges."""
+        g, size = self.g, self.sizes[at]
+        low = 0.0 if self.align_corners else -0.5
+        span = compute(g, "sub", size, 1) if self.align_corners else size
+        if isinstance(span, int) and span == 0:
+            return g.op("Mul", place, 0.0)
+        length = self.number(span)
+        distance = g.op("Abs", g.op("Sub", place, low))
+        turns = g.op("Floor", g.op("Div", distance, length))
+        extra = g.op("Sub", distance, g.op("Mul", turns, length))
+        half = g.op("Mul", turns, 0.5)
+        is_even = g.call("aten::eq", g.op("Floor", half), half)
+        ahead, back = g.op("Add", extra, low), g.op("Add", g.op("Sub", length, extra), low)
+        mirrored = g.op("Where", is_even, ahead, back)
+        return g.op("Where", g.call("aten::eq", length, 0.0), 0.0, mirrored)
+
+    def read(self, places: Sequence[Value]) -> Value:
+        """The pixels at whole coordinates, 0 outside of the image."""
+        g = self.g
+        inside: list[Value] = []
+        position: Value | None = None
+        for at, place in enumerate(places):
+            last = g.op("Sub", self.number(self.sizes[at]), 1.0)
+            inside += [g.call("aten::ge", place, 0.0), g.call("aten::le", place, last)]
+            bounded = g.call("aten::minimum", g.call("aten::maximum", place, self.number(0)), last)
+            bounded = g.op("Where", g.call("aten::isnan", place), 0.0, bounded)
+            whole = g.cast(bounded, DataType.INT64)
+            position = (
+                whole if position is None else g.op("Add", g.op("Mul", position, self.sizes[at]), whole)
+            )
+        assert position is not None
+        count = g.size(position, 2)
+        index = g.call("aten::expand", self=position, size=[self.batch, self.channels, count])
+        found = g.op("GatherElements", self.flat, index, axis=2)
+        valid = functools.reduce(lambda a, b: g.op("And", a, b), inside)
+        return g.op("Where", valid, found, 0.0)
+
+    def nearest(self, places: Sequence[Value]) -> Value:
+        return self.read([self.g.call("aten::round", place) for place in places])
+
+    def linear(self, places: Sequence[Value]) -> Value:
+        """The 2 or 4 or 8 pixels around, by their closeness."""
+        g = self.g
+        corners = []
+        for place in places:
+            before = g.op("Floor", place)
+            fraction = g.op("Sub", place, before)
+            after = g.op("Add", before, 1.0)
+            corners.append([(before, g.op("Sub", 1.0, fraction)), (after, fraction)])
+        return self._weighted(corners, lambda pixels: pixels)
+
+    def cubic(self, places: Sequence[Value]) -> Value:
+        """The 16 pixels around, each of them padded by itself."""
+        g = self.g
+        taps = []
+        for place in places:
+            before = g.op("Floor", place)
+            weights = cubic_weights(g, g.op("Sub", place, before))
+            taps.append([(g.op("Add", before, float(i - 1)), weight) for i, weight in enumerate(weights)])
+        return self._weighted(taps, lambda pixels: [self.padded(p, at) for at, p in enumerate(pixels)])
+
+    def _weighted(
+        self,
+        taps: Sequence[Sequence[tuple[Value, Value]]],
+        moved: Callable[[list[Value]], list[Value]],
+    ) -> Value:
+        g = self.g
+        total: Value | None = None
+        for chosen in itertools.product(*taps):
+            weight = functools.reduce(lambda a, b: g.op("Mul", a, b), [weight for _, weight in chosen])
+            term = g.op("Mul", self.read(moved([place for place, _ in chosen])), weight)
+            total = term if total is None else g.op("Add", total, term)
+        assert total is not None
+        return total
+
+
+def _sampled(
+    g: GraphContext, X: Value, grid: Value, mode: str, padding_mode: str, align_corners: bool
+) -> Value:
+    """The grid `[N, O..., D]` holds the coordinates of the last spatial dimension first."""
+    dtype, rank = g.dtype(X), g.rank(X)
+    if rank is None:
+        raise g.refuse("the rank of its input is unknown", first_opset=20)
+    if dtype in (DataType.FLOAT16, DataType.BFLOAT16):
+        # Rounded to 10 bits, a coordinate may be a pixel off.
+        X, grid = g.cast(X, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
+        return g.cast(_sampled(g, X, grid, mode, padding_mode, align_corners), dtype)
+    dimensions = rank - 2
+    sampler = _Sampler(g, X, padding_mode, align_corners)
+    output = sizes_of(g, grid)[1:-1]
+    points = g.call("aten::reshape", grid, [sampler.batch, 1, product(g, output), dimensions])
+    places = [
+        sampler.pixels(g.op("Gather", points, dimensions - 1 - at, axis=3), at) for at in range(dimensions)
+    ]
+    if mode != "cubic":
+        places = [sampler.padded(place, at) for at, place in enumerate(places)]
+    sampled = {"linear": sampler.linear, "nearest": sampler.nearest, "cubic": sampler.cubic}[mode](places)
+    return g.call("aten::reshape", sampled, [sampler.batch, sampler.channels, *output])
+
+
+@onnx_symbolic("before20::GridSample")
+def grid_sample_16(
+    g: GraphContext,
+    X: Value,
+    grid: Value,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> Value:
+    """Below 20 its modes have other names."""
+    mode = _TODAY_MODES.get(mode, mode)
+    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+
+
+@below("GridSample", 20)
+def grid_sample(
+    g: GraphContext,
+    X: Value,
+    grid: Value,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> Value:
+    """Below 20."""
+    if g.rank(X) != 4 or not g.has("GridSample"):
+        return _sampled(g, X, grid, mode, padding_mode, bool(align_corners))
+    mode = _FORMER_MODES.get(mode, mode)
+    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
