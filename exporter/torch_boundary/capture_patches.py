@@ -14,6 +14,7 @@ import torch
 
 from . import probe
 from .fake_tensors import as_exporting
+from .process_state import vmaps_closed
 from .replacements import transformer_modules
 from .silence import quiet
 
@@ -43,7 +44,7 @@ def as_captured(packs: bool) -> Iterator[None]:
     """
     packed = _recurrent(False) if packs else []
     with contextlib.ExitStack() as stack:
-        for patch in [*packed, *_shapes(), _attention(), as_exporting()]:
+        for patch in [vmaps_closed(), *packed, *_shapes(), _attention(), as_exporting()]:
             stack.enter_context(patch)
         yield
 

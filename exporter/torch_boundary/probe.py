@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import importlib.metadata
 import warnings
 
 from ...registration import OpsettaError
@@ -39,6 +38,8 @@ CALL = Feature(
     "calling a PyTorch model",
     (
         "torch:_C._autograd._unsafe_set_version_counter",
+        "torch:_C._functorch._vmap_decrement_nesting",
+        "torch:_C._functorch.maybe_current_level",
         "torch:ops.aten.relu.default._schema",
         "torch._ops:HigherOrderOperator",
         "torch._ops:OpOverload",
@@ -165,7 +166,8 @@ def _exists(name: str) -> bool:
 
 def _message(feature: Feature) -> str:
     absent = ", ".join(name.replace(":", ".") for name in missing(feature))
+    version = importlib.import_module("torch").__version__
     return (
-        f"torch {importlib.metadata.version('torch')} does not have {absent}: {feature.what} does not work. "
+        f"torch {version} does not have {absent}: {feature.what} does not work. "
         "Install a release of torch that opsetta supports: pip install 'opsetta[torch]'"
     )

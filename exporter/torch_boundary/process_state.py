@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -24,8 +24,22 @@ Restore = Callable[[], None]
 def save(stack: contextlib.ExitStack) -> None:
     """Note the state of the process; closing the stack restores it."""
     stack.enter_context(warnings.catch_warnings())
+    stack.enter_context(vmaps_closed())
     for part in _PARTS:
         stack.callback(part())
+
+
+@contextlib.contextmanager
+def vmaps_closed() -> Iterator[None]:
+    """Afterwards no `vmap` is open that was not before: a graph that fails within one leaves it open."""
+    from torch._C import _functorch
+
+    before = _functorch.maybe_current_level() or 0
+    try:
+        yield
+    finally:
+        while (_functorch.maybe_current_level() or 0) > before:
+            _functorch._vmap_decrement_nesting()
 
 
 def torch_loggers() -> list[logging.Logger]:

@@ -338,6 +338,16 @@ def test_four_threads_export_at_once() -> None:
     assert [result for result in results if not isinstance(result, opsetta.Program)] == []
 
 
+def test_no_vmap_is_left_open() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda a: torch.vmap(lambda b: (a * b).sum())(y))(x)
+
+    free = {0: Dim.DYNAMIC}
+    opsetta.export(model, (x(3, 2), x(4, 2)), dynamic_shapes=(free, free)).verify()
+    # A vmap that were open would refuse random numbers.
+    torch.rand(1)
+
+
 def test_a_model_may_export_another_while_it_is_captured() -> None:
     class Outer(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
