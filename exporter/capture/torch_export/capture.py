@@ -83,7 +83,8 @@ def capture(
     leaves = shapes.resolve(model, args, kwargs, **given)
     begin = time.perf_counter()
     try:
-        with _result_registered(model):
+        # TorchDynamo would trace the hook, to no use.
+        with contextlib.nullcontext() if strict else _result_registered(model):
             program, values = _export(model, args, kwargs, leaves, strict)
     except Exception as error:
         if not isinstance(error, CaptureError):

@@ -29,7 +29,8 @@ from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators import OpOverload, operator_of, schema_of
 from ...torch_boundary.silence import quiet
 from ...torch_boundary.symbolic_sizes import new_symbol
-from .fx_graph import Dimensions, GraphImporter, describe
+from .higher_order import Importer
+from .source_values import Dimensions, describe
 
 IsKnown = Callable[[ir.Node], bool]
 
@@ -223,7 +224,7 @@ def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
 def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.Graph | None:
     traced.graph.eliminate_dead_code()
     dimensions = Dimensions(fakes.names, closed=True)
-    importer = GraphImporter(traced, dimensions, Names())
+    importer = Importer(traced, dimensions, Names())
     inputs = []
     for placeholder in traced.graph.nodes:
         if placeholder.op == "placeholder":

@@ -16,7 +16,8 @@ from ...torch_boundary.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
 from ..tensor_kinds import check
 from ..weights import first_names, identity
-from .fx_graph import Dimensions, GraphImporter, describe, tensor_type
+from .higher_order import Importer
+from .source_values import Dimensions, describe, tensor_type
 
 _KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -93,7 +94,7 @@ class _ProgramImporter:
         self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._specifications = program.graph_signature.input_specs
         self._dimensions = Dimensions(names, unproven=unproven)
-        self._importer = GraphImporter(
+        self._importer = Importer(
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
         self._tied: dict[tuple[Any, ...], ir.Value] = {}

@@ -7,8 +7,9 @@ gradients are opened.
 
 from __future__ import annotations
 
+import abc
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -16,27 +17,18 @@ import torch
 import torch.fx
 from onnx_ir import DataType, tensor_adapters
 
-from ....registration import (
-    ALIAS,
-    KIND,
-    LINE,
-    MODULE,
-    NUMBER,
-    CaptureError,
-    Device,
-    Layout,
-    MemoryFormat,
-    Names,
-)
+from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
 from ...torch_boundary import pytree
 from ...torch_boundary.fake_tensors import is_without_data
-from ...torch_boundary.higher_order import has_no_result
+from ...torch_boundary.higher_order import has_no_result, vmap_nesting
 from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
 from ..weights import share_memory
-from .higher_order import append_with_new_values, import_higher_order, placeholders, written
-from .retracing import begins_vmap, import_vmap, vmap_region
+from .higher_order_signatures import placeholders, written
+from .source_values import Dimensions, constant, describe
 
+NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
+"""Python's numbers: how metadata names them, and their element types."""
 ASSERTIONS = frozenset(
     {
         "aten::_assert_async",
@@ -46,117 +38,6 @@ ASSERTIONS = frozenset(
         "aten::sym_constrain_range_for_size",
     }
 )
-_NUMBERS: dict[type, tuple[str, DataType]] = {
-    torch.SymInt: ("int", DataType.INT64),
-    torch.SymFloat: ("float", DataType.DOUBLE),
-    torch.SymBool: ("bool", DataType.BOOL),
-}
-_UNKNOWN_DIM = ir.SymbolicDim(None)
-
-
-class Dimensions:
-    """Symbolic sizes of torch as named dimensions; each expression is written out once.
-
-    Attributes:
-        names: the name of each torch symbol.
-        closed: whether a size with any other symbol in it is unknown, rather than called by torch's name.
-        unproven: axes whose sizes are unknown, whatever the fake tensor has there, by the name of the value.
-    """
-
-    def __init__(
-        self,
-        names: Mapping[Any, str] | None = None,
-        *,
-        closed: bool = False,
-        unproven: Mapping[str, Container[int]] | None = None,
-    ):
-        self.names: dict[Any, str] = dict(names or {})
-        self.closed = closed
-        self.unproven = dict(unproven or {})
-        self._known: dict[Any, int | ir.SymbolicDim] = {}
-
-    def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
-        """The shape of a value by its name in the captured graph."""
-        unproven = self.unproven.get(name, ())
-        return ir.Shape([_UNKNOWN_DIM if i in unproven else self(size) for i, size in enumerate(sizes)])
-
-    def __call__(self, size: Any) -> int | ir.SymbolicDim:
-        """The size as a number or a named dimension."""
-        if isinstance(size, int):
-            return size
-        expression = size.node.expr
-        known = self._known.get(expression)
-        if known is None:
-            known = self._known[expression] = self._written(expression)
-        return known
-
-    def _written(self, expression: Any) -> int | ir.SymbolicDim:
-        if expression.is_Integer:
-            return int(expression)
-        if self.closed and not expression.free_symbols <= self.names.keys():
-            return _UNKNOWN_DIM
-        import sympy
-
-        renamed = {
-            symbol: sympy.Symbol(self.names[symbol], integer=True, positive=True)
-            for symbol in expression.free_symbols
-            if symbol in self.names
-        }
-        return ir.SymbolicDim(str(expression.xreplace(renamed)))
-
-
-def tensor_type(value: torch.Tensor) -> ir.TensorType:
-    """The element type of a tensor.
-
-    Raises:
-        CaptureError: ONNX has no such element type.
-    """
-    return ir.TensorType(element_type(value.dtype))
-
-
-def element_type(dtype: torch.dtype) -> DataType:
-    """ONNX's element type for one of torch.
-
-    Raises:
-        CaptureError: it has none.
-    """
-    try:
-        return tensor_adapters.from_torch_dtype(dtype)
-    except TypeError as error:
-        raise CaptureError(f"{dtype} has no ONNX element type") from error
-
-
-def describe(value: ir.Value, example: Any, dimensions: Dimensions, name: str = "") -> ir.Value:
-    """Give a source value the element type and shape of its fake tensor or symbolic number.
-
-    Args:
-        name: its name in the captured graph, where it has one.
-    """
-    if isinstance(example, torch.Tensor):
-        value.type = tensor_type(example)
-        value.shape = dimensions.shape(name, example.shape)
-    elif type(example) in _NUMBERS:
-        name, dtype = _NUMBERS[type(example)]
-        value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
-        value.metadata_props[NUMBER] = name
-    return value
-
-
-def _constant(item: Any) -> Any:
-    """A constant argument in the form in which source nodes keep it."""
-    if item is None or isinstance(item, (bool, int, float, str, complex)):
-        return item
-    if isinstance(item, torch.dtype):
-        return element_type(item)
-    if isinstance(item, torch.device):
-        return Device(item)
-    if isinstance(item, torch.layout):
-        return Layout(str(item).removeprefix("torch."))
-    if isinstance(item, torch.memory_format):
-        return MemoryFormat(str(item).removeprefix("torch."))
-    raise CaptureError(f"an argument of type {type(item).__name__} cannot be captured: {item!r}")
-
-
 _BY_STRIDES = {"aten::as_strided": 3, "aten::as_strided_copy": 3, "aten::as_strided_scatter": 4}
 """Operators that read a storage, and the place of their offset among their arguments."""
 
@@ -174,8 +55,11 @@ def _begins_its_storage(node: torch.fx.Node, position: int) -> bool:
     return tensor.is_contiguous() and (given is None or tensor.storage_offset() == 0)
 
 
-class GraphImporter:
-    """Imports the nodes of one fx graph, and of the graphs inside it, into a list of source nodes."""
+class GraphImporter(abc.ABC):
+    """Imports the nodes of one fx graph, and of the graphs inside it, into a list of source nodes.
+
+    What stands in a `vmap`, and operators that take graphs, subclasses import.
+    """
 
     def __init__(
         self,
@@ -212,10 +96,10 @@ class GraphImporter:
                 return self.argument(node.args[0])
             if node in done:
                 continue
-            if begins_vmap(node):
-                region = vmap_region(node)
+            if vmap_nesting(node.target) > 0:
+                region, results = self.import_vmap(node)
                 done.update(region)
-                self._environment |= import_vmap(self, region, self._held)
+                self._environment |= results
             elif node.op == "get_attr":
                 self._environment[node] = self._attribute(node)
             elif node.op == "call_function":
@@ -229,14 +113,23 @@ class GraphImporter:
                 raise CaptureError(f"'{node.op}' of {node.target} is not part of a captured graph")
         return None
 
-    def _held(self, node: torch.fx.Node) -> Any:
+    @abc.abstractmethod
+    def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, Any]]:
+        """Import a `vmap` from its first node on: its nodes, and what each of its results became."""
+
+    @abc.abstractmethod
+    def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
+        """Import a node that takes graphs, and return what it gives, nested as its readers see it."""
+
+    def held(self, node: torch.fx.Node) -> Any:
+        """The tensor or graph that a `get_attr` node stands for."""
         item: Any = self._owner
         for part in str(node.target).split("."):
             item = getattr(item, part)
         return item
 
     def _attribute(self, node: torch.fx.Node) -> Any:
-        item = self._held(node)
+        item = self.held(node)
         if not isinstance(item, torch.Tensor):
             return item
         if is_without_data(item):
@@ -259,7 +152,7 @@ class GraphImporter:
             return [self.argument(member) for member in item]
         if isinstance(item, dict):
             return {key: self.argument(member) for key, member in item.items()}
-        return _constant(item)
+        return constant(item)
 
     def _call(self, node: torch.fx.Node) -> Any:
         target = node.target
@@ -268,7 +161,7 @@ class GraphImporter:
         if isinstance(target, OpOverload):
             return self._operator(node, target)
         if isinstance(target, HigherOrderOperator):
-            return import_higher_order(self, node, target)
+            return self.import_higher_order(node, target)
         if has_no_result(target):
             return None
         return self._arithmetic(node, target)
@@ -288,7 +181,7 @@ class GraphImporter:
             arguments[key] = self.argument(item)
         if schema.is_mutable and target.namespace != "aten" and not name.endswith("_"):
             targets = [self.argument(item) for item in written(node)]
-            return append_with_new_values(self, node, name, overload, arguments, targets)
+            return self.append_with_new_values(node, name, overload, arguments, targets)
         made = self.append(node, name, overload, arguments)
         if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
             first = node.args[0] if node.args else None
@@ -307,7 +200,7 @@ class GraphImporter:
 
     def child(self, module: torch.nn.Module) -> GraphImporter:
         """An importer for a graph inside this one, whose nodes are its own."""
-        inner = GraphImporter(
+        inner = type(self)(
             module, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
         )
         inner._aliases_matter = self._aliases_matter
@@ -354,6 +247,72 @@ class GraphImporter:
         self.nodes.append(made)
         return made
 
+    def append_with_new_values(
+        self,
+        node: torch.fx.Node,
+        name: str,
+        overload: str,
+        arguments: dict[str, Any],
+        targets: Sequence[ir.Value],
+        graphs: Sequence[ir.Attr] = (),
+    ) -> Any:
+        """Append a functional node for one that writes to tensors.
+
+        Args:
+            targets: the tensors that it writes to. Their new values are its last outputs, which `copy_` nodes
+                write into them.
+
+        Returns:
+            Its own results, nested as its readers see them.
+        """
+        outputs = [*self.outputs(node), *map(self._like, targets)]
+        made = self.append(node, name, overload, arguments, graphs, outputs)
+        for value, new in zip(targets, made.outputs[len(outputs) - len(targets) :], strict=True):
+            self.emit("aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
+        return placed(node.meta.get("val"), made.outputs)
+
+    def emit(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        like: ir.Value,
+        *,
+        overload: str = "default",
+        dtype: DataType | None = None,
+    ) -> ir.Value:
+        """Append a node that stands for no fx node; its result is like another value but in type."""
+        made = source_node(
+            name,
+            arguments,
+            overload=overload if name.startswith("aten::") else "",
+            outputs=[self._like(like)],
+            node_name=self.unique(name.replace("::", "_")),
+        )
+        if dtype is not None:
+            made.outputs[0].type = ir.TensorType(dtype)
+        self.nodes.append(made)
+        return made.outputs[0]
+
+    def outputs(self, node: torch.fx.Node) -> list[ir.Value]:
+        """A value for each result of a node that is not None, numbers included."""
+        leaves = enumerate(pytree.tree_leaves(node.meta.get("val")))
+        return [self.number_or_value(f"{node.name}_{i}", leaf) for i, leaf in leaves if leaf is not None]
+
+    def number_or_value(self, stem: str, example: Any) -> ir.Value:
+        """A fresh value like an example: a tensor, a symbolic number, or a number."""
+        value = self.value(stem, example)
+        if type(example) in NUMBERS:
+            value.metadata_props[NUMBER], dtype = NUMBERS[type(example)]
+            value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
+        return value
+
+    def _like(self, value: ir.Value) -> ir.Value:
+        copy = self.value(value.name or "value")
+        copy.type, copy.shape = value.type, value.shape
+        if NUMBER in value.metadata_props:
+            copy.metadata_props[NUMBER] = value.metadata_props[NUMBER]
+        return copy
+
     def _metadata(self, node: torch.fx.Node) -> dict[str, str]:
         stack = node.meta.get("nn_module_stack")
         path = next(reversed(stack.values()))[0] if stack else ""
@@ -375,6 +334,21 @@ class GraphImporter:
             return None if example is None else next(values)
 
         return place(node.meta.get("val"))
+
+
+def placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
+    """The results of a node, nested as its readers see them; a fixed number is that number."""
+    values = iter(outputs)
+
+    def place(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [place(member) for member in item]
+        if item is None:
+            return None
+        value = next(values)
+        return item if type(item) in NUMBERS else value
+
+    return place(example)
 
 
 def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:

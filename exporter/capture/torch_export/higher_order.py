@@ -18,206 +18,76 @@ which a `copy_` writes into the operand afterwards. Wrappers that mean nothing i
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 import torch
 import torch.fx
-from onnx_ir import DataType, tensor_adapters
+from onnx_ir import tensor_adapters
 
 from ....registration import NUMBER, CaptureError
-from ....registration.arguments import source_node
 from ...torch_boundary import pytree
-from ...torch_boundary.fake_tensors import storage_of
 from ...torch_boundary.operators import HigherOrderOperator, OpOverload, computation_dtype, schema_of
-from .retracing import import_autocast, import_flex_attention
-
-if TYPE_CHECKING:
-    from .fx_graph import GraphImporter
-
-
-@dataclasses.dataclass(frozen=True)
-class _Signature:
-    """The arguments of a higher-order operator, in order, and which of them are graphs.
-
-    Attributes:
-        formals: the arguments that the inputs of each graph stand for, in order.
-        carried: how many of `formals` the operator gives back after each run; None where the operator lets
-            its graphs write to no operand.
-    """
-
-    parameters: tuple[str, ...]
-    graphs: tuple[str, ...]
-    formals: tuple[str, ...]
-    carried: int | None = None
-
-
-_LOOP = _Signature(
-    ("cond_fn", "body_fn", "carried_inputs", "additional_inputs"),
-    ("cond_fn", "body_fn"),
-    ("carried_inputs", "additional_inputs"),
-    1,
+from .fx_graph import NUMBERS, GraphImporter, placed
+from .higher_order_signatures import (
+    SIGNATURES,
+    TAKES_A_TUPLE,
+    WRAPPERS,
+    Signature,
+    placeholders,
+    storage,
+    written_inputs,
 )
-_SIGNATURES = {
-    "cond": _Signature(
-        ("pred", "true_graph", "false_graph", "operands"), ("true_graph", "false_graph"), ("operands",), 0
-    ),
-    "while_loop": _LOOP,
-    "while_loop_stack_output": dataclasses.replace(_LOOP, carried=None),
-    "scan": _Signature(
-        ("combine_fn", "init", "xs", "additional_inputs"),
-        ("combine_fn",),
-        ("init", "xs", "additional_inputs"),
-    ),
-    "associative_scan": _Signature(
-        ("combine_fn", "xs", "additional_inputs"), ("combine_fn",), ("xs", "xs", "additional_inputs")
-    ),
-    "map_impl": _Signature(("f", "xs", "pos_args"), ("f",), ("xs", "pos_args")),
-}
-
-# Where a wrapper has its body, and where the operands of the body begin.
-_WRAPPERS = {
-    "hints_wrapper": (0, 1),
-    "invoke_quant": (0, 1),
-    "invoke_quant_packed": (0, 1),
-    "invoke_subgraph": (0, 2),
-    "strict_mode": (0, 1),
-    "tag_activation_checkpoint": (0, 1),
-    "wrap": (0, 1),
-    "wrap_activation_checkpoint": (0, 1),
-    "wrap_with_autocast": (4, 5),
-    "wrap_with_set_grad_enabled": (1, 2),
-}
-_TAKES_A_TUPLE = frozenset({"hints_wrapper", "strict_mode"})
-
-_NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
+from .retracing import import_autocast, import_flex_attention, import_vmap, vmap_region
 
 
-def import_higher_order(importer: GraphImporter, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
-    """Import a node that takes graphs, and return what it gives, nested as its readers see it.
+class Importer(GraphImporter):
+    """Imports every node that torch.export leaves."""
 
-    Raises:
-        CaptureError: a graph writes to an operand in a way that cannot be expressed.
-    """
-    name = target.name()
-    opened = _body_and_operands(importer, node, name)
-    if opened is not None:
-        return importer.inline(*opened)
-    if name == "out_dtype":
-        return _out_dtype(importer, node)
-    if name == "flex_attention":
-        return import_flex_attention(importer, node)
-    if name == "wrap_with_autocast":
-        found = import_autocast(importer, node)
-        return _unknown(importer, node, name) if found is None else found
-    signature = _SIGNATURES.get(name)
-    if signature is None:
-        return _unknown(importer, node, name)
-    return _Node(importer, node, name, signature).run()
+    def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, Any]]:
+        """Import a `vmap` as operators over the batch.
 
+        Raises:
+            CaptureError: it cannot be traced, or holds for some sizes only.
+        """
+        region = vmap_region(first)
+        return region, import_vmap(self, region)
 
-def placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """The inputs of a graph, in order."""
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
+    def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
+        """Import a node that takes graphs.
 
-
-def written(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The operands that a node writes to, also from within the graphs that it takes."""
-    target = node.target
-    if isinstance(target, OpOverload):
-        schema = schema_of(target)
-        if not schema.is_mutable or target is torch.ops.aten.detach_.default:
-            return []
-        given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-        changed = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-        return [item for name in changed for item in _nodes(given.get(name))]
-    if isinstance(target, HigherOrderOperator):
-        return [
-            operand for actual, module in _calls(node, target.name()) for operand in _written(actual, module)
-        ]
-    return []
-
-
-def append_with_new_values(
-    importer: GraphImporter,
-    node: torch.fx.Node,
-    name: str,
-    overload: str,
-    arguments: dict[str, Any],
-    targets: Sequence[ir.Value],
-    graphs: Sequence[ir.Attr] = (),
-) -> Any:
-    """Append a functional node for one that writes to tensors.
-
-    Args:
-        targets: the tensors that it writes to. Their new values are its last outputs, which `copy_` nodes
-            write into them.
-
-    Returns:
-        Its own results, nested as its readers see them.
-    """
-    outputs = [*_outputs(importer, node), *(_like(importer, value) for value in targets)]
-    made = importer.append(node, name, overload, arguments, graphs, outputs)
-    for value, new in zip(targets, made.outputs[len(outputs) - len(targets) :], strict=True):
-        _emit(importer, "aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
-    return _placed(node.meta.get("val"), made.outputs)
-
-
-def _written(actual: Sequence[Any], module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return [actual[index] for index in _written_inputs(module) if isinstance(actual[index], torch.fx.Node)]
-
-
-def _written_inputs(module: torch.fx.GraphModule) -> list[int]:
-    """The positions of a graph's inputs that its nodes write to, themselves or through views."""
-    changed = {_storage(item) for node in module.graph.nodes for item in written(node)} - {None}
-    return [index for index, node in enumerate(placeholders(module)) if _storage(node) in changed]
-
-
-def _calls(node: torch.fx.Node, name: str) -> Iterator[tuple[list[Any], torch.fx.GraphModule]]:
-    """The graphs that a node runs, each with the operands that its inputs stand for."""
-    if name in _WRAPPERS:
-        body, first = _WRAPPERS[name]
-        operands = node.args[first] if name in _TAKES_A_TUPLE else node.args[first:]
-        yield list(operands), _module(node.args[body])  # type: ignore[arg-type]
-        return
-    signature = _SIGNATURES.get(name)
-    if signature is None:
-        return
-    given = dict(zip(signature.parameters, node.args, strict=False))
-    operands = [item for formal in signature.formals for item in given[formal]]  # type: ignore[union-attr]
-    for graph in signature.graphs:
-        yield operands, _module(given[graph])
-
-
-def _module(item: Any) -> torch.fx.GraphModule:
-    found: Any = item.graph.owning_module
-    for part in str(item.target).split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _nodes(item: Any) -> list[torch.fx.Node]:
-    return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.fx.Node)]
-
-
-def _storage(node: Any) -> int | None:
-    """What two nodes have in common when they share memory."""
-    return storage_of(node.meta.get("val")) if isinstance(node, torch.fx.Node) else None
+        Raises:
+            CaptureError: a graph writes to an operand in a way that cannot be expressed.
+        """
+        name = target.name()
+        opened = _body_and_operands(self, node, name)
+        if opened is not None:
+            return self.inline(*opened)
+        if name == "out_dtype":
+            return _out_dtype(self, node)
+        if name == "flex_attention":
+            return import_flex_attention(self, node)
+        if name == "wrap_with_autocast":
+            found = import_autocast(self, node)
+            return _unknown(self, node, name) if found is None else found
+        signature = SIGNATURES.get(name)
+        if signature is None:
+            return _unknown(self, node, name)
+        return _Node(self, node, name, signature).run()
 
 
 def _body_and_operands(
     importer: GraphImporter, node: torch.fx.Node, name: str
 ) -> tuple[torch.fx.GraphModule, list[Any]] | None:
     """What a wrapper wraps, None for what is no wrapper or has a meaning."""
-    if name not in _WRAPPERS or (name == "wrap_with_autocast" and node.args[2] is not False):
+    if name not in WRAPPERS or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
     if name == "hints_wrapper" and node.args[2]:
         return None
-    body, first = _WRAPPERS[name]
+    body, first = WRAPPERS[name]
     module = importer.argument(node.args[body])
-    operands = node.args[first] if name in _TAKES_A_TUPLE else node.args[first:]
+    operands = node.args[first] if name in TAKES_A_TUPLE else node.args[first:]
     return (module, importer.argument(operands)) if isinstance(module, torch.fx.GraphModule) else None
 
 
@@ -237,7 +107,7 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
     def cast(value: ir.Value, dtype: torch.dtype) -> ir.Value:
         target = tensor_adapters.from_torch_dtype(dtype)
         arguments = {"self": value, "dtype": target, "non_blocking": False, "copy": False}
-        return _emit(importer, "aten::to", arguments, value, overload="dtype", dtype=target)
+        return importer.emit("aten::to", arguments, value, overload="dtype", dtype=target)
 
     with node.meta["val"].fake_mode:
         example = operator(*pytree.tree_map_only(torch.Tensor, lambda item: item.to(computed), examples))
@@ -271,9 +141,9 @@ def _unknown(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
             graphs.append(ir.AttrGraph(f"graph_{len(graphs)}", block))
         else:
             arguments[key] = resolved
-    outputs = _outputs(importer, node)
+    outputs = importer.outputs(node)
     made = importer.append(node, f"higher_order::{name}", "", arguments, graphs, outputs)
-    return _placed(node.meta.get("val"), made.outputs)
+    return placed(node.meta.get("val"), made.outputs)
 
 
 def _is_plain(importer: GraphImporter, item: Any) -> bool:
@@ -311,16 +181,16 @@ class _Block:
 
     def _declare(self, formal: torch.fx.Node, changed: bool) -> None:
         example = formal.meta.get("val")
-        value = _value(self._importer, formal.name, example)
+        value = self._importer.number_or_value(formal.name, example)
         self._inputs.append(value)
         if changed:
             arguments = {"self": value, "memory_format": None}
-            copy = _emit(self._importer, "aten::clone", arguments, value)
+            copy = self._importer.emit("aten::clone", arguments, value)
             self._copies.append(copy)
             self._importer.bind(formal, copy)
         else:
             # A number that torch has fixed is the same in every call.
-            self._importer.bind(formal, example if type(example) in _NUMBERS else value)
+            self._importer.bind(formal, example if type(example) in NUMBERS else value)
 
     def finished(self, name: str) -> ir.Graph:
         """The block, its outputs what the graph returns and then the new values of what it writes to."""
@@ -338,18 +208,18 @@ class _Block:
     def _own(self, item: Any) -> ir.Value:
         """A value of this block for a number, or for what another graph made or the block returns twice."""
         if isinstance(item, ir.Value):
-            return _emit(self._importer, "aten::alias", {"self": item}, item)
-        if type(item) not in _NUMBERS:
+            return self._importer.emit("aten::alias", {"self": item}, item)
+        if type(item) not in NUMBERS:
             raise CaptureError(f"a block of a higher-order operator returns {item!r}")
-        return _emit(
-            self._importer, "prim::Constant", {"value": item}, _value(self._importer, "number", item)
+        return self._importer.emit(
+            "prim::Constant", {"value": item}, self._importer.number_or_value("number", item)
         )
 
 
 class _Node:
     """A node of known signature on its way into the source graph."""
 
-    def __init__(self, importer: GraphImporter, node: torch.fx.Node, name: str, signature: _Signature):
+    def __init__(self, importer: GraphImporter, node: torch.fx.Node, name: str, signature: Signature):
         self._importer = importer
         self._node = node
         self._name = name
@@ -379,9 +249,9 @@ class _Node:
             block = _Block(importer, self._given.pop(name), order, copied).finished(name)
             graphs.append(ir.AttrGraph(name, block))
         targets = [importer.argument(operands[index]) for index in changed]
-        self._check(graphs, len(_outputs(importer, self._node)) + len(targets))
-        return append_with_new_values(
-            importer, self._node, f"higher_order::{self._name}", "", self._given, targets, graphs
+        self._check(graphs, len(importer.outputs(self._node)) + len(targets))
+        return importer.append_with_new_values(
+            self._node, f"higher_order::{self._name}", "", self._given, targets, graphs
         )
 
     def _changed(self, operands: Sequence[Any]) -> list[int]:
@@ -391,11 +261,11 @@ class _Node:
             CaptureError: the operator cannot give their new values back.
         """
         signature = self._signature
-        by_graph = {name: _written_inputs(self._given[name]) for name in signature.graphs}
+        by_graph = {name: written_inputs(self._given[name]) for name in signature.graphs}
         changed = sorted({index for found in by_graph.values() for index in found})
         if not changed:
             return []
-        storages = [_storage(item) for item in operands]
+        storages = [storage(item) for item in operands]
         carried = sum(len(self._given[formal]) for formal in signature.formals[: signature.carried or 0])
         refused = (
             signature.carried is None
@@ -418,68 +288,3 @@ class _Node:
                         f"higher_order::{self._name}: its {attribute.name} returns "
                         f"{len(attribute.as_graph().outputs)} values, not {count}"
                     )
-
-
-def _value(importer: GraphImporter, stem: str, example: Any) -> ir.Value:
-    """A fresh value like an example: a tensor, a symbolic number, or a number."""
-    value = importer.value(stem, example)
-    if type(example) in _NUMBERS:
-        value.metadata_props[NUMBER], dtype = _NUMBERS[type(example)]
-        value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
-    return value
-
-
-def _like(importer: GraphImporter, value: ir.Value) -> ir.Value:
-    copy = importer.value(value.name or "value")
-    copy.type, copy.shape = value.type, value.shape
-    if NUMBER in value.metadata_props:
-        copy.metadata_props[NUMBER] = value.metadata_props[NUMBER]
-    return copy
-
-
-def _emit(
-    importer: GraphImporter,
-    name: str,
-    arguments: dict[str, Any],
-    like: ir.Value,
-    *,
-    overload: str = "default",
-    dtype: DataType | None = None,
-) -> ir.Value:
-    """Append a node that no fx node stands for; its one result is like another value, but for its type."""
-    made = source_node(
-        name,
-        arguments,
-        overload=overload if name.startswith("aten::") else "",
-        outputs=[_like(importer, like)],
-        node_name=importer.unique(name.replace("::", "_")),
-    )
-    if dtype is not None:
-        made.outputs[0].type = ir.TensorType(dtype)
-    importer.nodes.append(made)
-    return made.outputs[0]
-
-
-def _outputs(importer: GraphImporter, node: torch.fx.Node) -> list[ir.Value]:
-    """A value for each result of a node that is not None, numbers included."""
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return [
-        _value(importer, f"{node.name}_{index}", leaf)
-        for index, leaf in enumerate(leaves)
-        if leaf is not None
-    ]
-
-
-def _placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
-    """The results of a node, nested as its readers see them; a fixed number is that number."""
-    values = iter(outputs)
-
-    def place(item: Any) -> Any:
-        if isinstance(item, (list, tuple)):
-            return [place(member) for member in item]
-        if item is None:
-            return None
-        value = next(values)
-        return item if type(item) in _NUMBERS else value
-
-    return place(example)

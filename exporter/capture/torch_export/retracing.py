@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -24,14 +24,7 @@ from ....registration import CaptureError
 from ...torch_boundary import pytree
 from ...torch_boundary.fake_tensors import mode_of, trace
 from ...torch_boundary.higher_order import eager_flex_attention, vmap_nesting
-
-if TYPE_CHECKING:
-    from .fx_graph import GraphImporter
-
-
-def begins_vmap(node: torch.fx.Node) -> bool:
-    """Whether a node is the beginning of a `vmap`."""
-    return vmap_nesting(node.target) > 0
+from .fx_graph import GraphImporter
 
 
 def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
@@ -52,14 +45,8 @@ def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
     raise CaptureError("a vmap of the captured graph does not end")
 
 
-def import_vmap(
-    importer: GraphImporter, region: Sequence[torch.fx.Node], attribute: Callable[[torch.fx.Node], Any]
-) -> dict[torch.fx.Node, Any]:
-    """Import what stands in a `vmap`, as operators over the batch; what each of its results became.
-
-    Args:
-        attribute: the tensor or graph that a `get_attr` node stands for.
-    """
+def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
+    """Import what stands in a `vmap`, as operators over the batch; what each of its results became."""
     inside = set(region)
     used = [item for node in region for item in node.all_input_nodes if item not in inside]
     operands = list(dict.fromkeys(used))
@@ -69,13 +56,13 @@ def import_vmap(
         environment = dict(zip(operands, values, strict=True))
         for node in region:
             if node.op == "get_attr":
-                environment[node] = attribute(node)
+                environment[node] = importer.held(node)
                 continue
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), environment.__getitem__)
             environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         return [environment[node] for node in results]
 
-    constants = {node: attribute(node) for node in operands if node.op == "get_attr"}
+    constants = {node: importer.held(node) for node in operands if node.op == "get_attr"}
     examples = [constants.get(node, node.meta.get("val")) for node in operands]
     traced = _traced(run, examples, "vmap")
     values = importer.inline(traced, [importer.argument(node) for node in operands])

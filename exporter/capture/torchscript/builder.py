@@ -20,7 +20,7 @@ from ...torch_boundary.operators import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ..descriptions import describe_state
 from ..tensor_kinds import check
-from ..torch_export.fx_graph import tensor_type
+from ..torch_export.source_values import tensor_type
 from ..weights import share_memory
 from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
 from .objects import WrittenConstant, is_number

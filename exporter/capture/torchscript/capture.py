@@ -19,6 +19,7 @@ from ...torch_boundary.capture_patches import grouped_products
 from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments
+from . import operators
 from .builder import Builder
 from .fakes import Fakes, Tensor
 from .interpreter import Interpreter
@@ -152,7 +153,7 @@ class _Reader:
         hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))
         state = State(model)
         self._build.reserve(state.names)
-        self._machine = Interpreter(self._build, state, hierarchy, opaque=opaque)
+        self._machine = Interpreter(self._build, state, hierarchy, operators.find, opaque=opaque)
         self._opaque = opaque
         self._root = Object(handle, "") if handle is not None else None
         self._inputs: list[Value] = []

@@ -29,7 +29,7 @@ from ...torch_boundary import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.silence import quiet
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
-from ..torch_export.fx_graph import element_type
+from ..torch_export.source_values import element_type
 
 SAMPLES = 6
 _ORDINARY = (0, 1, 2, 5)

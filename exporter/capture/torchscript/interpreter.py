@@ -6,7 +6,7 @@ none is left in the graph where its size is known. A branch is taken where its c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,18 +16,6 @@ from onnx_ir import Value, tensor_adapters
 from ....registration import CaptureError
 from ...torch_boundary.torchscript import is_handle
 from ..torch_export.fx_graph import line_of_frame
-
-# All but `library` are here for the functions that they register.
-from . import (  # noqa: F401
-    containers,
-    control_flow,
-    library,
-    loops,
-    scalars,
-    statements,
-    tensors,
-    transformers,
-)
 from .builder import Builder, stem_of
 from .fakes import UNKNOWN, Typed
 from .modules import Hierarchy, State
@@ -43,6 +31,9 @@ from .objects import (
     WrittenConstant,
     is_number,
 )
+
+Function = Callable[..., Any]
+"""Takes the interpreter, the TorchScript node, and the node's operands."""
 
 
 class Journal(dict[Mutable, Any]):
@@ -70,10 +61,20 @@ class Interpreter:
         alignments: of masks of sequences, a bool: whether they leave out the ends alone.
 
     Args:
+        function_of: the function that runs a kind of node.
         opaque: whether tensors made of constants are values of the graph, as written ones must be.
     """
 
-    def __init__(self, build: Builder, state: State, hierarchy: Hierarchy, *, opaque: bool = False):
+    def __init__(
+        self,
+        build: Builder,
+        state: State,
+        hierarchy: Hierarchy,
+        function_of: Callable[[str], Function],
+        *,
+        opaque: bool = False,
+    ):
+        self._function_of = function_of
         self._opaque = opaque
         self.build = build
         self.fakes = build.fakes
@@ -148,12 +149,9 @@ class Interpreter:
             CaptureError: the program cannot be captured.
             Raised: the program raises.
         """
-        function = library.find(node.kind())
         place = self.place(node)
         try:
-            if function is not None:
-                return function(self, node, *operands)
-            return library.call_operator(self, node, operands)
+            return self._function_of(node.kind())(self, node, *operands)
         except (Raised, WrittenConstant):
             raise
         except CaptureError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from onnx_ir import Value
@@ -13,14 +13,9 @@ from ....registration import CaptureError, Device, Layout, MemoryFormat
 from ...torch_boundary import operators
 from ...torch_boundary.operators import by_name, operator_of
 from ...torch_boundary.torchscript import parsed
-from ..torch_export.fx_graph import element_type
+from ..torch_export.source_values import element_type
+from .interpreter import Function, Interpreter
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
-
-Function = Callable[..., Any]
-"""Takes the interpreter, the TorchScript node, and the node's operands."""
 
 _FUNCTIONS: dict[str, Function] = {}
 
@@ -60,9 +55,9 @@ def script(*kinds: str) -> Callable[[Function], Function]:
     return register
 
 
-def find(kind: str) -> Function | None:
-    """The function of a kind of node, None for an operator of a library."""
-    return _FUNCTIONS.get(kind)
+def find(kind: str) -> Function:
+    """The function that runs a kind of node; by default it appends an operator of a library."""
+    return _FUNCTIONS.get(kind, _operator)
 
 
 def dtype_of_code(code: int) -> torch.dtype:
@@ -136,6 +131,10 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
     results = machine.build.operator(schema.name, overload, arguments, returns, machine.stem(node))
     wrapped = [machine.list(item, "Tensor") if isinstance(item, list) else item for item in results]
     return wrapped[0] if len(returns) == 1 else wrapped
+
+
+def _operator(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    return call_operator(machine, node, operands)
 
 
 _DIVISIONS = frozenset("floordiv remainder divmod __round_to_zero_floordiv".split())

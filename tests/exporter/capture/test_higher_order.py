@@ -15,7 +15,8 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 import opsetta
-from opsetta.exporter.capture.torch_export.fx_graph import Dimensions, GraphImporter
+from opsetta.exporter.capture.torch_export.higher_order import Importer
+from opsetta.exporter.capture.torch_export.source_values import Dimensions
 from opsetta.registration import Names
 from opsetta.registration.arguments import arguments
 
@@ -227,7 +228,7 @@ def test_wrappers_without_meaning_in_inference_are_opened(name: str) -> None:
     graph.output((first,))
     x.meta["val"] = first.meta["val"] = torch.empty(3, device="meta")
     wrapper.meta["val"] = (x.meta["val"],)
-    importer = GraphImporter(torch.fx.GraphModule({"body": _body()}, graph), Dimensions(), Names())
+    importer = Importer(torch.fx.GraphModule({"body": _body()}, graph), Dimensions(), Names())
     importer.bind(x, importer.value("x", x.meta["val"]))
     [result] = importer.run(graph)
     [node] = importer.nodes

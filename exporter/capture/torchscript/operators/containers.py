@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from onnx_ir import Value
 
-from ....registration import CaptureError
-from .builder import DTYPES
-from .fakes import UNKNOWN, Fake
-from .library import call_operator, element_kind, of_constants, script
-from .objects import Dict, List, is_constant, is_number
+from .....registration import CaptureError
+from ..builder import DTYPES
+from ..fakes import UNKNOWN, Fake
+from ..interpreter import Interpreter
+from ..library import call_operator, element_kind, of_constants, script
+from ..objects import Dict, List, is_constant, is_number
 from .scalars import compute, convert
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
+from .tensors import size
 
 
 def list_value_like(
@@ -145,8 +144,6 @@ def _length(machine: Interpreter, items: Any) -> Any:
 @script("aten::len")
 def length(machine: Interpreter, node: Any, items: Any) -> Any:
     """`len(items)`, of a tensor its first size."""
-    from .tensors import size
-
     if isinstance(items, (Value, torch.Tensor)):
         return size(machine, items, 0)
     return _length(machine, items)

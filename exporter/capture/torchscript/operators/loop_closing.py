@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from onnx_ir import Value
 
-from .builder import DTYPES
+from ..builder import DTYPES
+from ..fakes import UNKNOWN
+from ..interpreter import Interpreter
+from ..objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
 from .control_flow import Block, placeholder, within
-from .fakes import UNKNOWN
-from .objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
 
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
-    from .loops import Kept, Path
-
+Path = tuple[Any, ...]
 
 INSIDE = "value of an optional"
 """The last step of a path to what an optional value holds."""
@@ -39,10 +37,28 @@ def members_of(
     return {key: tuple(each.get(key, UNINITIALIZED) for each in entries) for key in names}
 
 
+class Loop:
+    """A loop that stays one.
+
+    Attributes:
+        trips, condition, initial: what the program gives it.
+        objects: the lists, dicts and objects from outside that its body changes.
+        formals: what the body is given in the place of each value, by its path.
+    """
+
+    def __init__(self, machine: Interpreter, trips: Any, condition: Any, initial: list[Any]):
+        self.machine = machine
+        self.trips = trips
+        self.condition = condition
+        self.initial = initial
+        self.objects: dict[Mutable, None] = {}
+        self.formals: dict[Path, Value] = {}
+
+
 class Closing:
     """Appends the node of a loop whose body has been read."""
 
-    def __init__(self, kept: Kept, block: Block, iteration: Value):
+    def __init__(self, kept: Loop, block: Block, iteration: Value):
         self.kept = kept
         self.machine = kept.machine
         self.block = block

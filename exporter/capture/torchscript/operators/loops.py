@@ -7,18 +7,17 @@ the body changes is taken to be unknown in the next reading, until a reading con
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from onnx_ir import Value
 
-from ....registration import CaptureError
-from .builder import DTYPES
-from .control_flow import Block, described, read_block
-from .fakes import UNKNOWN, Tensor, Typed
-from .library import script
-from .loop_closing import INSIDE, Closing, members_of
-from .objects import (
+from .....registration import CaptureError
+from ..builder import DTYPES
+from ..fakes import UNKNOWN, Tensor, Typed
+from ..interpreter import Interpreter
+from ..library import script
+from ..objects import (
     UNINITIALIZED,
     Dict,
     List,
@@ -31,9 +30,8 @@ from .objects import (
     number_kind,
     same,
 )
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
+from .control_flow import Block, described, read_block
+from .loop_closing import INSIDE, Closing, Loop, Path, members_of
 
 UNROLLED_NODES = 1000
 """A loop of known length is unrolled where that makes no more nodes than these, and kept otherwise."""
@@ -41,8 +39,6 @@ ALWAYS_UNROLLED = 4
 """So many iterations are unrolled however long they are."""
 _READINGS = 40
 _ENDLESS = 2**63 - 1
-
-Path = tuple[Any, ...]
 
 
 @script("prim::Loop")
@@ -106,23 +102,18 @@ class _Assumption:
     replaced: bool = False
 
 
-class Kept:
-    """A loop that stays a loop."""
+class Kept(Loop):
+    """A loop that stays one, read until what it carries is known."""
 
     def __init__(
         self, machine: Interpreter, node: Any, body: Any, trips: Any, condition: Any, initial: list[Any]
     ):
-        self.machine = machine
+        super().__init__(machine, trips, condition, initial)
         self.node = node
         self.body = body
-        self.trips = trips
-        self.condition = condition
-        self.initial = initial
-        self.objects: dict[Mutable, None] = {}
         self.changed: dict[Mutable, set[str]] = {}
         """The attributes of objects that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
-        self.formals: dict[Path, Value] = {}
         self.made: list[List | Dict] = []
         """The lists and dicts that the body was given in the place of others."""
         self.held: dict[Path, Shared] = {}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from onnx_ir import Value, tensor_adapters
 
-from ....registration import CaptureError
-from . import library
-from .builder import DTYPES
-from .fakes import UNKNOWN, Tensor, Typed
-from .library import call_operator, script
-from .objects import List, Nested, is_constant, is_number, number_kind
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
+from .....registration import CaptureError
+from .. import library
+from ..builder import DTYPES
+from ..fakes import UNKNOWN, Tensor
+from ..interpreter import Interpreter
+from ..library import call_operator, script
+from ..objects import List, Nested, is_constant, is_number, number_kind
+from .scalars import compute, dtype_of, item, scalar_tensor
 
 
 def _known(machine: Interpreter, node: Any, item: Any) -> Tensor:
@@ -27,12 +26,6 @@ def _known(machine: Interpreter, node: Any, item: Any) -> Tensor:
             f"{machine.place(node)}: the rank of '{item.name}' is not known while the program is captured"
         )
     return fake
-
-
-def dtype_of(machine: Interpreter, item: Any) -> torch.dtype | None:
-    """The element type of a tensor where it is known."""
-    fake = machine.fake(item)
-    return fake.dtype if isinstance(fake, (Tensor, Typed)) else None
 
 
 def size(machine: Interpreter, item: Any, dim: int) -> Any:
@@ -187,21 +180,6 @@ def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
     return found[dim] if dim is not None else machine.list(found, "int")
 
 
-def item(machine: Interpreter, tensor: Any) -> Any:
-    """The number that a tensor of one element holds."""
-    if isinstance(tensor, torch.Tensor):
-        return tensor.item()
-    if is_number(tensor):
-        return tensor
-    found = dtype_of(machine, tensor)
-    if found is None:
-        raise CaptureError(f"the element type of '{tensor.name}', of which a number is made, is not known")
-    kind = "bool" if found == torch.bool else "float" if found.is_floating_point else "int"
-    result = machine.build.number(kind, stem="item")
-    machine.build.append("aten::item", {"self": tensor}, [result], "default")
-    return result
-
-
 @script("prim::NumToTensor", "aten::scalar_tensor")
 def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any) -> Any:
     """A zero-dim tensor of a number, which a trace has in its place."""
@@ -212,19 +190,6 @@ def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any
     result = call_operator(machine, node, given) if options else scalar_tensor(machine, number, wide)
     machine.note_number(result, number)
     return result
-
-
-def scalar_tensor(machine: Interpreter, number: Any, dtype: torch.dtype | None = None) -> Any:
-    """A zero-dim tensor of a number, of the number's own element type unless another is given."""
-    if dtype is None:
-        natural = {"int": torch.int64, "float": torch.get_default_dtype(), "bool": torch.bool}
-        dtype = natural[number_kind(number)]
-    if is_constant(number):
-        return torch.tensor(number, dtype=dtype)
-    value = machine.build.value("scalar", machine.fakes.tensor([], dtype))
-    arguments = {"s": number, "dtype": tensor_adapters.from_torch_dtype(dtype)}
-    machine.build.append("aten::scalar_tensor", arguments, [value], "default")
-    return value
 
 
 @script("aten::tensor", "aten::as_tensor", "aten::_list_to_tensor")
@@ -338,8 +303,6 @@ def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
         return _list_of_parts(machine, known, shape, "list::from_tensor", {"self": tensor, "dim": along})
     width = rest[0]
     if kind.endswith("chunk"):
-        from .scalars import compute
-
         whole = compute(machine, "add", size(machine, tensor, along), width - 1)
         width = compute(machine, "floordiv", whole, width)
     shape = list(known.shape)

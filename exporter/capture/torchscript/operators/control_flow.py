@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from onnx_ir import Value, tensor_adapters
 
-from ....registration import CaptureError
-from .builder import DTYPES
-from .fakes import UNKNOWN, Fake, Tensor
-from .library import script
-from .objects import (
+from .....registration import CaptureError
+from ..builder import DTYPES
+from ..fakes import UNKNOWN, Fake, Tensor
+from ..interpreter import Interpreter
+from ..library import script
+from ..objects import (
     UNINITIALIZED,
     Dict,
     List,
@@ -30,9 +31,6 @@ from .objects import (
     number_kind,
     same,
 )
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
 
 
 @dataclasses.dataclass

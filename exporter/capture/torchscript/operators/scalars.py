@@ -1,23 +1,20 @@
-"""Python numbers of a TorchScript program: computed where they are constant, `sym` nodes where not."""
+"""Numbers of a TorchScript program, in tensors too: computed where constant, `sym` nodes elsewhere."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from onnx_ir import Value
+from onnx_ir import Value, tensor_adapters
 
-from ....registration import CaptureError
-from .builder import DTYPES
-from .fakes import Number
-from .library import call_operator, of_constants, schema_of, script
-from .objects import Dict, List, UnknownText, is_constant, is_number, number_kind
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
+from .....registration import CaptureError
+from ..builder import DTYPES
+from ..fakes import Number, Tensor, Typed
+from ..interpreter import Interpreter
+from ..objects import is_constant, is_number, number_kind
 
 
 class Operation(NamedTuple):
@@ -152,7 +149,7 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
             result = operation.python(*operands)
         except (ArithmeticError, ValueError) as error:
             raise CaptureError(f"the program computes {name}{operands}: {error}") from error
-        return _as_kind(result, kind)
+        return as_kind(result, kind)
     kinds = {number_kind(operand) for operand in operands}
     if name == "log" and len(operands) == 2:
         return compute(machine, "div", *(compute(machine, "log", operand) for operand in operands))
@@ -205,8 +202,6 @@ def _of_tensors(
     **settings: Any,
 ) -> Any:
     """The number that an operator gives for zero-dim tensors of numbers."""
-    from .tensors import item, scalar_tensor
-
     tensors = [scalar_tensor(machine, number, dtype) for number in numbers]
     arguments = dict(zip(("self", "other"), tensors, strict=False)) | settings
     [result] = machine.build.operator(f"aten::{operator}", overload, arguments, ["Tensor"], name)
@@ -221,7 +216,8 @@ def _kind(name: str, kinds: set[str]) -> str:
     return "int" if kinds <= {"int", "bool"} and name not in ("div", "sqrt", "exp", "log") else "float"
 
 
-def _as_kind(result: Any, kind: str | None) -> Any:
+def as_kind(result: Any, kind: str | None) -> Any:
+    """A constant number as an int, float or bool; anything else as it is."""
     if isinstance(result, (bool, int, float)) and kind in ("int", "float", "bool"):
         return {"int": int, "float": float, "bool": bool}[kind](result)
     return result
@@ -245,74 +241,10 @@ def scalar_kind(node: Any) -> str | None:
     return kind if kind in DTYPES else None
 
 
-def _is_of_tensors(node: Any) -> bool:
-    return any("Tensor" in str(value.type()) for value in node.inputs())
-
-
-@script(*(f"aten::{name}" for name in OPERATIONS))
-def arithmetic(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """Arithmetic; over tensors, lists and texts where it is theirs."""
-    from .containers import list_arithmetic
-
-    name = node.kind().split("::")[1]
-    if any(isinstance(operand, (List, Dict)) for operand in operands):
-        return list_arithmetic(machine, node, name, *operands)
-    if any(isinstance(operand, UnknownText) for operand in operands):
-        return _unknown_text(machine, node, name, operands)
-    tensors = _is_of_tensors(node) or "Tensor" in str(schema_of(node).returns[0].type)
-    if tensors:
-        result = call_operator(machine, node, operands)
-        note_number(machine, name, node, operands, result)
-        return result
-    if all(isinstance(operand, (bool, int, float, str)) for operand in operands):
-        return of_constants(machine, node, *operands)
-    if not all(map(is_number, operands)):
-        return _identity(name, operands, machine, node)
-    result = compute(machine, name, *operands, kind=scalar_kind(node))
-    if len(operands) == 1 and schema_of(node).overload_name == "Scalar":
-        return _single(machine, result)
-    return result
-
-
-def _single(machine: Interpreter, number: Any) -> Any:
-    """A number as functions of one `Scalar`, that of `x.item()`, return it: a float in single precision."""
-    from .tensors import item, scalar_tensor
-
-    if number_kind(number) != "float":
-        return number
-    return convert(machine, item(machine, scalar_tensor(machine, number, torch.float32)), "float")
-
-
-def _identity(name: str, operands: tuple[Any, ...], machine: Interpreter, node: Any) -> Any:
-    if name in ("eq", "ne") and all(map(is_constant, operands)):
-        return OPERATIONS[name].python(*operands)
-    raise CaptureError(f"{machine.place(node)} of {', '.join(type(o).__name__ for o in operands)}")
-
-
-def _unknown_text(machine: Interpreter, node: Any, name: str, operands: tuple[Any, ...]) -> Any:
-    if name == "add":
-        return UnknownText("".join(map(str, operands)))
-    raise CaptureError(f"{machine.place(node)}: the text depends on numbers that are computed")
-
-
-_ON_TENSORS = frozenset("add sub mul floor_divide floordiv remainder neg".split())
-
-
-def note_number(machine: Interpreter, name: str, node: Any, operands: tuple[Any, ...], result: Any) -> None:
-    """Of a zero-dim tensor that a trace computes of sizes, keep the number that it stands for too."""
-    if name == "div" and "floor" in operands:
-        name = "floordiv"
-    if name not in _ON_TENSORS or not isinstance(result, Value):
-        return
-    numbers = [machine.number_of(operand) for operand in operands[: 1 if name == "neg" else 2]]
-    if all(number is not None for number in numbers) and operands[2:] in ((), (1,), ("floor",)):
-        machine.note_number(result, compute(machine, name, *numbers))
-
-
 def convert(machine: Interpreter, item: Any, kind: str) -> Any:
     """A number as an int, float or bool."""
     if is_constant(item):
-        return _as_kind(item if not isinstance(item, str) else float(item), kind)
+        return as_kind(item if not isinstance(item, str) else float(item), kind)
     own = number_kind(item)
     if own == kind:
         return item
@@ -321,110 +253,35 @@ def convert(machine: Interpreter, item: Any, kind: str) -> Any:
     return machine.build.arithmetic(kind, kind, item, python={"int": int, "float": float}[kind])
 
 
-@script("aten::Int", "aten::Float", "aten::Bool", "aten::IntImplicit", "aten::FloatImplicit")
-def conversion(machine: Interpreter, node: Any, operand: Any) -> Any:
-    """`int(x)`, `float(x)`, `bool(x)` of numbers, texts, and tensors of one element."""
-    from .tensors import item
-
-    kind = node.kind().split("::")[1].removesuffix("Implicit").lower()
-    number = machine.number_of(operand)
-    if number is None:
-        number = item(machine, operand)
-    return convert(machine, number, kind)
+def dtype_of(machine: Interpreter, item: Any) -> torch.dtype | None:
+    """The element type of a tensor where it is known."""
+    fake = machine.fake(item)
+    return fake.dtype if isinstance(fake, (Tensor, Typed)) else None
 
 
-@script("aten::ScalarImplicit", "aten::item")
-def scalar_implicit(machine: Interpreter, node: Any, operand: Any) -> Any:
+def item(machine: Interpreter, tensor: Any) -> Any:
     """The number that a tensor of one element holds."""
-    from .tensors import item
-
-    number = machine.number_of(operand)
-    return item(machine, operand) if number is None else number
-
-
-@script("prim::min", "prim::max")
-def extreme(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """`min` and `max` of numbers, or of a list of them."""
-    name = node.kind().split("::")[1]
-    if all(map(is_number, operands)):
-        return _extreme(machine, name, *operands)
-    items = operands[0]
-    if len(operands) != 1 or not isinstance(items, List):
-        raise CaptureError(f"{machine.place(node)}: of lists")
-    if items.items is None:
-        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
-    if not items.items:
-        raise CaptureError(f"{machine.place(node)}: of an empty list")
-    result = items.items[0]
-    for member in items.items[1:]:
-        result = _extreme(machine, name, member, result)
+    if isinstance(tensor, torch.Tensor):
+        return tensor.item()
+    if is_number(tensor):
+        return tensor
+    found = dtype_of(machine, tensor)
+    if found is None:
+        raise CaptureError(f"the element type of '{tensor.name}', of which a number is made, is not known")
+    kind = "bool" if found == torch.bool else "float" if found.is_floating_point else "int"
+    result = machine.build.number(kind, stem="item")
+    machine.build.append("aten::item", {"self": tensor}, [result], "default")
     return result
 
 
-def _extreme(machine: Interpreter, name: str, a: Any, b: Any) -> Any:
-    """The first of two numbers where it is the larger or smaller one, else the second, even beside NaN."""
-    kinds = {number_kind(a), number_kind(b)}
-    if kinds == {"bool"}:
-        return compute(machine, "__or__" if name == "max" else "__and__", a, b)
-    kind = "int" if kinds <= {"int", "bool"} else "float"
-    comparison = operator.gt if name == "max" else operator.lt
-
-    def choose(a: Any, b: Any) -> Any:
-        return a if comparison(a, b) else b
-
-    if is_constant(a) and is_constant(b):
-        return _as_kind(choose(a, b), kind)
-    return machine.build.arithmetic(name, kind, a, b, python=choose)
-
-
-@script("aten::divmod")
-def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """`divmod(a, b)`; of floats the quotient is what is left without the remainder."""
-    if is_constant(a) and is_constant(b):
-        return of_constants(machine, node, a, b)
-    rest = compute(machine, "remainder", a, b)
-    if "float" not in (number_kind(a), number_kind(b)):
-        return compute(machine, "floordiv", a, b), rest
-    quotient = compute(machine, "div", compute(machine, "sub", a, rest), b)
-    return compute(machine, "round", quotient), rest
-
-
-@script("aten::modf", "aten::frexp", "aten::Complex", "aten::polar", "aten::angle")
-def of_known_numbers(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """What is computed of constants only; of tensors, ATen's."""
-    if _is_of_tensors(node):
-        return call_operator(machine, node, operands)
-    if not all(map(is_constant, operands)):
-        raise CaptureError(f"{machine.place(node)} of numbers that are not known while it is captured")
-    return of_constants(machine, node, *operands)
-
-
-@script("prim::abs")
-def absolute(machine: Interpreter, node: Any, operand: Any) -> Any:
-    """`abs` of a number, or of a tensor."""
-    if is_number(operand):
-        return compute(machine, "abs", operand)
-    [result] = machine.build.operator(
-        "aten::abs", "default", {"self": operand}, ["Tensor"], machine.stem(node)
-    )
-    return result
-
-
-@script("aten::__range_length")
-def range_length(machine: Interpreter, node: Any, low: Any, high: Any, step: Any) -> Any:
-    """How many numbers `range(low, high, step)` has."""
-    if not isinstance(step, int):
-        raise CaptureError(f"{machine.place(node)}: the step of a range must be constant")
-    if all(map(is_constant, (low, high))):
-        return len(range(low, high, step))
-    span = compute(machine, "sub", high, low)
-    if step != 1:
-        span = compute(machine, "add", span, step - (1 if step > 0 else -1))
-        span = compute(machine, "floordiv", span, step)
-    return machine.build.arithmetic("max", "int", span, 0, python=max)
-
-
-@script("aten::__derive_index")
-def derive_index(machine: Interpreter, node: Any, index: Any, start: Any, step: Any) -> Any:
-    """The number at a position of a range."""
-    return compute(machine, "add", start, compute(machine, "mul", index, step))
+def scalar_tensor(machine: Interpreter, number: Any, dtype: torch.dtype | None = None) -> Any:
+    """A zero-dim tensor of a number, of the number's own element type unless another is given."""
+    if dtype is None:
+        natural = {"int": torch.int64, "float": torch.get_default_dtype(), "bool": torch.bool}
+        dtype = natural[number_kind(number)]
+    if is_constant(number):
+        return torch.tensor(number, dtype=dtype)
+    value = machine.build.value("scalar", machine.fakes.tensor([], dtype))
+    arguments = {"s": number, "dtype": tensor_adapters.from_torch_dtype(dtype)}
+    machine.build.append("aten::scalar_tensor", arguments, [value], "default")
+    return value

@@ -5,15 +5,16 @@ from __future__ import annotations
 import collections
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from onnx_ir import Value
 
-from ....registration import CaptureError
-from ...torch_boundary import torchscript
-from .library import element_kind, of_constants, script
-from .objects import (
+from .....registration import CaptureError
+from ....torch_boundary import torchscript
+from ..interpreter import Interpreter
+from ..library import element_kind, of_constants, script
+from ..objects import (
     UNINITIALIZED,
     List,
     Object,
@@ -25,9 +26,6 @@ from .objects import (
     number_kind,
 )
 from .scalars import compute
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
 
 
 @script("prim::Constant")

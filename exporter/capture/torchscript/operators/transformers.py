@@ -7,16 +7,14 @@ its sequences, as a nested tensor, stays in them under a mask, and is 0 where th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx_ir import DataType, Value
 
-from ....registration import CaptureError
-from .library import script
-from .objects import Nested
-
-if TYPE_CHECKING:
-    from .interpreter import Interpreter
+from .....registration import CaptureError
+from ..interpreter import Interpreter
+from ..library import script
+from ..objects import Nested
 
 _MERGED, _PADDING = 2, 1
 

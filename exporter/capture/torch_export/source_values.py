@@ -1,0 +1,122 @@
+"""Source values for what a captured graph has: element types, named dimensions and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType, tensor_adapters
+
+from ....registration import NUMBER, CaptureError, Device, Layout, MemoryFormat
+
+_NUMBERS: dict[type, tuple[str, DataType]] = {
+    torch.SymInt: ("int", DataType.INT64),
+    torch.SymFloat: ("float", DataType.DOUBLE),
+    torch.SymBool: ("bool", DataType.BOOL),
+}
+_UNKNOWN_DIM = ir.SymbolicDim(None)
+
+
+class Dimensions:
+    """Symbolic sizes of torch as named dimensions; each expression is written out once.
+
+    Attributes:
+        names: the name of each torch symbol.
+        closed: whether a size with any other symbol in it is unknown, rather than called by torch's name.
+        unproven: axes whose sizes are unknown, whatever the fake tensor has there, by the name of the value.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[Any, str] | None = None,
+        *,
+        closed: bool = False,
+        unproven: Mapping[str, Container[int]] | None = None,
+    ):
+        self.names: dict[Any, str] = dict(names or {})
+        self.closed = closed
+        self.unproven = dict(unproven or {})
+        self._known: dict[Any, int | ir.SymbolicDim] = {}
+
+    def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
+        """The shape of a value by its name in the captured graph."""
+        unproven = self.unproven.get(name, ())
+        return ir.Shape([_UNKNOWN_DIM if i in unproven else self(size) for i, size in enumerate(sizes)])
+
+    def __call__(self, size: Any) -> int | ir.SymbolicDim:
+        """The size as a number or a named dimension."""
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        known = self._known.get(expression)
+        if known is None:
+            known = self._known[expression] = self._written(expression)
+        return known
+
+    def _written(self, expression: Any) -> int | ir.SymbolicDim:
+        if expression.is_Integer:
+            return int(expression)
+        if self.closed and not expression.free_symbols <= self.names.keys():
+            return _UNKNOWN_DIM
+        import sympy
+
+        renamed = {
+            symbol: sympy.Symbol(self.names[symbol], integer=True, positive=True)
+            for symbol in expression.free_symbols
+            if symbol in self.names
+        }
+        return ir.SymbolicDim(str(expression.xreplace(renamed)))
+
+
+def tensor_type(value: torch.Tensor) -> ir.TensorType:
+    """The element type of a tensor.
+
+    Raises:
+        CaptureError: ONNX has no such element type.
+    """
+    return ir.TensorType(element_type(value.dtype))
+
+
+def element_type(dtype: torch.dtype) -> DataType:
+    """ONNX's element type for one of torch.
+
+    Raises:
+        CaptureError: it has none.
+    """
+    try:
+        return tensor_adapters.from_torch_dtype(dtype)
+    except TypeError as error:
+        raise CaptureError(f"{dtype} has no ONNX element type") from error
+
+
+def describe(value: ir.Value, example: Any, dimensions: Dimensions, name: str = "") -> ir.Value:
+    """Give a source value the element type and shape of its fake tensor or symbolic number.
+
+    Args:
+        name: its name in the captured graph, where it has one.
+    """
+    if isinstance(example, torch.Tensor):
+        value.type = tensor_type(example)
+        value.shape = dimensions.shape(name, example.shape)
+    elif type(example) in _NUMBERS:
+        name, dtype = _NUMBERS[type(example)]
+        value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
+        value.metadata_props[NUMBER] = name
+    return value
+
+
+def constant(item: Any) -> Any:
+    """A constant argument in the form in which source nodes keep it."""
+    if item is None or isinstance(item, (bool, int, float, str, complex)):
+        return item
+    if isinstance(item, torch.dtype):
+        return element_type(item)
+    if isinstance(item, torch.device):
+        return Device(item)
+    if isinstance(item, torch.layout):
+        return Layout(str(item).removeprefix("torch."))
+    if isinstance(item, torch.memory_format):
+        return MemoryFormat(str(item).removeprefix("torch."))
+    raise CaptureError(f"an argument of type {type(item).__name__} cannot be captured: {item!r}")
