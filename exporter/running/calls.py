@@ -11,7 +11,7 @@ import torch
 
 from ...registration import OpsettaError
 from ..capture.tensor_kinds import kind_refused, without_data
-from ..source.capture import Interface, child_specifications
+from ..source.capture import Interface
 from ..torch_boundary import pytree
 from ..torch_boundary.model_state import preserved as preserved_model
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
@@ -73,7 +73,7 @@ def _check_value(name: str, leaf: Any) -> None:
 
 def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
     specification = interface.input_specification
-    order = child_specifications(specification)[1].context
+    order = specification.children()[1].context
     if isinstance(order, list) and set(order) == set(kwargs):
         kwargs = {name: kwargs[name] for name in order}
     leaves, given = pytree.tree_flatten((args, kwargs))
@@ -83,7 +83,7 @@ def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[A
 def _rebound(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The call's arguments divided into positional and keyword ones as the capture had them."""
     by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
-    positional = child_specifications(interface.input_specification)[0].num_children
+    positional = interface.input_specification.children()[0].num_children
     first = interface.parameter_names[:positional]
     if any(name not in by_name for name in first):
         return args, dict(kwargs)

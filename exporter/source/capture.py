@@ -39,13 +39,6 @@ class Interface:
     parameter_names: list[str] = dataclasses.field(default_factory=list)
 
 
-def child_specifications(specification: Any) -> list[Any]:
-    """The children of a tree structure of torch, which are an attribute of it in torch 2.9."""
-    if hasattr(specification, "children"):
-        return specification.children()
-    return list(specification.children_specs)
-
-
 def graph_outputs(leaves: Sequence[Any]) -> tuple[list[ir.Value], list[int | list[Any]]]:
     """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
 

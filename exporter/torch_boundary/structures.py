@@ -8,7 +8,6 @@ from typing import Any
 
 import torch.export
 
-from ..source.capture import child_specifications
 from . import pytree
 from .caches import register_caches
 
@@ -41,7 +40,7 @@ def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, .
     if specification.is_leaf():
         yield prefix
         return
-    for name, child in zip(_child_names(specification), child_specifications(specification), strict=True):
+    for name, child in zip(_child_names(specification), specification.children(), strict=True):
         yield from _paths(child, (*prefix, name))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import ModelFileError
-from ...source.capture import Interface, child_specifications
+from ...source.capture import Interface
 
 _TORCH_KINDS = ("dtype", "device", "layout", "memory_format")
 
@@ -191,7 +191,7 @@ def _structure_json(specification: Any) -> Any:
     elif specification.is_leaf():
         return None
     else:
-        kind, children = _type_name(specification.type), child_specifications(specification)
+        kind, children = _type_name(specification.type), specification.children()
     return {
         "type": kind,
         "context": _constant_json(specification.context),

@@ -23,6 +23,12 @@ from opsetta.registration.arguments import arguments
 X = torch.ones(4, 3)
 
 
+torch_2_10 = pytest.mark.xfail(
+    torch.__version__.startswith("2.10."),
+    reason="torch 2.10 refuses branches and bodies that write to operands, and has no inline_asm_elementwise",
+)
+
+
 def _source(function: Any, *inputs: Any, **options: Any) -> list[ir.Node]:
     return list(opsetta.export(function, inputs, opset=18, **options).source.graph)
 
@@ -100,6 +106,7 @@ def test_symbolic_ints_are_carried_as_numbers() -> None:
     assert program(X)[0] == 3
 
 
+@torch_2_10
 def test_an_operand_that_a_branch_writes_to_is_written_after_it() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         y = x * 1
@@ -111,6 +118,7 @@ def test_an_operand_that_a_branch_writes_to_is_written_after_it() -> None:
     assert [len(block.outputs) for block in _blocks(node).values()] == [2, 2]
 
 
+@torch_2_10
 def test_a_buffer_that_a_branch_writes_to_is_an_error_that_names_it() -> None:
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -128,6 +136,7 @@ def test_a_buffer_that_a_branch_writes_to_is_an_error_that_names_it() -> None:
         opsetta.export(Model().eval(), (X,))
 
 
+@torch_2_10
 def test_a_carried_value_that_the_body_writes_to_is_refused() -> None:
     def forward(x: torch.Tensor) -> Any:
         def body(i: torch.Tensor, a: torch.Tensor) -> Any:
@@ -140,6 +149,7 @@ def test_a_carried_value_that_the_body_writes_to_is_refused() -> None:
         opsetta.export(forward, (X,))
 
 
+@torch_2_10
 def test_operators_of_unknown_meaning_are_refused_by_name() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.higher_order.inline_asm_elementwise(

@@ -35,7 +35,7 @@ class DropoutInBranch(nn.Module):
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: self.dropout(x), torch.relu, (x,))
+        return torch.cond(x.sum() > 0, lambda x: self.dropout(x) * 2, torch.relu, (x,))
 
 
 def exported(model: nn.Module, training: bool) -> torch.fx.GraphModule:
