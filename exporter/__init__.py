@@ -1,4 +1,4 @@
-"""The way in and out: capture, lowering, the exported program, files, verification, the command line."""
+"""Captures models, lowers them, runs and verifies them, and reads and writes files."""
 
 from .entry import export
 from .loading import load

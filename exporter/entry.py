@@ -45,38 +45,39 @@ def export(
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.
 
-    The model is captured as it is, once; call `model.eval()` first where it is to be exported for inference.
-    The model, the arguments and the state of the process (random generators, grad mode, settings, logging,
-    warning filters) are left as they were, whether the export succeeds or not. Dataclasses among the
-    arguments and results stay registered with torch's pytree. Threads may export at once; they take turns.
+    The model is captured once, in its current mode: call `model.eval()` first to export it for inference. The
+    model, the arguments and the state of the process (random generators, grad mode, settings, logging,
+    warning filters) are restored, also after an error. Dataclasses among the arguments and results stay
+    registered with torch's pytree. Exports in several threads run one after the other.
 
     Args:
         model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module
             or function (`torch.jit.script`, `torch.jit.trace`), or the path of a file that `torch.jit.save`
             wrote.
-        args: example positional arguments, a tuple; a lone tensor stands for a tuple of one. A dict at its
-            end holds keyword arguments where its keys name parameters of the forward, as in torch.onnx.
+        args: example positional arguments, a tuple or a single tensor. A dict as last element has keyword
+            arguments if its keys name parameters of the forward, as in torch.onnx.
         kwargs: example keyword arguments.
         opset: the ONNX opset to write, 7 to 26.
-        dynamic_shapes: which dimensions vary, as `torch.export.export` takes it; a string may stand in the
-            place of a `Dim`. The size that the example has there does not matter, 0 and 1 included.
+        dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`.
+            The example may have any size there, 0 and 1 included.
         dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
-        input_names: names for the graph inputs, in order; the forward's parameter names where they end.
+        input_names: names for the first graph inputs, in order; the others are named after the forward's
+            parameters.
         output_names: names for the flattened outputs, in order.
-        mutations: what becomes of inputs and buffers that the model writes to: `"outputs"` appends their new
-            values to the outputs, `"drop"` forgets them with a warning, `"error"` refuses the model.
-        registry: symbolic functions to lower with; the default registry unless given.
+        mutations: what to do with inputs and buffers that the model writes to: `"outputs"` appends their new
+            values to the outputs, `"drop"` discards them with a warning, `"error"` refuses the model.
+        registry: the symbolic functions to lower with; by default the default registry.
         strict: capture through TorchDynamo.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
         progress: called with the name of each stage as it begins.
-        others: refused; for torch.onnx's keywords the message says what they are called here.
+        others: refused. For torch.onnx's keywords the message says what to use instead.
 
     Raises:
-        UsageError: an argument has a name or a type that export does not take.
+        UsageError: an argument has an unknown name or a wrong type.
         OpsetError: an opset outside 7 to 26.
         CaptureError: torch.export could not capture the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
-        UnsupportedOperatorsError: operators that the opset cannot express, all of them at once.
+        UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
     """
     refuse_unknown(others, export)
     check_opset(opset)
@@ -115,9 +116,9 @@ def capture(
     source_lines: bool = False,
     progress: Progress | None = None,
 ) -> Capture:
-    """The source graph of a model, after the source passes: the part of `export` that knows no opset.
+    """The source graph of a model, after the source passes: the part of `export` without an opset.
 
-    Takes and raises what `export` does.
+    Arguments and errors are those of `export`.
     """
     if mutations not in ("outputs", "error", "drop"):
         raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
@@ -176,7 +177,7 @@ def lowered(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> Program:
-    """A capture at an opset: the part of `export` that needs no model."""
+    """Lower a capture at an opset: the part of `export` that needs no model."""
     from .. import symbolics  # noqa: F401
     from .capture.torch_export.decomposition import Decomposer
 
@@ -186,4 +187,4 @@ def lowered(
 
 
 def _silent(stage: str) -> None:
-    """No progress is shown."""
+    """A progress callback that shows nothing."""

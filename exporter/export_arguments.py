@@ -1,4 +1,4 @@
-"""The arguments of `export`: what torch.onnx calls otherwise, and how the example call is given."""
+"""Checks the arguments of `export`: keywords of torch.onnx, and the form of the example call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ..registration import UsageError
 
 _FILE = "export returns a program, which writes the file: opsetta.export(...).save(path)"
-_ALWAYS = "opsetta does this always"
+_ALWAYS = "opsetta always does this"
 _OTHERWISE = {
     "f": _FILE,
     "opset_version": "it is called opset here",
@@ -23,29 +23,29 @@ _OTHERWISE = {
     "training": "the model is exported in the mode it is in: call model.eval() or model.train() first",
     "do_constant_folding": _ALWAYS,
     "optimize": _ALWAYS,
-    "dynamo": "the model is captured with torch.export, or as it is where it is TorchScript; "
+    "dynamo": "the model is captured with torch.export, or from TorchScript if it is TorchScript; "
     "strict=True captures through TorchDynamo",
     "fallback": "a model that torch.export refuses may be given as TorchScript: torch.jit.script(model)",
-    "custom_translation_table": "register symbolic functions with @opsetta.onnx_symbolic, "
-    "or hand a registry over with registry=",
-    "custom_opsets": "domains of custom operators are declared in the file by themselves",
-    "dump_exported_program": "program.save_source(path) keeps what was captured",
+    "custom_translation_table": "register symbolic functions with @opsetta.onnx_symbolic, or pass a "
+    "registry with registry=",
+    "custom_opsets": "the file always declares the domains of custom operators",
+    "dump_exported_program": "program.save_source(path) saves the captured model",
     "artifacts_dir": "files are written by program.save and program.save_source only",
     "export_params": "weights are always written; program.save_source(path, weights='none') leaves them out",
-    "keep_initializers_as_inputs": "weights are initializers, and no inputs",
+    "keep_initializers_as_inputs": "weights are initializers and not inputs",
     "operator_export_type": "an operator that ONNX lacks needs a symbolic function: @opsetta.onnx_symbolic",
-    "export_modules_as_functions": "nodes carry their module's path as metadata: see docs/metadata.md",
+    "export_modules_as_functions": "nodes have their module's path as metadata: see docs/metadata.md",
     "autograd_inlining": "the forward of an autograd.Function is always exported as what it computes",
     "example_outputs": "they are not needed",
     "enable_onnx_checker": "every node is checked against its schema as it is made",
-    "strip_doc_string": "source_lines=True keeps the source lines, which are left out otherwise",
+    "strip_doc_string": "source_lines=True keeps the source lines; by default they are left out",
     "use_external_data_format": "program.save(path, external_data=...) takes it",
 }
-"""What torch.onnx's keywords are called here, or why there are none."""
+"""torch.onnx's keywords, with the replacement in opsetta or the reason why there is none."""
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Callable[..., Any]) -> None:
-    """Refuse keywords that a function does not have; those of torch.onnx with what they are called here.
+    """Refuse unknown keywords; for those of torch.onnx the message names the replacement.
 
     Raises:
         UsageError: `given` is not empty.
@@ -67,9 +67,9 @@ def model_call(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The example call as positional and keyword arguments of the model.
 
-    A lone value stands for a tuple of one. As torch.onnx has it, a dict at the end of `args` holds keyword
-    arguments: where its keys name parameters that nothing else fills, or where the call does not fit the
-    forward otherwise. Any other dict is a positional argument like the others.
+    A single value is one positional argument. As in torch.onnx, a dict at the end of `args` has keyword
+    arguments, if its keys name parameters without another argument, or if the call does not fit the forward
+    otherwise. Any other dict is a positional argument.
 
     Raises:
         UsageError: `kwargs` is not a mapping from names.
@@ -102,7 +102,7 @@ def _trailing_keywords(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ..
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """The parameters of a forward, a function, or a TorchScript method; None where it shows none."""
+    """The parameters of a forward, a function, or a TorchScript method; None if they are unknown."""
     schema = getattr(function, "schema", None)
     if schema is None:
         try:

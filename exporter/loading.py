@@ -1,4 +1,4 @@
-"""`load`: from a file to a `SourceModel`, or an `OnnxModel`."""
+"""`load`: reads a file as a `SourceModel` or an `OnnxModel`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .onnx_model import OnnxModel
 from .program import SourceModel
 
 _ATTEMPTS = 20
-"""How often a model is read that another process keeps replacing."""
+"""Attempts to read a model that another process keeps replacing."""
 
 
 @rare_collections()
@@ -23,22 +23,22 @@ def load(
 ) -> SourceModel | OnnxModel:
     """Read a source file, which `save_source` wrote, or any ONNX file; torch is not needed.
 
-    The form, binary, text or JSON, is found by content.
+    The content decides whether it is binary, text or JSON.
 
     Args:
         path: the file.
-        weights: the weights that the file leaves out: a mapping from names to arrays or tensors, or the path
-            of a model file or an .npz file that has them. Of source files only.
-        allow_links: follow links of external data out of the model's folder, hard links too. Where the
-            model's own file is a link, files beside what it leads to belong to the model anyway, as in the
-            cache of the Hugging Face hub.
+        weights: the weights that a source file omits: a mapping from names to arrays or tensors, or the path
+            of a model file or an .npz file. For source files only.
+        allow_links: follow links of external data out of the model's folder, hard links included. If the
+            model file is a link, files beside its target always belong to the model, as in the cache of the
+            Hugging Face hub.
         trusted: whether whoever wrote the file is trusted not to ask for more memory and time than there is:
             lifts the bounds on size, for reading and for `lower`. What the file says is checked anyway.
 
     Raises:
-        UsageError: `path` is no path.
-        ModelFileError: the file cannot be read, is of a newer format, or contradicts itself; weights are
-            missing, or are not those that the file was written with.
+        UsageError: `path` is not a path.
+        ModelFileError: the file cannot be read, has a newer format, or contradicts itself; or weights are
+            missing or changed.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UsageError(f"a model is loaded from a path, not from {type(path).__name__}")
@@ -47,14 +47,14 @@ def load(
         try:
             return _load(path, weights, ModelFolder.of(path, allow_links), trusted)
         except ModelFileError:
-            # Another process may have replaced the model, and removed the weights of the one that was read.
+            # Another process may have replaced the model, and removed the old weights.
             if attempt == _ATTEMPTS - 1 or _identity(path) == before:
                 raise
     raise AssertionError
 
 
 def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
-    """What tells a file from one that takes its place."""
+    """The identity of a file, to detect that another file replaced it."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

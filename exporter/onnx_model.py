@@ -1,4 +1,4 @@
-"""`OnnxModel`: an ONNX model from any file, which can be written at other opsets and run."""
+"""`OnnxModel`: an ONNX model read from a file, which can be converted to other opsets and run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .running.session import Session, as_python
 
 
 class OnnxModel:
-    """A model in the ONNX dialect: its operators are ONNX's own, at one opset.
+    """A model of ONNX operators at one opset.
 
     Attributes:
         model: the ONNX model, an `onnx_ir.Model`.
-        source: the model that it was first read as; what `lower` converts, whatever the opset of `model`.
-        registry: the symbolic functions that it is converted with unless others are given.
+        source: the model as it was read; `lower` always converts this one.
+        registry: the default symbolic functions for conversion.
         trusted: whether `lower` takes as much memory and time as the model asks for.
     """
 
@@ -47,12 +47,12 @@ class OnnxModel:
 
     @property
     def opset(self) -> int | None:
-        """The opset of its ONNX operators; None where it has none."""
+        """The opset of its ONNX operators; None if it has none."""
         return opset_of(self.model)
 
     @property
     def model_proto(self) -> onnx.ModelProto:
-        """The model as a protobuf message, made anew at each access."""
+        """The model as a new protobuf message."""
         return to_proto(self.model)
 
     @property
@@ -71,7 +71,7 @@ class OnnxModel:
 
         Raises:
             OpsetError: an opset outside 7 to 26.
-            UnsupportedOperatorsError: every operator that the opset cannot express, and where it stands.
+            UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
             GraphError: the model is larger than what is converted of one that is not `trusted`.
         """
         used = registry if registry is not None else self.registry
@@ -87,7 +87,8 @@ class OnnxModel:
         """Write the model to a path or a binary file object; see `Program.save`.
 
         Raises:
-            ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
+            ModelFileError: the target cannot be written. No partial file remains, and an existing model
+                stays.
         """
         writing.save(self.model, target, external_data=external_data)
 
@@ -103,15 +104,15 @@ class OnnxModel:
         return [as_python(value) for value in self._run(inputs)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model with onnxruntime: arrays in the order of the inputs, or by the inputs' names.
+        """Run the model with onnxruntime on arrays in the order of the inputs, or by the inputs' names.
 
-        Takes numpy arrays, torch tensors and numbers; torch is needed for its own tensors only.
+        Takes numpy arrays, torch tensors and numbers; only torch tensors need torch.
 
         Returns:
-            The output, or a tuple of several: torch tensors where an argument is one, else numpy arrays.
+            The output, or a tuple of several: torch tensors if an argument is one, else numpy arrays.
 
         Raises:
-            OpsettaError: the arguments are not those of the inputs.
+            OpsettaError: the arguments do not match the inputs.
             InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
         """
         results = self._run(self._feed(args, kwargs))
@@ -135,17 +136,18 @@ class OnnxModel:
         """Compare with the file that the model was converted from, or with a PyTorch model.
 
         Args:
-            args, kwargs: what to run with: arrays in the order of the inputs, or by their names.
-            model: a PyTorch model that takes the same arguments and returns the outputs in order. Without
-                it, the model as it was read runs in onnxruntime, at its own opset.
+            args, kwargs: the arrays to run with, in the order of the inputs or by their names.
+            model: a PyTorch model that takes the same arguments and returns the outputs in order. By default
+                the model as it was read runs in onnxruntime, at its own opset.
             rtol, atol: tolerances; by default those of the output's element type (`verification.TOLERANCES`).
 
         Returns:
             A `VerificationReport`, the errors per output.
 
         Raises:
-            VerificationError: an output is outside tolerance; it names the worst output, error and index.
-            OpsettaError: there is nothing to run with, or nothing to compare with.
+            VerificationError: an output is outside tolerance; the message has the worst output, error and
+                index.
+            OpsettaError: there are no arguments, or there is no model to compare with.
             InferenceError: onnxruntime is not installed, or refuses one of the models or the inputs.
         """
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
@@ -158,7 +160,7 @@ class OnnxModel:
             return verification.check(self.output_names, actual, expected, rtol, atol)
         if self.source is self.model:
             raise OpsettaError(
-                "the model is as it was read, and there is nothing to compare it with: convert it with "
+                "the model was not converted, so there is nothing to compare it with: convert it with "
                 "lower(opset), or pass a PyTorch model as model="
             )
         expected = OnnxModel(self.source).run(feed)
@@ -201,6 +203,6 @@ class OnnxModel:
 
 
 def _is_torch(value: Any) -> bool:
-    """Whether a value is a torch tensor; asked without importing torch."""
+    """Whether a value is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

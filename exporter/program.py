@@ -1,4 +1,4 @@
-"""`SourceModel`, a captured model without an opset, and `Program`, that model at one opset."""
+"""`SourceModel`: a captured model without an opset. `Program`: that model at one opset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SourceModel:
     """A captured model without an opset. Neither lowering nor saving it needs torch.
 
     Attributes:
-        registry: the symbolic functions that it is lowered with unless others are given.
+        registry: the default symbolic functions for lowering.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SourceModel:
 
     @classmethod
     def of(cls, file: SourceFile) -> SourceModel:
-        """The model of a file that was read."""
+        """The model of a source file."""
         return cls(
             file.capture,
             input_names=file.given_inputs,
@@ -69,19 +69,19 @@ class SourceModel:
 
     @property
     def interface(self) -> Interface:
-        """How calls of the user's model map onto the graph's inputs and outputs."""
+        """How calls of the user's model map to the graph's inputs and outputs."""
         return self._capture.interface
 
     @property
     def input_names(self) -> list[str]:
-        """Names that the inputs of a lowered model have, in order."""
+        """Names of the inputs of a lowered model, in order."""
         own = [value.name or "" for value in self.source.graph.inputs]
         given = self._given_input_names or []
         return [*given, *own[len(given) :]]
 
     @property
     def output_names(self) -> list[str]:
-        """Names that the outputs of a lowered model have, in order, unless they clash."""
+        """Names of the outputs of a lowered model, in order, unless they clash."""
         given = self._given_output_names or []
         return [*given, *self._capture.output_names[len(given) :]]
 
@@ -93,7 +93,7 @@ class SourceModel:
 
         Raises:
             OpsetError: an opset outside 7 to 26.
-            UnsupportedOperatorsError: what that opset cannot express.
+            UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
         from .. import symbolics  # noqa: F401
 
@@ -101,7 +101,7 @@ class SourceModel:
         return Program(self, opset, registry_or_default(registry if registry is not None else self.registry))
 
     def _lowered(self, opset: int, registry: Registry, keep: Sequence[ir.Value] = ()) -> lowering.Lowered:
-        """The graph at an opset; the values of `keep` are further outputs."""
+        """Lower the graph at an opset, with the values of `keep` as further outputs."""
         decompose = self._decompositions
         return lowering.lower(
             self.source,
@@ -121,16 +121,16 @@ class SourceModel:
         weights: str = "inline",
         format: str | None = None,
     ) -> None:
-        """Write the source graph to a file that `opsetta.load` reads back equal.
+        """Write the source graph to a file from which `opsetta.load` restores an equal graph.
 
         Args:
             target: a path, or a binary file object.
             weights: `"inline"`; `"external"`, in `<name>.<digest>.data` beside the file; or `"none"`, which
-                keeps a SHA-256 in the place of each parameter and persistent buffer.
-            format: `"binary"`, `"text"` or `"json"`; by the extension unless given.
+                stores a SHA-256 instead of each parameter and persistent buffer.
+            format: `"binary"`, `"text"` or `"json"`; the default depends on the extension.
 
         Raises:
-            ModelFileError: the graph has what a file cannot hold, or the target cannot be written.
+            ModelFileError: the format cannot store the graph, or the target cannot be written.
         """
         decompositions = self._decompositions
         if decompositions is None:
@@ -148,7 +148,7 @@ class SourceModel:
         )
 
     def difference(self, other: SourceModel) -> str | None:
-        """The first place where another source model is not equal, in words; None where they are equal."""
+        """A description of the first difference from another source model; None if they are equal."""
         names = (self._given_input_names, self._given_output_names)
         others = (other._given_input_names, other._given_output_names)
         if names != others:
@@ -189,12 +189,12 @@ class Program:
 
     @property
     def interface(self) -> Interface:
-        """How calls of the user's model map onto the graph's inputs and outputs."""
+        """How calls of the user's model map to the graph's inputs and outputs."""
         return self.source_model.interface
 
     @property
     def model_proto(self) -> onnx.ModelProto:
-        """The ONNX model as a protobuf message, made anew at each access."""
+        """The ONNX model as a new protobuf message."""
         return ir.to_proto(self.model)
 
     @property
@@ -210,11 +210,11 @@ class Program:
 
     @property
     def dimensions(self) -> dict[str, Dimension]:
-        """The dynamic dimensions by name, with the sizes for which the model is right.
+        """The dynamic dimensions by name, with the sizes for which the model is valid.
 
-        A `Dimension` has `minimum`, `maximum` (None where there is none), `conditions` beside them in the
-        notation of Python (`height % 2 == 0`), and `restrictions`, each with its reason and the line of the
-        model that asks for it. The program refuses other sizes when it is called or verified.
+        A `Dimension` has `minimum`, `maximum` (or None), further `conditions` in Python's notation (`height %
+        2 == 0`), and `restrictions`, each with its reason and the line of the model that causes it. Calling
+        or verifying the program with other sizes raises an error.
         """
         return sizes.dimensions(self._declared_inputs(), self.source.metadata_props)
 
@@ -226,7 +226,7 @@ class Program:
 
         Raises:
             OpsetError: an opset outside 7 to 26.
-            UnsupportedOperatorsError: what that opset cannot express.
+            UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
         return self.source_model.lower(opset, registry=registry if registry is not None else self.registry)
 
@@ -238,15 +238,17 @@ class Program:
     ) -> None:
         """Write the model to a path or a binary file object; docs/saving.md has the details.
 
-        Links are followed, a file that is replaced keeps its permissions, devices and FIFOs are written into.
+        Links are followed, a replaced file keeps its permissions, and devices and FIFOs are written to
+        directly.
 
         Args:
-            external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above
-                2 GB. The name of a file puts them into that one, which readers must not open meanwhile: such
-                a pair is replaced in two steps.
+            external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above 2
+                GB. A file name puts them into that file, which is replaced separately: readers must not open
+                the model meanwhile.
 
         Raises:
-            ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
+            ModelFileError: the target cannot be written. No partial file remains, and an existing model
+                stays.
         """
         writing.save(self.model, target, external_data=external_data)
 
@@ -257,20 +259,20 @@ class Program:
         weights: str = "inline",
         format: str | None = None,
     ) -> None:
-        """Write the source graph to a file, which `opsetta.load` reads back equal and lowers to any opset.
+        """Write the source graph to a file from which `opsetta.load` restores an equal graph.
 
-        Takes and raises what `SourceModel.save_source` does.
+        Arguments and errors are those of `SourceModel.save_source`.
         """
         self.source_model.save_source(target, weights=weights, format=format)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
 
-        Takes what the captured model takes and returns torch tensors in the structure of its result.
+        Takes the arguments of the captured model, and returns torch tensors in the structure of its result.
 
         Raises:
             OpsettaError: the arguments do not have the structure of the example; torch is not installed.
-            DimensionError: a size is one for which the model does not hold; see `dimensions`.
+            DimensionError: the model is not valid for a size; see `dimensions`.
             InferenceError: onnxruntime refuses the model or the inputs.
         """
         need_torch("calling a program")
@@ -281,7 +283,7 @@ class Program:
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
     def _callable_interface(self) -> Interface:
-        """The interface with torch's own tree structures, which that of a file does not have."""
+        """The interface with torch's tree structures, which the interface of a file does not have."""
         from .running.torch_structures import callable_interface
 
         if self._calls is None:
@@ -315,18 +317,19 @@ class Program:
         rtol: float | None = None,
         atol: float | None = None,
     ) -> Any:
-        """Compare onnxruntime with eager PyTorch, and the values written to mutated buffers with them.
+        """Compare onnxruntime with eager PyTorch, including the values written to mutated buffers.
 
         Args:
-            args, kwargs: the arguments to run with; the example that was captured, unless given.
+            args, kwargs: the arguments to run with; by default the example of the capture.
             rtol, atol: tolerances; by default those of the output's element type (`verification.TOLERANCES`).
 
         Returns:
             A `VerificationReport`, the errors per output.
 
         Raises:
-            VerificationError: an output is outside tolerance; it names the worst output, error and index.
-            DimensionError: a size is one for which the model does not hold; see `dimensions`.
+            VerificationError: an output is outside tolerance; the message has the worst output, error and
+                index.
+            DimensionError: the model is not valid for a size; see `dimensions`.
             OpsettaError: there is no model to compare with, or the model itself fails on the arguments.
         """
         need_torch("verifying a program")
@@ -348,10 +351,10 @@ class Program:
         rtol: float | None = None,
         atol: float | None = None,
     ) -> Any:
-        """The first source node whose result leaves tolerance, or None where none does.
+        """The first source node whose result is outside tolerance, or None.
 
-        Both sides run once, with the intermediate results kept: onnxruntime on this program with further
-        outputs, PyTorch on the captured graph.
+        onnxruntime runs this program once with the intermediate results as further outputs, and PyTorch runs
+        the captured graph once.
 
         Returns:
             A `mismatch.Mismatch` with the node's name, operator and module path, and the error; or None.

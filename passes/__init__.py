@@ -1,4 +1,4 @@
-"""Graph to graph: over source graphs (in-place removal, promotion), over ONNX graphs (clean-up)."""
+"""Transformations of source graphs (in-place removal, promotion) and of ONNX graphs (clean-up, fusion)."""
 
 from .complex_pairs.real_pairs import real_pairs
 from .inplace.remove_inplace import RemoveInplace, remove_inplace

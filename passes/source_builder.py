@@ -1,4 +1,4 @@
-"""Emits source nodes at a moving place of a source graph, for the passes that add to one."""
+"""Inserts source nodes at a chosen position of a source graph, for the passes that add nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Size = int | Value
 
 
 def where(node: ir.Node) -> str:
-    """A source node and its place, for messages: `aten::copy_.default in 'layer1.conv'`."""
+    """A source node and its module, for messages: `aten::copy_.default in 'layer1.conv'`."""
     return f"{overloaded_name(node)} in '{node.metadata_props.get(MODULE) or '<root>'}'"
 
 
 def static_sizes(value: Value) -> list[int] | None:
-    """The sizes of a value where all of them are known, else None."""
+    """The sizes of a value if all of them are known, else None."""
     if value.shape is None:
         return None
     sizes = [size for size in value.shape.dims if isinstance(size, int)]
@@ -65,7 +65,7 @@ class SourceBuilder:
 
     @contextlib.contextmanager
     def at_end(self, graph: ir.Graph) -> Iterator[None]:
-        """Insert at the end of a graph, a sub-block perhaps, and afterwards where it was before."""
+        """Insert at the end of a graph or sub-block, and afterwards at the previous position."""
         place = self._graph, self._anchor, self._after, self._metadata
         self._graph, self._anchor = graph, None
         try:
@@ -74,7 +74,7 @@ class SourceBuilder:
             self._graph, self._anchor, self._after, self._metadata = place
 
     def before(self, node: ir.Node) -> None:
-        """Insert from here on before the node, one after the other."""
+        """Insert the following nodes before this node, in order."""
         assert node.graph is not None
         self._graph = node.graph
         self._anchor, self._after = node, False
@@ -83,7 +83,7 @@ class SourceBuilder:
         }
 
     def after(self, node: ir.Node) -> None:
-        """Insert from here on after the node, one after the other."""
+        """Insert the following nodes after this node, in order."""
         self.before(node)
         self._after = True
 
@@ -100,8 +100,8 @@ class SourceBuilder:
         """Insert a node with one output.
 
         Args:
-            dtype, shape: what is known of the output.
-            like: a value that has the output's element type and shape, in place of both.
+            dtype, shape: those of the output, or None.
+            like: a value with the output's element type and shape, instead of both.
         """
         if like is not None:
             dtype, shape = like.dtype, like.shape
@@ -113,7 +113,7 @@ class SourceBuilder:
         return value
 
     def insert(self, node: ir.Node) -> None:
-        """Insert a node that was made elsewhere."""
+        """Insert an existing node."""
         if self._anchor is None:
             self._graph.append(node)
         elif self._after:
@@ -144,7 +144,7 @@ class SourceBuilder:
         return value
 
     def positions(self, value: Value) -> Value:
-        """The place of every element of a value in it, in row-major order, in its shape."""
+        """The row-major position of every element of a value, in the shape of the value."""
         sizes = static_sizes(value)
         end: Size = (
             math.prod(sizes) if sizes is not None else self._number("aten::numel", {"self": value}, "default")
@@ -174,13 +174,13 @@ class SourceBuilder:
         return self._number("sym::add", {"a": a, "b": b}, "")
 
     def wrapped(self, position: Value, size: Size) -> Size:
-        """A position that may count from the end, counted from the front."""
+        """A position that may be negative, counted from the front."""
         if position.dtype is not None and position.dtype != DataType.INT64:
             position = self.cast(position, DataType.INT64)
         return self._number("sym::mod", {"a": position, "b": size}, "")
 
     def reshape(self, value: Value, like: Value) -> Value:
-        """The value in the shape of another one that has as many elements."""
+        """The value in the shape of another one with the same number of elements."""
         if same_shape(value, like):
             return value
         sizes = static_sizes(like)
@@ -211,7 +211,7 @@ class SourceBuilder:
 
 
 def take_out(node: ir.Node) -> None:
-    """Remove a node that nothing in its graph reads. Nodes that were never part of a graph may."""
+    """Remove a node that no node of a graph reads; nodes outside of any graph may still read it."""
     assert node.graph is not None
     for index in range(len(node.inputs)):
         node.replace_input_with(index, None)

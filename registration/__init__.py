@@ -1,4 +1,4 @@
-"""The contract between source operators and ONNX: registry, symbolic functions, emission, errors."""
+"""The basis of symbolic functions: registry, dispatch, emission of ONNX operators, errors."""
 
 from onnx_ir import DataType, Value
 

@@ -1,9 +1,9 @@
-"""How the arguments of a source operator ride on its node.
+"""How a source node stores the arguments of its operator.
 
-A source node is an `onnx_ir.Node` whose domain is the dialect (`aten`, `sym`, a library's own),
-whose `op_type` and `overload` are the operator's, and whose single attribute `arguments` holds every
-argument as JSON, a list of `[schema name, argument]`. Values (tensors, symbolic numbers) are node
-inputs, and the JSON refers to them by position: `{"value": 0}`. Everything else stands in place, exactly:
+A source node is an `onnx_ir.Node` whose domain is the dialect (`aten`, `sym`, a library's own), whose
+`op_type` and `overload` are the operator's, and whose single attribute `arguments` holds every argument as
+JSON, a list of `[schema name, argument]`. Values (tensors, symbolic numbers) are node inputs, and the JSON
+refers to them by position: `{"value": 0}`. Everything else is stored exactly:
 
     null, true, 3, "mean"            None, bool, int of any size, str
     0.1, 1.0, -0.0                   float, as the double that it is

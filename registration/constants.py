@@ -1,4 +1,4 @@
-"""The constants of a graph under construction: made freely, deduplicated, kept only when used."""
+"""The constants of a graph under construction, deduplicated and written only if used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to_array(value: Any, dtype: DataType | None = None) -> np.ndarray:
     if dtype is not None:
         if dtype in dtypes.FLOATS or isinstance(value, np.ndarray):
             return np.asarray(value, dtype=dtype.numpy())
-        # Without this a list such as [] or a bool would pick its own type on the way.
+        # Otherwise numpy would choose the type of [] or of a bool.
         return np.asarray(value).astype(dtype.numpy())
     if isinstance(value, np.ndarray):
         return value
@@ -28,10 +28,10 @@ def to_array(value: Any, dtype: DataType | None = None) -> np.ndarray:
 
 
 class ConstantPool:
-    """Constants that the build of one graph makes; equal ones are one value.
+    """The constants of one graph; equal constants are the same value.
 
-    A constant becomes an initializer of the outermost graph when the first node uses it, so what
-    folding leaves behind never reaches the file, and sub-blocks share the constants of their parents.
+    A constant becomes an initializer of the outermost graph when the first node uses it. So constants left
+    over by folding never reach the file, and sub-blocks share the constants of their parents.
     """
 
     __slots__ = ("_graph", "_keys", "_unique_name", "_values")
@@ -43,7 +43,7 @@ class ConstantPool:
         self._keys: set[Value] = set()
 
     def make(self, array: np.ndarray) -> Value:
-        """The value of a constant, the same one for equal contents."""
+        """The value of a constant; equal contents give the same value."""
         tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
         key = (tensor.dtype, array.shape, array.tobytes())
         value = self._values.get(key)
@@ -61,7 +61,7 @@ class ConstantPool:
         return value in self._keys
 
     def use(self, value: Value) -> None:
-        """Note that a node or a graph output uses this value: a constant becomes an initializer."""
+        """Mark a value as used by a node or a graph output: a constant becomes an initializer."""
         if value in self._keys and not value.is_initializer():
             value.name = self._unique_name("constant")
             self._graph.initializers.add(value)

@@ -1,4 +1,4 @@
-"""`GraphContext`: all that a symbolic function sees of the lowering it takes part in."""
+"""`GraphContext`: the interface that a symbolic function gets to the graph under construction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Names:
         self._counts: dict[str, int] = {}
 
     def take(self, name: str) -> None:
-        """Reserve a name that is given from outside."""
+        """Reserve a given name."""
         self._taken.add(name)
 
     def is_taken(self, name: str) -> bool:
@@ -50,12 +50,12 @@ class Names:
 
 @dataclasses.dataclass
 class Limits:
-    """What may yet be made of a model that somebody else wrote, whose sizes may be any.
+    """The remaining limits for a model from an untrusted source, whose sizes may be arbitrary.
 
     Attributes:
-        elements: those of constants.
+        elements: the remaining elements of constants.
         nodes: nodes of the new graph.
-        remedy: what an error says to do about it.
+        remedy: the remedy in the error message.
     """
 
     elements: int
@@ -68,7 +68,7 @@ class Limits:
 
 
 LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
-"""Lowers the nodes of a source graph where the context stands; from values for its inputs to its outputs."""
+"""Lowers the nodes of a source graph at the current position; maps values of its inputs to its outputs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Block:
     _context: GraphContext
 
     def inline(self, *arguments: Value | Number) -> list[Value]:
-        """Lower the block where the context stands, as often as need be.
+        """Lower the block at the current position; may be called several times.
 
         Args:
             arguments: one for each of the block's inputs.
@@ -100,7 +100,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the context stands: the source node, its module path, and how its sub-blocks are lowered."""
+    """The current position: the source node, its module path, and the function that lowers its sub-blocks."""
 
     node: ir.Node | None = None
     scope: str = ""
@@ -115,7 +115,7 @@ class GraphContext:
         opset: the ONNX opset of the graph.
         graph: the `onnx_ir.Graph` that nodes are appended to; inside `subgraph`, that sub-graph.
         registry: where `call` looks up symbolic functions.
-        composing: the ONNX operators for which the version ladder stands in at the moment, outermost first.
+        composing: the ONNX operators that the version ladder is composing, outermost first.
     """
 
     __slots__ = (
@@ -147,7 +147,7 @@ class GraphContext:
         return self._place.node
 
     def enter(self, node: ir.Node, module: str = "", lower_block: LowerBlock | None = None) -> None:
-        """Begin lowering a source node: what is emitted from here on carries its module path.
+        """Begin lowering a source node: nodes emitted from here on get its module path.
 
         Args:
             lower_block: lowers the node's sub-blocks.
@@ -168,7 +168,7 @@ class GraphContext:
         """Lower the nodes of a source graph here; see `Block.inline`.
 
         Raises:
-            GraphError: the number of arguments is not that of the block's inputs.
+            GraphError: the number of arguments differs from the number of the block's inputs.
         """
         if len(arguments) != len(block.inputs):
             raise GraphError(f"block '{block.name}' takes {len(block.inputs)} inputs, not {len(arguments)}")
@@ -200,7 +200,7 @@ class GraphContext:
     def extend(self, graph: ir.Graph, build: Callable[..., Sequence[Value]]) -> None:
         """Emit more nodes into a sub-graph that `subgraph` made; what `build` returns joins its outputs.
 
-        For what a sub-graph ends in when that depends on other sub-graphs, such as the other branch.
+        For outputs that depend on other sub-graphs, such as the other branch.
         """
         outer, self.graph = self.graph, graph
         try:
@@ -210,7 +210,7 @@ class GraphContext:
             self.graph = outer
 
     def _own(self, value: Value, graph: ir.Graph) -> Value:
-        """The value, or a copy where it cannot be an output of the graph because another one made it."""
+        """The value, or a copy if it cannot be an output of the graph because another graph made it."""
         producer = value.producer()
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value
@@ -235,7 +235,7 @@ class GraphContext:
             The result, or a list of them when `outputs` is more than one.
 
         Raises:
-            EmissionError: the operator, an argument or an element type has no place at this opset.
+            EmissionError: this opset does not have the operator, an argument or an element type.
         """
         domain, _, name = op_type.rpartition("::")
         domain = "" if domain in ("onnx", "ai.onnx") else domain
@@ -333,7 +333,7 @@ class GraphContext:
         """Check that a constant of these sizes may be made, before it is.
 
         Raises:
-            UnsupportedError: it may not.
+            UnsupportedError: the constant would be too large.
         """
         if self.limits is not None and math.prod(sizes) > self.limits.elements:
             shown = " by ".join(map(str, sizes))
@@ -341,7 +341,7 @@ class GraphContext:
             raise self.refuse(self.limits.beyond(text))
 
     def cast(self, value: Value, dtype: DataType) -> Value:
-        """The value as another element type; the value itself where it has that type already."""
+        """The value cast to another element type; unchanged if it already has that type."""
         if value.dtype == dtype:
             return value
         return self._one("Cast", value, to=int(dtype))
@@ -379,7 +379,7 @@ class GraphContext:
         return self._one("Unsqueeze", self.cast(value, DataType.INT64), axes=[0])
 
     def size(self, value: Value, dim: int) -> int | Value:
-        """One size of a value: an int where it is known, else a zero-dim INT64 value."""
+        """One size of a value: an int if it is known, else a zero-dim INT64 value."""
         rank = self.rank(value)
         if dim < 0:
             if rank is None:
@@ -402,15 +402,15 @@ class GraphContext:
         )
 
     def dtype(self, value: Value) -> DataType | None:
-        """The element type of a value, None where it is unknown."""
+        """The element type of a value, None if unknown."""
         return value.dtype
 
     def rank(self, value: Value) -> int | None:
-        """The number of dimensions of a value, None where it is unknown."""
+        """The number of dimensions of a value, None if unknown."""
         return None if value.shape is None else len(value.shape)
 
     def shape(self, value: Value) -> tuple[int | ir.SymbolicDim, ...] | None:
-        """The sizes of a value, ints and symbolic dimensions; None where the rank is unknown."""
+        """The sizes of a value, ints and symbolic dimensions; None if the rank is unknown."""
         return None if value.shape is None else value.shape.dims
 
     def constant_value(self, value: Value) -> np.ndarray | None:
@@ -418,7 +418,7 @@ class GraphContext:
         return None if value.const_value is None else value.const_value.numpy()
 
     def is_foldable(self, value: Value) -> bool:
-        """Whether arithmetic over the value may be folded: constants made here, not the model's state."""
+        """Whether arithmetic on the value may be folded: yes for constants made here, no for model state."""
         return value in self._pool
 
     def opset_import(self, domain: str) -> int:
@@ -430,16 +430,16 @@ class GraphContext:
         return version
 
     def refuse(self, reason: str, first_opset: int | None = None) -> UnsupportedError:
-        """An error to raise for what this opset cannot say; the caller adds the operator and its place."""
+        """An error to raise for what this opset cannot express; the driver adds the operator and module."""
         return UnsupportedError(reason, first_opset=first_opset)
 
     @property
     def expected(self) -> Sequence[Value]:
-        """The outputs of the source node being lowered, with the element types and shapes it promises."""
+        """The outputs of the source node being lowered, with their element types and shapes."""
         return self.node.outputs if self.node is not None else ()
 
     def append(self, node: ir.Node) -> Sequence[Value]:
-        """Append a finished node, give it and its outputs names and what is known of their shapes."""
+        """Append a finished node; set its name, and the names and known shapes of its outputs."""
         if self.limits is not None:
             self.limits.nodes -= 1
             if self.limits.nodes < 0:
@@ -471,7 +471,7 @@ class GraphContext:
         """Keep a value that is a graph output: a constant becomes an initializer.
 
         Raises:
-            UnsupportedError: nothing gives its element type at this opset.
+            UnsupportedError: no operator at this opset returns its element type.
         """
         if holder_of(value) is not None:
             raise self._refuse_held(value, "no ONNX operator gives")
@@ -480,7 +480,7 @@ class GraphContext:
 
 
 _SMALL_CONSTANT = 4096
-"""Elements of a constant that is not counted."""
+"""Constants of up to this many elements are not counted."""
 
 _NEWEST = {
     "ai.onnx.ml": 5,

@@ -1,8 +1,8 @@
-"""Calling a symbolic function: its annotations say what it takes, and its arguments are made to fit.
+"""Calls symbolic functions, and converts arguments to what their annotations admit.
 
-Where an annotation admits `Value`, graph values pass through. Where it asks for a constant (`int`,
-`float`, `bool`, `list[int]`, `DataType`), a constant graph value is folded into one, and anything else is
-an error that names the operator, the argument, and the lowest opset that takes it computed.
+If an annotation admits `Value`, graph values pass through. If it needs a constant (`int`, `float`, `bool`,
+`list[int]`, `DataType`), a constant graph value is converted, and a computed one is an error that names the
+operator, the argument, and the lowest opset that takes a computed value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LISTS = (list, tuple, collections.abc.Sequence)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """What one parameter of a symbolic function admits, read from its annotation."""
+    """The types that a parameter of a symbolic function admits, from its annotation."""
 
     name: str
     required: bool
@@ -40,15 +40,15 @@ class Parameter:
     element_value: bool
     """A list with graph values in it."""
     number: bool
-    """A lone Python number."""
+    """A single Python number."""
     integer: bool
-    """A lone Python int (a float parameter alone takes an int as a float)."""
+    """A single Python int (a parameter that admits only float converts an int)."""
     sequence: bool
     """A list."""
     floats: bool
-    """A list of floats alone (it takes ints as floats)."""
+    """Only a list of floats (it converts ints)."""
     elements: tuple[type, ...]
-    """What the elements of a list may be; empty where the annotation does not say it in plain types."""
+    """The types of list elements; empty if the annotation does not list plain types."""
 
 
 def _argument(parameter: str) -> str:
@@ -82,7 +82,7 @@ def _parameter(name: str, annotation: Any, required: bool) -> Parameter:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SymbolicFunction:
-    """A function registered for an operator, with what its signature says.
+    """A function registered for an operator, with its parsed signature.
 
     Attributes:
         name: the qualified operator name it was registered for.
@@ -96,14 +96,15 @@ class SymbolicFunction:
 
     @functools.cached_property
     def checked(self) -> Callable[..., Any]:
-        """The function under beartype; made at its first call, for most are never called."""
+        """The function under beartype; made at its first call, because most are never called."""
         return beartype.beartype(self.function)
 
     @functools.cached_property
     def parameters(self) -> dict[str, Parameter]:
         """Its parameters after `g` by the names of the arguments they take, in order.
 
-        A name that Python keeps for itself, as `from`, is a parameter with an underscore behind it.
+        An argument whose name is a Python keyword, such as `from`, has a parameter with an underscore
+        appended.
 
         Raises:
             RegistrationError: an annotation cannot be evaluated.
@@ -125,7 +126,7 @@ class SymbolicFunction:
         """Call the function with arguments by schema name.
 
         Raises:
-            ArgumentError: an argument is unknown, missing, not constant, or of a type it does not take.
+            ArgumentError: an argument is unknown, missing, not constant, or of a wrong type.
         """
         parameters = self.parameters
         given = {}
@@ -181,7 +182,7 @@ def _element(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, item:
         item = _constant(g, symbolic, parameter, item)
     if parameter.floats and type(item) is int:
         return float(item)
-    # beartype looks at one element of a list only.
+    # beartype checks only one element of a list.
     if parameter.elements and not isinstance(item, parameter.elements):
         wanted = " or ".join(leaf.__name__ for leaf in parameter.elements)
         raise ArgumentError(

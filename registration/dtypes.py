@@ -1,4 +1,4 @@
-"""Facts about element types: which one holds every value of another, and their numpy forms."""
+"""Properties of element types: which type represents every value of another, limits, numpy types."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 from onnx_ir import DataType
 
 Number = int | float | bool
-"""A Python number, for parameters that the ATen schema calls Scalar."""
+"""A Python number, for parameters of type Scalar in the ATen schema."""
 
 FLOATS = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT, DataType.DOUBLE})
 SIGNED = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
 INTEGERS = frozenset({*SIGNED, *UNSIGNED})
 
-# Types that hold every value of the key, the cheapest first. Integers come before floats, so that
-# arithmetic that is carried out in the wider type wraps as the narrow one would after casting back.
+# Types that represent every value of the key, cheapest first. Integers come before floats, so that arithmetic
+# in the wider type wraps like the narrow one after casting back.
 _HOLDS: dict[DataType, tuple[DataType, ...]] = {
     DataType.BOOL: (
         DataType.INT32,
@@ -60,21 +60,21 @@ _HOLDS: dict[DataType, tuple[DataType, ...]] = {
 
 
 def holding(dtype: DataType, allowed: Collection[DataType]) -> DataType | None:
-    """The cheapest of the `allowed` types that holds every value of `dtype`, or None."""
+    """The cheapest of the `allowed` types that represents every value of `dtype`, or None."""
     if dtype in allowed:
         return dtype
     return next((wide for wide in _HOLDS.get(dtype, ()) if wide in allowed), None)
 
 
 def of_number(value: bool | int | float) -> DataType:
-    """The element type of a Python number that nothing else decides: BOOL, INT64 or FLOAT."""
+    """The default element type of a Python number: BOOL, INT64 or FLOAT."""
     if isinstance(value, (bool, np.bool_)):
         return DataType.BOOL
     return DataType.INT64 if isinstance(value, (int, np.integer)) else DataType.FLOAT
 
 
 def limits(dtype: DataType) -> tuple[int | float, int | float]:
-    """Lowest and highest finite value of an element type, as Python numbers."""
+    """The lowest and highest finite value of an element type, as Python numbers."""
     if dtype == DataType.BOOL:
         return False, True
     if dtype in INTEGERS:

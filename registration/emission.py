@@ -1,11 +1,11 @@
-"""Schema-bound emission: an operator's arguments, bound by name to its schema at the target opset.
+"""Schema-bound emission: binds an operator's arguments by name to its schema at the target opset.
 
-Where the schema has an attribute, the argument becomes one; where it has an input, it becomes a constant
-input. An attribute that equals the schema's default is left out, and so is an argument without a place that
-equals what the version means without it. What the target cannot say is refused when the node is made.
-Element types outside the target's list are cast to one that holds every value, and the results cast back.
-What the target's version of an operator refuses or means differently is said by the version ladder of
-`symbolics/onnx`, where it has an entry for the operator.
+An argument becomes an attribute or a constant input, as the schema has it. An attribute that equals the
+schema's default is left out, and so is an argument without a place that equals what the version means without
+it. What the target cannot say is refused when the node is made. Element types outside the target's list are
+cast to one that holds every value, and the results cast back. What the target's version of an operator
+refuses or means differently is said by the version ladder of `symbolics/onnx`, where it has an entry for the
+operator.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .omitted_arguments import check_omitted
 from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
 from .schemas import OperatorSchema, Parameter
 
-# Inputs that are one-dimensional by their operator's definition, so that a lone number is a list of one.
+# Inputs that are one-dimensional by definition, so that a single number is a list of one.
 _LISTS = frozenset(
     {"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"}
 )
 
-# How torch.onnx's symbolic functions mark the type of an attribute in its name.
+# The suffixes by which torch.onnx's symbolic functions mark the type of an attribute.
 _SUFFIXES = {
     "i": AttributeType.INT,
     "f": AttributeType.FLOAT,
@@ -64,7 +64,7 @@ def emit(
     """Append one operator to the graph of `g`, or fold it, or compose it, and return its outputs.
 
     Raises:
-        EmissionError: the operator, an argument or an element type has no place at the target opset.
+        EmissionError: the target opset does not have the operator, an argument or an element type.
     """
     rung = None if domain else ladder.rung(g, op_type)
     if rung is not None:
@@ -111,7 +111,7 @@ def _emit_unknown(
     named: Mapping[str, Any],
     outputs: int,
 ) -> list[Value]:
-    """An operator without a schema here: refused in ONNX's own domains, free in any other."""
+    """Emit an operator without a schema: refused in ONNX's own domains, allowed in others."""
     if domain == "" or domain.startswith("ai.onnx."):
         where = f" of domain {domain}" if domain else ""
         if not schemas.operator_schemas(op_type, domain):
@@ -136,7 +136,7 @@ def _emit_unknown(
 
 
 def _suffixed(name: str) -> tuple[str, AttributeType | None]:
-    """Split torch.onnx's `alpha_f` into its name and type; the type is None where there is no suffix."""
+    """Split torch.onnx's `alpha_f` into name and type; the type is None without a suffix."""
     stem, _, suffix = name.rpartition("_")
     return (stem, _SUFFIXES[suffix]) if stem and suffix in _SUFFIXES else (name, None)
 
@@ -164,7 +164,7 @@ def _bind(
     positional: Sequence[Any],
     named: Mapping[str, Any],
 ) -> tuple[list[Any], list[ir.Attr]]:
-    """Give every argument its place: a list of inputs in the schema's order, and the attributes."""
+    """Bind every argument: a list of inputs in the schema's order, and the attributes."""
     arguments = list(positional)
     variadic = bool(schema.inputs) and schema.inputs[-1].variadic
     if len(arguments) > len(schema.inputs) and not variadic:
@@ -232,7 +232,7 @@ def _check_required(
 
 
 def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
-    """An attribute of the given type made of a Python value, a tensor, or a constant graph value."""
+    """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
     if kind in (AttributeType.GRAPH, AttributeType.GRAPHS):
         return ir.Attr(name, kind, value)
     if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
@@ -257,7 +257,7 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
 
 
 def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
-    """The value of a number attribute as Python ints or floats; a fraction is no whole number."""
+    """The value of a number attribute as Python ints or floats; fractions are not ints."""
     convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind))
     if convert is None:
         return value
@@ -290,7 +290,7 @@ def _formal_input(schema: OperatorSchema, index: int) -> Parameter:
 def _typed_inputs(
     g: Builder, schema: OperatorSchema, arguments: Sequence[Any]
 ) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
-    """Turn the arguments into values of one allowed element type per type variable.
+    """Convert the arguments to values with one allowed element type per type variable.
 
     Returns:
         The inputs, the element type of each type variable, and the element types to cast results back to.
@@ -329,7 +329,7 @@ def _typed_inputs(
 def _number_like_unknown(
     g: Builder, schema: OperatorSchema, arguments: Sequence[Any], parameter: Parameter, number: Any
 ) -> Any:
-    """A number beside a value of unknown element type takes that type as the model runs, by CastLike."""
+    """A number next to a value of unknown element type gets that type at run time, by CastLike."""
     if not parameter.variable or not parameter.homogeneous:
         return number
     for index, item in enumerate(arguments):
@@ -343,7 +343,7 @@ def _number_like_unknown(
 def _decide_by_numbers(
     schema: OperatorSchema, arguments: Sequence[Any], variables: dict[str, DataType]
 ) -> None:
-    """Give the type variables that no value decides the type that holds all their Python numbers."""
+    """Set type variables that no value decides to a type that represents all their Python numbers."""
     undecided: dict[str, list[Any]] = {}
     for index, item in enumerate(arguments):
         parameter = _formal_input(schema, index)

@@ -11,7 +11,7 @@ from .printable import printable
 class OpsettaError(Exception):
     """Base of every exception that opsetta raises on purpose.
 
-    Its text holds no control characters, whatever a file or a model names.
+    Control characters in its text are escaped, because names may come from a file or a model.
     """
 
     def __str__(self) -> str:
@@ -19,11 +19,11 @@ class OpsettaError(Exception):
 
 
 class UsageError(OpsettaError, TypeError):
-    """An argument of a public function has a name or a type that the function does not take."""
+    """An argument of a public function has an unknown name or a wrong type."""
 
 
 class OpsetError(OpsettaError, ValueError):
-    """The opset asked for is not one that can be written."""
+    """The requested opset cannot be written."""
 
 
 class RegistrationError(OpsettaError, ValueError):
@@ -35,11 +35,11 @@ class CaptureError(OpsettaError):
 
 
 class MutationError(CaptureError):
-    """The model writes to its inputs or buffers, and the caller did not say what becomes of that."""
+    """The model writes to its inputs or buffers, and the caller did not choose how to handle that."""
 
 
 class GraphError(OpsettaError):
-    """A source graph is not well-formed, or a pass met what it cannot transform."""
+    """A source graph is malformed, or a pass cannot transform it."""
 
 
 class ModelFileError(OpsettaError, OSError):
@@ -51,9 +51,9 @@ class UnsafeAnnotation:
     """One in-place annotation that is not known to be safe.
 
     Attributes:
-        node: which node has it.
+        node: the node that has it.
         annotation: its key and text.
-        reason: why it is not safe, or what could not be proven.
+        reason: why it is not safe or not proven.
     """
 
     node: str
@@ -83,7 +83,7 @@ class InferenceError(OpsettaError):
 
 
 class DimensionError(InferenceError):
-    """A size is outside the range for which the exported model holds."""
+    """A size is outside the range for which the exported model is valid."""
 
 
 class VerificationError(OpsettaError, AssertionError):
@@ -113,7 +113,7 @@ class UnsupportedError(OpsettaError):
     """One source node cannot be expressed at the target opset.
 
     Attributes:
-        first_opset: the lowest opset that can express it, or None where none is known.
+        first_opset: the lowest opset that can express it, or None if unknown.
     """
 
     def __init__(self, message: str, *, first_opset: int | None = None):
@@ -130,16 +130,16 @@ class ArgumentError(UnsupportedError, TypeError):
 
 
 class ResultError(OpsettaError, TypeError):
-    """A symbolic function returned more values than its operator gives, or something that is not a value."""
+    """A symbolic function returned too many values, or something that is not a value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class UnsupportedOperator:
-    """One operator of a model that cannot be lowered, and where it stands.
+    """One operator of a model that cannot be lowered, and the modules that use it.
 
     Attributes:
         name: qualified name with its overload, `aten::linalg_qr.default`.
-        reason: why, in a sentence.
+        reason: the reason, in a sentence.
         first_opset: the lowest opset that could express it, if one is known.
         modules: module paths of its nodes, one per node.
         registered: whether any symbolic function is registered for it.
@@ -165,7 +165,7 @@ class UnsupportedOperatorsError(OpsettaError):
     """Every operator of the model that the target opset cannot express, in one message.
 
     Attributes:
-        opset: the opset asked for.
+        opset: the requested opset.
         operators: one `UnsupportedOperator` per distinct operator and reason.
     """
 

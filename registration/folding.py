@@ -1,7 +1,7 @@
-"""Evaluation of shape arithmetic over constants while a graph is built.
+"""Evaluates shape arithmetic on constants while a graph is built.
 
-Only the operators that shape arithmetic is made of, in numpy. `onnx.reference` knows them all, but takes
-half a second to import, which is more than lowering a model takes.
+Covers only the operators of shape arithmetic, in numpy. `onnx.reference` has all operators, but takes half a
+second to import, which is longer than lowering a model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 MAXIMUM_ELEMENTS = 4096
-"""Constants larger than this stay in the graph as they are."""
+"""Larger constants are not folded."""
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
@@ -172,11 +172,11 @@ _SIZES: dict[str, Callable[..., int]] = {
     "Gather": _gathered_size,
     "Range": _range_size,
 }
-"""How many elements results have that are made of fewer; no other operator makes more of one input."""
+"""The number of result elements for operators whose result can have more elements than their inputs."""
 
 
 def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array]) -> bool:
-    """Whether a result has no more elements than are kept, found before it is made."""
+    """Whether a result has few enough elements, found before computing it."""
     size = _SIZES.get(op_type)
     if size is None:
         size = _broadcast_size if op_type in _BROADCAST else None
@@ -184,7 +184,7 @@ def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array]) -> 
 
 
 def evaluate(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -> Array | None:
-    """The single output of an operator over constants; None where it is left to the runtime.
+    """The single output of an operator on constants; None to leave it to the runtime.
 
     Errors of the arithmetic (a division by zero, an axis out of range) are left to the runtime too:
     the node may stand in a branch that is never taken.

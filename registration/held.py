@@ -1,7 +1,7 @@
-"""Values of an element type that the target has no operators for, held in another: BFLOAT16 in FLOAT.
+"""Values of an element type without operators at the target, held in another type: BFLOAT16 in FLOAT.
 
-What holds such a value is in the ONNX graph. The value of the narrow type stands for it while the graph is
-built, so that a symbolic function that asks for the element type is told the model's own; no node takes it.
+The ONNX graph has the holder. While the graph is built, a value of the narrow type represents it, so that
+symbolic functions see the model's element type; no node reads that value.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _HOLDER = "opsetta.holder"
 
 
 def held_in(holder: Value, dtype: DataType) -> Value:
-    """A value of an element type, whose numbers another value holds."""
+    """A value of an element type that another value holds."""
     result = Value(name=holder.name, type=ir.TensorType(dtype), shape=holder.shape)
     result.meta[_HOLDER] = holder
     return result
 
 
 def holder_of(value: Value) -> Value | None:
-    """The value in the graph that holds the numbers of another; None where that is in the graph itself."""
+    """The graph value that holds another value; None if that value is itself in the graph."""
     holder: Value | None = value.meta.get(_HOLDER)
     return holder

@@ -1,4 +1,4 @@
-"""What a version of an operator means by an argument that it lacks, where the operator's text says it."""
+"""The value that an operator version implies for an argument that it lacks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The version ladder at work: which function says an ONNX operator where the target's own version does not.
+"""The version ladder: finds the function that replaces an ONNX operator at opsets whose version differs.
 
-`symbolics/onnx` says how the ladder is built.
+`symbolics/onnx` documents the ladder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def emit_of_any_data(
 
 
 def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
-    """What stands in for an ONNX operator that the target's version refuses, or None."""
+    """The function that replaces an ONNX operator refused by the target's version, or None."""
     if g.composing.count(op_type) >= _COMPOSED_WITHIN:
         return None
     found: SymbolicFunction | None = g.registry.lookup(f"onnx::{op_type}", "", g.opset)
@@ -66,11 +66,11 @@ def compose(
     named: Mapping[str, Any],
     outputs: int,
 ) -> list[Value]:
-    """Call what stands in for an ONNX operator; it gets the number of outputs where it takes that.
+    """Call the function that replaces an ONNX operator; it gets the number of outputs if it takes that.
 
     Raises:
         ResultError: it returned nothing, or something that is not a value.
-        UnsupportedError: it gives fewer outputs.
+        UnsupportedError: it returns fewer outputs.
     """
     if positional and schemas.is_variadic(op_type):
         like = next((item.dtype for item in positional if isinstance(item, Value)), None)

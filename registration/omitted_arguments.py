@@ -1,8 +1,8 @@
-"""Arguments that a node need not write: equal to a default, or to what a version without them means.
+"""Arguments that a node may omit: equal to a default, or to the value implied by a version without them.
 
-An operator version that lacks an argument means one value of it. Where ONNX adds an argument, its default is
-nearly always that value, so the default of the nearest version that has the argument is the rule. What the
-operators' texts say otherwise is registered with `Registry.imply`.
+An operator version that lacks an argument implies one value of it. When ONNX adds an argument, its default is
+nearly always that value, so the default of the nearest version with the argument is the rule. Exceptions in
+the operators' texts are registered with `Registry.imply`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .schemas import OperatorSchema
 
 
 def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> None:
-    """See that an argument without a place in a schema is what the schema's version means without it.
+    """Check that an argument without a place in a schema has the value that the version implies.
 
     Raises:
-        EmissionError: it is not, or no version of the operator has such an argument.
+        EmissionError: it has another value, or no version of the operator has the argument.
     """
     if _is_implied(g, schema, inputs, name, value):
         return

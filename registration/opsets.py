@@ -13,7 +13,7 @@ MAXIMUM_OPSET = 26
 DEFAULT_OPSET = 20
 
 BASE_OPSET = 9
-"""The opset at which the base symbolic functions stand; later opsets inherit from it."""
+"""The opset of the base symbolic functions; later opsets inherit from it."""
 
 
 def check_opset(opset: object) -> int:
@@ -33,6 +33,6 @@ def check_opset(opset: object) -> int:
 
 @functools.cache
 def ir_version(opset: int) -> int:
-    """The lowest ONNX IR version whose readers know this opset (onnx's own version table)."""
+    """The lowest ONNX IR version that supports this opset (from onnx's version table)."""
     imports = [onnx.helper.make_opsetid("", opset)]
     return onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)

@@ -1,4 +1,4 @@
-"""Text that a terminal shows as it is: what files name may hold control characters."""
+"""Escapes control characters, which names from files may contain, before text is printed."""
 
 from __future__ import annotations
 

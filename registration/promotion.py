@@ -1,4 +1,4 @@
-"""Type promotion as arithmetic: what element type operands are computed in together.
+"""Type promotion: the element type in which operands are computed together.
 
 The semantics are those of c10 (`promoteTypes`, `result_type`); a property test compares them with torch.
 """
@@ -35,7 +35,7 @@ _MOST_CASES = 20_000
 
 
 def promote(a: DataType, b: DataType) -> DataType | None:
-    """The element type that two tensors of one category are computed in; None where torch has none."""
+    """The promoted element type of two tensors of the same category; None if torch has none."""
     if a == b:
         return a
     low, high = sorted((a, b), key=lambda dtype: _RANK.get(dtype, -1))
@@ -52,7 +52,7 @@ def is_integral(dtype: DataType | None) -> bool:
 
 
 class Category(enum.IntEnum):
-    """What an operand weighs in promotion, the lightest first."""
+    """The categories of operands in promotion, lowest priority first."""
 
     NUMBER = 0
     ZERO_DIM = 1
@@ -70,13 +70,13 @@ def _combine(higher: DataType | None, lower: DataType | None) -> DataType | None
 
 
 def result_type(operands: Iterable[tuple[DataType, Category]]) -> DataType | None:
-    """The element type that operands are computed in together, as `torch.result_type` has it.
+    """The promoted element type of operands, as in `torch.result_type`.
 
     Args:
         operands: element type and category of each; numbers as INT64, BOOL or the default float type.
 
     Returns:
-        The type, or None where torch promotes the operands to none.
+        The type, or None if torch has none.
     """
     of_category: dict[Category, DataType] = {}
     for dtype, category in operands:
@@ -90,11 +90,11 @@ def result_type(operands: Iterable[tuple[DataType, Category]]) -> DataType | Non
 
 
 class Operand(NamedTuple):
-    """What is known of one operand.
+    """What is known about one operand.
 
     Attributes:
         value: the graph value; None for a Python number.
-        dtype: its element type, None where it is unknown.
+        dtype: its element type, None if unknown.
         category: None for a tensor of unknown rank.
     """
 
@@ -104,7 +104,7 @@ class Operand(NamedTuple):
 
 
 def operand(item: Value | bool | int | float, number: str | None = None, uniform: bool = False) -> Operand:
-    """What is known of an argument that takes part in promotion.
+    """What is known about an argument that takes part in promotion.
 
     Args:
         number: `int`, `float` or `bool` for a value that is a Python number; its own metadata says so too.
@@ -125,11 +125,11 @@ def operand(item: Value | bool | int | float, number: str | None = None, uniform
 def settle(
     operands: Sequence[Operand], integers: DataType | None = None, expected: DataType | None = None
 ) -> DataType | Value | None:
-    """What operands are computed in together, as far as it is the same whatever is unknown of them.
+    """The promoted type of operands, if it does not depend on what is unknown about them.
 
     Args:
-        integers: what integers and BOOL become in the end, where they do not stay.
-        expected: the result's element type, where it is known otherwise; it decides between possibilities.
+        integers: the type that integers and BOOL become, or None.
+        expected: the result's element type, if known; it decides between possibilities.
 
     Returns:
         The element type; or a value of unknown type, whose type it certainly is; or None: the unknown
@@ -152,7 +152,7 @@ def settle(
     for case in itertools.product(*choices):
         result = result_type(case)
         if result is None:
-            # Torch refuses these types together, so that they are not what is computed.
+            # torch refuses these types together, so this combination cannot occur.
             continue
         result = integers if integers is not None and is_integral(result) else result
         results.add(result)
@@ -165,9 +165,9 @@ def settle(
 
 
 def _distinct(operands: Sequence[Operand]) -> list[Operand]:
-    """The operands that make a difference: each value once, and no more than two that are known alike.
+    """The operands that matter: each value once, and at most two with the same properties.
 
-    Two, for of two tensors of unknown rank one may have dimensions and the other none.
+    Two, because of two tensors of unknown rank one may be zero-dim and the other not.
     """
     kept: list[Operand] = []
     for candidate in operands:

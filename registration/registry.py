@@ -1,4 +1,4 @@
-"""The registry: which symbolic function serves an operator at an opset.
+"""The registry: finds the symbolic function for an operator at an opset.
 
 Opset 9 is the base: a function serves every opset from its own up to the next one registered. Below 9 the
 function registered nearest at or above the target serves (8, then 9).
@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """A qualified name and its overload, "" where it has none; namespaces may have dots."""
+    """Split a qualified name and its overload, "" if it has none; namespaces may contain dots."""
     namespace, _, operator = name.partition("::")
     operator, _, overload = operator.partition(".")
     return f"{namespace}::{operator}", overload
@@ -84,7 +84,7 @@ class Rung:
 class Registry:
     """Symbolic functions by operator name and opset.
 
-    A fork is an overlay: what it holds goes before its parent's, and the parent never changes.
+    A fork is an overlay: its functions take precedence over its parent's, and the parent never changes.
     """
 
     def __init__(self, parent: Registry | None = None):
@@ -104,9 +104,10 @@ class Registry:
         """Register a function for an operator from an opset on.
 
         Args:
-            name: qualified name, `aten::topk`, or with an overload, `aten::add.Tensor`, which goes first.
+            name: qualified name, `aten::topk`, or with an overload, `aten::add.Tensor`, which takes
+                precedence.
             opset: from 7 to 26.
-            override: replace what this registry already has at this name and opset.
+            override: replace an existing function of this registry at this name and opset.
 
         Raises:
             RegistrationError: a name out of form, an in-place operator, an opset out of range, or one
@@ -124,9 +125,9 @@ class Registry:
         versions[opset] = SymbolicFunction(name, opset, function)
 
     def put_first(self, symbolic: SymbolicFunction) -> None:
-        """Put a function before all that is registered, at every opset from its own on.
+        """Give a function precedence over all registered ones, at every opset from its own on.
 
-        Another one at the same name and opset gives way. Its opset may be any from 1 on.
+        It replaces another one at the same name and opset. The opset may be any from 1 on.
 
         Raises:
             RegistrationError: a name out of form, an in-place operator, or an opset out of range.
@@ -136,7 +137,7 @@ class Registry:
         self._first.setdefault(symbolic.name, {})[symbolic.opset] = symbolic
 
     def remove_first(self, name: str, opset: int) -> bool:
-        """Take back what `put_first` put at a name and opset; whether there was something."""
+        """Undo `put_first` for a name and opset; return whether there was a function."""
         return self._first.get(name, {}).pop(opset, None) is not None
 
     def stand_in(
@@ -164,9 +165,9 @@ class Registry:
     def imply(
         self, op_type: str, argument: str, value: Any = None, *, accepts: Accepts | None = None
     ) -> None:
-        """Say what the versions of an ONNX operator that lack an argument mean by it.
+        """Declare the value that versions of an ONNX operator imply for an argument that they lack.
 
-        Only what is not the default of the nearest version that has the argument need be said.
+        Only needed if it differs from the default of the nearest version with the argument.
 
         Args:
             value: what a version with the argument is given to mean the same; None for its default.
@@ -175,21 +176,21 @@ class Registry:
         self._implied[op_type, argument] = ImpliedArgument(value, accepts)
 
     def implied(self, op_type: str, argument: str) -> ImpliedArgument | None:
-        """What `imply` said of an argument, or None."""
+        """The declaration of `imply` for an argument, or None."""
         found = self._implied.get((op_type, argument))
         return found if found is not None or self._parent is None else self._parent.implied(op_type, argument)
 
     def implied_values(self, op_type: str) -> dict[str, Any]:
-        """The arguments whose older meaning is not their default, with that meaning."""
+        """The arguments whose implied value differs from their default, with that value."""
         inherited = self._parent.implied_values(op_type) if self._parent is not None else {}
         own = {name: each.value for (op, name), each in self._implied.items() if op == op_type}
         return {name: value for name, value in (inherited | own).items() if value is not None}
 
     def lookup(self, name: str, overload: str, opset: int, *, custom: bool = True) -> SymbolicFunction | None:
-        """The function that serves an operator at an opset; one of its overload goes first.
+        """The function for an operator at an opset; one for its overload takes precedence.
 
         Args:
-            custom: look at what was put first, too.
+            custom: whether to include functions of `put_first`.
         """
         keys = (f"{name}.{overload}", name) if overload else (name,)
         for table, serving in ((self._first if custom else {}, _serving_first), (self._functions, _serving)):
@@ -243,7 +244,7 @@ class Registry:
 
 
 default_registry = Registry()
-"""What every export uses unless it is given another."""
+"""The registry that exports use by default."""
 
 
 def onnx_symbolic(
@@ -257,7 +258,7 @@ def onnx_symbolic(
 
     Args:
         name: qualified operator name, `aten::topk` or `mylib::op`, optionally with `.overload`.
-        opset: the opset from which on it serves; later opsets inherit it.
+        opset: the first opset that it serves; later opsets inherit it.
         registry: where to register; the default registry unless given.
         override: replace a function that is registered at the same name and opset.
 
@@ -275,10 +276,10 @@ def onnx_symbolic(
 
 
 def registry_or_default(registry: Registry | None) -> Registry:
-    """The registry that a caller hands over, or the default one.
+    """The caller's registry, or the default one.
 
     Raises:
-        UsageError: it is no registry.
+        UsageError: it is not a registry.
     """
     if registry is None:
         return default_registry
@@ -294,7 +295,7 @@ _loaded: set[str] = set()
 
 
 def load_entry_points() -> None:
-    """Import what installed packages offer under the entry-point group `opsetta.symbolics`, once."""
+    """Import the entry points `opsetta.symbolics` of installed packages, once."""
     for entry in importlib.metadata.entry_points(group="opsetta.symbolics"):
         if entry.value not in _loaded:
             _loaded.add(entry.value)

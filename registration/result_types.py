@@ -1,4 +1,4 @@
-"""What an operator's results are: the element types that its schema gives them, tensors or sequences."""
+"""The types of an operator's results, from its schema: element types, tensors or sequences."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .schemas import AttributeParameter, OperatorSchema, Parameter
 
 
 def formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
-    """The formal parameter of each of so many results.
+    """The formal parameter of each result.
 
     Raises:
-        EmissionError: the operator gives fewer.
+        EmissionError: the operator has fewer results.
     """
     if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
         raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
@@ -35,7 +35,7 @@ def on_sequences(schema: OperatorSchema) -> bool:
 
 
 def result_type(parameter: Parameter, dtype: DataType, inputs: Sequence[Value | None]) -> ir.TypeProtocol:
-    """A result as a tensor, or as a sequence where it is one, or has the type of an input that is one."""
+    """The type of a result: a tensor, or a sequence if the schema or an input of the same type says so."""
     tensor = ir.TensorType(dtype)
     if parameter.dtypes and parameter.sequences:
         listed = bool(inputs) and is_sequence(inputs[0])
@@ -51,13 +51,13 @@ def result_dtypes(
     outputs: int,
     inputs: Sequence[Value | None],
 ) -> list[DataType | None]:
-    """The element type of each result, None where nothing tells it.
+    """The element type of each result, None if unknown.
 
     Args:
-        variables: the element types of the schema's type variables, as the inputs have them.
+        variables: the element types of the schema's type variables, from the inputs.
 
     Raises:
-        EmissionError: this version of the operator does not give that type.
+        EmissionError: this version of the operator cannot return that type.
     """
     given = {attribute.name: attribute for attribute in attributes}
     result: list[DataType | None] = []

@@ -1,4 +1,4 @@
-"""What a symbolic function returned, held against what its operator gives."""
+"""Checks the values returned by a symbolic function against its operator's outputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .errors import ResultError, UnsupportedError
 
 
 def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
-    """The results in order, as many as are due; None for each that the function does not give.
+    """The results in order, one for each output; None for results that the function does not return.
 
     Args:
-        due: how many values the operator gives.
+        due: the number of the operator's outputs.
 
     Raises:
         ResultError: the function returned more, or something that is not a value.
@@ -31,11 +31,11 @@ def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
 
 
 def composed_results(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
-    """The first results of a composition, which gives every output of its operator, as many as are due.
+    """The first `due` results of a composition, which returns every output of its operator.
 
     Raises:
         ResultError: the function returned nothing, or something that is not a value.
-        UnsupportedError: it gives fewer values.
+        UnsupportedError: it returns fewer values.
     """
     results = _listed(result)[:due]
     _check(symbolic, result, results, due)
@@ -47,7 +47,7 @@ def composed_results(symbolic: SymbolicFunction, result: Any, due: int) -> list[
 
 
 def absent_result(symbolic: SymbolicFunction, result: Any, due: int, name: str | None) -> str:
-    """Why a result that the model uses is not there."""
+    """The error for a missing result that the model uses."""
     used = f", and '{name}' is used" if due > 1 and name else ""
     return _message(symbolic, result, due) + used
 

@@ -40,8 +40,8 @@ class Parameter:
     """A formal input or output of an operator version.
 
     Attributes:
-        variable: the type variable that it shares with others, or "" where its type is fixed.
-        dtypes: the element types it may have; empty where it is not a plain tensor.
+        variable: the type variable that it shares with others, or "" if its type is fixed.
+        dtypes: the element types it may have; empty if it is not a plain tensor.
         sequences: the element types it may have as a sequence of tensors.
     """
 
@@ -56,7 +56,7 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class AttributeParameter:
-    """A formal attribute of an operator version; `default` is None where there is none."""
+    """A formal attribute of an operator version; `default` is None without a default."""
 
     name: str
     type: ir.AttributeType
@@ -64,11 +64,11 @@ class AttributeParameter:
     default: Any
 
     def is_default(self, value: Any) -> bool:
-        """Whether a file need not hold the value, which the operator takes where none is given."""
+        """Whether a value equals the default, so that a file can omit it."""
         return self.is_value(value, self.default)
 
     def is_value(self, value: Any, other: Any) -> bool:
-        """Whether two values are one as ONNX stores them: a FLOAT in single precision, bit for bit."""
+        """Whether two values are equal as stored by ONNX: FLOAT in single precision, bit for bit."""
         if other is None or self.type not in _COMPARED:
             return False
         try:
@@ -92,7 +92,7 @@ def _stored(kind: ir.AttributeType, value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class OperatorSchema:
-    """What one operator version takes and gives."""
+    """The inputs, outputs and attributes of one operator version."""
 
     name: str
     domain: str
@@ -105,7 +105,7 @@ class OperatorSchema:
     minimum_inputs: int
 
     def place(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
-        """Where an argument of this name stands: an input's position, an attribute, or neither."""
+        """The place of an argument: an input's position, an attribute, or neither."""
         for name in (argument, _ALIASES.get((self.name, argument))):
             if name is None:
                 continue
@@ -148,7 +148,7 @@ def _attribute(formal: Any) -> AttributeParameter:
         default = onnx.helper.get_attribute_value(formal.default_value)
         if isinstance(default, bytes):
             default = default.decode()
-            # Version 1 of GRU is misspelt.
+            # The schema of GRU 1 has a misspelt name.
             default = "forward" if default == "foward" else default
         elif isinstance(default, list):
             default = [item.decode() if isinstance(item, bytes) else item for item in default]
@@ -173,7 +173,7 @@ def _read(schema: Any) -> OperatorSchema:
 
 @functools.lru_cache(maxsize=4096)
 def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
-    """The schema of an operator in force at an opset; None where it is unknown or deprecated there."""
+    """The schema of an operator at an opset; None if it is unknown or deprecated there."""
     try:
         schema = onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:
@@ -204,7 +204,7 @@ def is_variadic(name: str) -> bool:
 def first_version(
     name: str, domain: str, holds: Callable[[OperatorSchema], bool], after: int = 0
 ) -> int | None:
-    """The first version of an operator, above `after`, of which a condition holds, or None."""
+    """The first version of an operator, above `after`, that satisfies a condition, or None."""
     found = (schema for schema in operator_schemas(name, domain) if schema.since_version > after)
     return next((schema.since_version for schema in found if holds(schema)), None)
 
@@ -224,18 +224,18 @@ def first_opset_with_dtype(name: str, parameter: int, dtype: DataType, domain: s
 
 
 def carries(schema: OperatorSchema, value: ir.Value) -> bool:
-    """Whether an If or a Loop of this version gives values of this kind: tensor or sequence, and of what."""
+    """Whether an If or a Loop of this version can return this type of value."""
     results = schema.outputs[-1]
     return value.dtype in (results.sequences if isinstance(value.type, ir.SequenceType) else results.dtypes)
 
 
 def first_opset_that_carries(name: str, value: ir.Value, after: int = 0) -> int | None:
-    """The first opset above `after` at which an If or a Loop gives values of this kind, or None."""
+    """The first opset above `after` at which an If or a Loop can return this type of value, or None."""
     return first_version(name, "", lambda schema: carries(schema, value), after=after)
 
 
 def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParameter | None:
-    """An argument as the next version that has it as an attribute has it, else as the last one had it."""
+    """The attribute of the next version that has it, else of the last one that had it."""
     found = [
         (each.since_version, each.place(argument)[1]) for each in operator_schemas(schema.name, schema.domain)
     ]

@@ -1,7 +1,7 @@
-"""Shapes of values as they are emitted, as far as rank and constants tell them; None where they do not.
+"""Infers shapes during emission, as far as ranks and constants determine them; else None.
 
-Not a replacement for onnx's shape inference: it serves symbolic functions that build on one another and
-ask for the rank of an intermediate value, and the folding of `Shape`.
+This does not replace onnx's shape inference: symbolic functions need the rank of intermediate values, and
+`Shape` is folded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Dims = tuple[Dim, ...]
 Attributes = Mapping[str, Any]
 
 MAXIMUM_RANK = 64
-"""Shapes of more dimensions are left unknown: a few Gathers of a value by itself lead to millions."""
+"""Shapes with more dimensions are unknown, because a few Gathers of a value by itself lead to millions."""
 _UNKNOWN = ir.SymbolicDim(None)
 
 _SAME_AS_FIRST = frozenset(
@@ -33,7 +33,7 @@ _BROADCAST = frozenset(
 
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim:
-    """The broadcast of two sizes: the one that is not 1, unknown where neither is decided."""
+    """The broadcast of two sizes: the one that is not 1; unknown if undecided."""
     if a is b:
         return a
     if type(a) is int:
@@ -44,7 +44,7 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
 
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
-    """The shape that shapes of any ranks broadcast to."""
+    """The broadcast of shapes of any ranks."""
     first, *others = sorted(shapes, key=len, reverse=True)
     result: list[Dim] = list(first)
     for shape in others:
@@ -181,7 +181,7 @@ _RULES |= dict.fromkeys(
 
 
 def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes) -> ir.Shape | None:
-    """The shape of an operator's first output, None where it cannot be told."""
+    """The shape of an operator's first output, None if unknown."""
     if op_type == "ConstantOfShape":
         sized = _sized(inputs[0])
         return None if sized is None else ir.Shape(sized)

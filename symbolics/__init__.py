@@ -1,6 +1,6 @@
-"""The knowledge: what each source operator means in ONNX, per dialect and opset.
+"""The symbolic functions of all source operators, by dialect and opset.
 
-Importing this package registers every symbolic function in it; a new file needs no entry anywhere.
+Importing this package registers every symbolic function in it; a new file needs no further entry.
 """
 
 import importlib

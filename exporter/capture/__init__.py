@@ -1,1 +1,1 @@
-"""Captures: from what the user has to a source graph."""
+"""Captures a user's model as a source graph."""

@@ -1,4 +1,4 @@
-"""What is known of inputs and state beside their types: kind, training, memory format, ranges."""
+"""Writes metadata of inputs and state: kind, training flags, memory format, ranges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from ...registration import KIND, MEMORY_FORMAT, PERSISTENT, TRAINABLE
 
 _PERMUTED = {4: ("channels_last", (1, 3, 2, 0)), 5: ("channels_last_3d", (1, 4, 3, 2, 0))}
-"""By rank: the memory format that is not contiguous, and the axes from the innermost on."""
+"""The memory format that is not contiguous, and its axes from the innermost on, by rank."""
 
 
 def describe_input(metadata: dict[str, str], tensor: Any) -> None:
-    """Note the kind and memory format of an input."""
+    """Record the kind and memory format of an input."""
     metadata[KIND] = "user"
     _note_memory_format(metadata, tensor)
 
@@ -23,7 +23,7 @@ def describe_input(metadata: dict[str, str], tensor: Any) -> None:
 def describe_state(
     metadata: dict[str, str], kind: str, tensor: torch.Tensor, *, persistent: bool = True
 ) -> None:
-    """Note what a parameter, buffer or constant is."""
+    """Record whether a tensor is a parameter, buffer or constant."""
     metadata[KIND] = kind
     if kind == "parameter":
         metadata[TRAINABLE] = "true" if tensor.requires_grad else "false"
@@ -33,7 +33,7 @@ def describe_state(
 
 
 def _note_memory_format(metadata: dict[str, str], tensor: Any) -> None:
-    """Note a memory format that is not contiguous; sizes are compared as they are written, without guards."""
+    """Record a memory format that is not contiguous; compares symbolic sizes as text, without guards."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.ndim not in _PERMUTED:
         return
     name, order = _PERMUTED[tensor.ndim]
@@ -47,17 +47,17 @@ def _text(size: Any) -> str:
 
 
 def ranges(constraints: Mapping[Any, Any], names: Mapping[Any, str]) -> str | None:
-    """The least and greatest value of each symbolic size, as JSON by its name; None where there is none.
+    """The smallest and largest value of each symbolic size, as JSON by name; None without sizes.
 
     Args:
         constraints: torch's ranges by symbol.
-        names: names by symbol; another symbol is called as torch calls it.
+        names: names by symbol; other symbols keep torch's name.
     """
     found: dict[str, list[int | None]] = {}
     for symbol, bound in constraints.items():
         bounds = [_finite(bound.lower), _finite(bound.upper)]
         held = found.setdefault(names.get(symbol, str(symbol)), bounds)
-        # Two symbols under one name are one size, and both ranges hold of it.
+        # Two symbols with the same name are one size, to which both ranges apply.
         held[0] = max((known for known in (held[0], bounds[0]) if known is not None), default=None)
         held[1] = min((known for known in (held[1], bounds[1]) if known is not None), default=None)
     return json.dumps(found, sort_keys=True, separators=(",", ":")) if found else None

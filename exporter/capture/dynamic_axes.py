@@ -27,7 +27,7 @@ def by_parameter(
         input_names, output_names: the names that the caller gave the inputs and outputs.
 
     Raises:
-        CaptureError: an entry names neither an input nor a given output, or an input that is no tensor.
+        CaptureError: an entry names neither an input nor a given output, or an input that is not a tensor.
     """
     renamed = dict(zip(input_names or (), bound, strict=False))
     inputs = dict.fromkeys([*renamed, *bound])
@@ -53,7 +53,7 @@ def by_parameter(
 def unknown_names(
     option: str, unknown: Sequence[Any], inputs: Iterable[str], outputs: Iterable[str] = ()
 ) -> str:
-    """The message for names that an option gives and the model does not have, with the closest ones."""
+    """The message for unknown names in an option, with the closest known ones."""
     known, given = list(inputs), list(outputs)
     parts = []
     for name in unknown:

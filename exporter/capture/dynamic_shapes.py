@@ -1,7 +1,7 @@
-"""Dynamic shapes as users give them: torch.export's forms, names for `Dim`, torch.onnx's `dynamic_axes`.
+"""Resolves the user's dynamic shapes: torch.export's forms, names for `Dim`, torch.onnx's `dynamic_axes`.
 
-torch.export specialises a dynamic dimension whose example size is 0 or 1. Here the example is enlarged
-first, so that the size of the example never decides.
+torch.export specialises a dynamic dimension whose example size is 0 or 1. Here the example is enlarged first,
+so that its size never matters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROUNDED = (
     functions.RoundToInt,
 )
 _CONDITIONS = (functions.Mod, functions.PythonMod, sympy.Min, sympy.Max, functions.Min, functions.Max)
-"""In a guard they say which sizes the model takes, and fix none."""
+"""Functions that, in a guard, restrict sizes without fixing one."""
 
 
 class Leaves:
@@ -39,7 +39,7 @@ class Leaves:
     Attributes:
         values: the leaves, in the order of torch's pytree.
         wanted: per leaf, by axis: a `Dim`, a hint, a name, an int, or None for a static dimension.
-        paths: per leaf, where it stands in the call: `x`, `cache[0]`.
+        paths: per leaf, its path in the call: `x`, `cache[0]`.
     """
 
     def __init__(self, values: list[Any], wanted: list[dict[int, Any]], paths: list[str]):
@@ -62,7 +62,7 @@ class Leaves:
         return names
 
     def ranges(self) -> dict[str, tuple[Any, Any]]:
-        """The least and greatest size that the user gave of each named dimension, None where none."""
+        """The user's smallest and largest size of each named dimension, or None."""
         names = self.dimension_names()
         return {
             names[leaf, axis]: (getattr(dim, "min", None), getattr(dim, "max", None))
@@ -71,7 +71,7 @@ class Leaves:
         }
 
     def dynamic(self) -> Iterator[tuple[int, int, Any]]:
-        """(leaf, axis, wanted) for each dimension that is to be dynamic."""
+        """(leaf, axis, wanted) for each dynamic dimension."""
         for leaf, axes in enumerate(self.wanted):
             if isinstance(self.values[leaf], torch.Tensor):
                 for axis, dim in axes.items():
@@ -112,7 +112,7 @@ def bind(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -
 
 
 def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
-    """The dimensions wanted of one tensor, by non-negative axis."""
+    """The dynamic dimensions of one tensor, by non-negative axis."""
     if specification is None:
         return {}
     if isinstance(specification, Mapping):
@@ -167,7 +167,7 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
 
 
 def call_order(bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """The bound parameters as torch flattens them: positional ones, then keywords in the call's order."""
+    """The bound parameters in torch's flattening order: positional ones, then keywords as in the call."""
     return [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
 
 
@@ -180,7 +180,7 @@ def resolve(
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None = None,
 ) -> Leaves:
-    """Read `dynamic_shapes` or `dynamic_axes` against the example arguments.
+    """Match `dynamic_shapes` or `dynamic_axes` with the example arguments.
 
     Raises:
         CaptureError: both were given, or an entry does not fit the arguments.
@@ -200,9 +200,9 @@ def resolve(
 
 
 def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
-    """The leaves, with a tensor that stands in several dynamic places as a tensor of its own in each.
+    """The leaves, with a copy for each further use of the same tensor in a dynamic place.
 
-    torch.export takes the dimensions of one tensor for the same wherever it stands.
+    torch.export assumes that the dimensions of the same tensor are equal everywhere.
     """
     values: list[Any] = []
     for value, axes, _ in found:
@@ -212,7 +212,7 @@ def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
 
 
 def _check_example_sizes(leaves: Leaves) -> None:
-    """Refuse one name for dimensions whose sizes differ in the example: they cannot be the same dimension."""
+    """Refuse the same name for dimensions with different sizes in the example."""
     first: dict[str, tuple[int, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
         if isinstance(leaves.values[leaf], torch.Tensor):
@@ -226,11 +226,11 @@ def _check_example_sizes(leaves: Leaves) -> None:
 
 
 def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], str]) -> None:
-    """Refuse two names for what the model makes one dimension.
+    """Refuse two names for dimensions that the model makes equal.
 
     Args:
-        captured: per leaf what stands for it in the capture, a tensor where it is one.
-        lines: for a symbol, the lines of the model that make other sizes equal to it, as text.
+        captured: per leaf, its counterpart in the capture, such as a fake tensor.
+        lines: returns the lines of the model that make other sizes equal to a symbol, as text.
     """
     first: dict[Any, tuple[str, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
@@ -259,7 +259,7 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
             f"dynamic_shapes must be a dict, tuple or list, not {type(dynamic_shapes).__name__}"
         )
     result = dict(dynamic_shapes)
-    # Entries for members of **kwargs may stand beside the parameters.
+    # Entries for members of **kwargs may be beside those of the parameters.
     for name, value in bound.items():
         if name not in result and isinstance(value, dict):
             members = {key: result.pop(key) for key in list(result) if key in value and key not in bound}
@@ -271,7 +271,7 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
 
 
 def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
-    """Per leaf, what torch.export takes: a name becomes a hint, so that the model's own limits hold."""
+    """The dynamic shapes for torch.export, per leaf; names become hints, so that the model's limits apply."""
     result: list[dict[int, Any] | None] = []
     for value, axes in zip(leaves.values, leaves.wanted, strict=True):
         converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}
@@ -280,11 +280,11 @@ def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
 
 
 def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
-    """Other leaves to capture with, whose dynamic dimensions are all larger than 1, the likeliest first.
+    """Yield other leaves to capture with, whose dynamic dimensions are all larger than 1, likeliest first.
 
-    Dimensions of one `Dim` or name, and unnamed ones of one size, grow together. A size that was the sum
-    of two others (a mask over past and present positions) is taken to stay their sum, and then not; which
-    of the guesses is right, torch.export decides. `Dim.AUTO` lets it specialise, so there the leaves
+    Dimensions with the same `Dim` or name, and unnamed ones of equal size, grow together. A size that is the
+    sum of two others (a mask over past and present positions) first stays their sum, and then does not;
+    torch.export decides which guess is right. `Dim.AUTO` allows specialisation, so for it the leaves
     themselves come last.
     """
     groups: dict[Any, list[tuple[int, int]]] = {}
@@ -308,12 +308,12 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
 
 
 def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
-    """A dimension that was captured as what the example's own size is not, in words; or None.
+    """A description of a dimension that was captured with a wrong constant size, or None.
 
-    That is another constant, or, where sizes were enlarged to the same one, the size of another dimension.
+    The size is a constant other than the example's, or that of another dimension enlarged to the same size.
 
     Args:
-        captured: per leaf what stands for it in the capture, a tensor where it is one.
+        captured: per leaf, its counterpart in the capture, such as a fake tensor.
     """
     sizes: dict[Any, tuple[int, str]] = {}
     for index, (value, found) in enumerate(zip(leaves.values, captured, strict=True)):
@@ -333,10 +333,10 @@ def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
 
 
 def rounded(captured: Sequence[Any]) -> str | None:
-    """A whole number that was divided or rounded from a dynamic size, and fixed, in words; or None.
+    """A description of an integer that was divided or rounded from a dynamic size and fixed, or None.
 
-    torch.export keeps `int(0.7 * size)`, and `size // 2` where an operator takes no symbolic size, as the
-    number that it is in the example, behind a guard.
+    torch.export fixes `int(0.7 * size)`, and `size // 2` for an operator without symbolic sizes, at its
+    number in the example, behind a guard.
     """
     tensors = [found for found in captured if isinstance(found, torch.Tensor)]
     sizes: list[Any] = [size for tensor in tensors for size in tensor.shape]
@@ -357,9 +357,9 @@ def rounded(captured: Sequence[Any]) -> str | None:
 
 
 def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
-    """Whether few sizes give the same number: it is divided by constants, or rounded.
+    """Whether only few sizes give the same number: it is divided by constants, or rounded.
 
-    Sizes that come to 0 or 1 are asked for by every operator that broadcasts.
+    Comparisons with 0 or 1 do not count, because every broadcasting operator makes them.
     """
     divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
     if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
@@ -368,7 +368,7 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
 
 
 def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
-    """New sizes of a dimension: of the sums that it was and of which a part has grown, then its own."""
+    """New sizes of a dimension: first sums of which a part has grown, then its own enlarged size."""
     others = [other for other in sizes if other != key]
     sums = [
         grown.get(first, sizes[first]) + grown.get(second, sizes[second])
@@ -389,7 +389,7 @@ def _resized(
 
 
 def _resize(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
-    """The tensor with another size along one axis, its own entries repeated; zeros where it has none."""
+    """The tensor with another size along one axis, with its entries repeated, or zeros if it is empty."""
     length = tensor.shape[axis]
     if length == size:
         return tensor

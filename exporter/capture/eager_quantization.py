@@ -1,4 +1,4 @@
-"""Modules of PyTorch's eager-mode quantization, whose packed weights no capture can open."""
+"""Refuses modules of PyTorch's eager-mode quantization, whose packed weights cannot be captured."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ...registration import CaptureError
 from ..torch_boundary import torchscript
 
 _REFERENCE = "torch.ao.nn.quantized.reference."
-"""Modules that compute in floats, between quantization and dequantization that are operators of their own."""
+"""Reference modules: they compute in floats, between separate quantize and dequantize operators."""
 _PACKAGES = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 _MANGLED = re.compile(r"^__torch__\.|\.___torch_mangle_\d+")
 
 
 def refuse_eager_quantized(model: object) -> None:
-    """Refuse a model that holds modules of `torch.ao.nn.quantized`, scripted ones included.
+    """Refuse a model with modules of `torch.ao.nn.quantized`, scripted ones included.
 
     Raises:
-        CaptureError: it holds one; the message names the first, and the quantization that can be exported.
+        CaptureError: there is one; the message names the first, and a quantization that can be exported.
     """
     if not isinstance(model, torch.nn.Module):
         return

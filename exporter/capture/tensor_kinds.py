@@ -1,4 +1,4 @@
-"""Kinds of tensors that an ONNX file can neither hold nor be fed with, and what to pass instead."""
+"""Refuses kinds of tensors that ONNX does not have, and suggests what to pass instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 
 
 def kind_refused(tensor: torch.Tensor) -> tuple[str, str] | None:
-    """What kind of tensor has no ONNX counterpart, and the method that gives one that has; or None."""
+    """The kind of a tensor without ONNX counterpart, and the method that converts it; or None."""
     if tensor.is_nested:
         return "a nested tensor", "to_padded_tensor(0.0)"
     if tensor.layout in _SPARSE:
@@ -39,20 +39,20 @@ def without_data(tensor: torch.Tensor) -> str | None:
 
 
 def check_arguments(bound: Mapping[str, Any]) -> None:
-    """Refuse arguments, at any depth, that the exported file could not be called with.
+    """Refuse arguments, at any depth, that the exported file cannot take.
 
     Args:
         bound: the example arguments by parameter name.
 
     Raises:
-        CaptureError: one of them is sparse, nested, quantized, or a generator; it is named.
+        CaptureError: an argument is sparse, nested, quantized, or a generator; the message names it.
     """
     for path, leaf in named_leaves(bound):
         check("input", path, leaf, "pass")
         if isinstance(leaf, torch.Generator):
             raise CaptureError(
-                f"input '{path}' is a torch.Generator, which an ONNX file does not take: leave it out, and "
-                "let the model draw from the default generator"
+                f"input '{path}' is a torch.Generator, which an ONNX file cannot take: leave it out, so "
+                "that the model uses the default generator"
             )
 
 
@@ -60,9 +60,9 @@ def check(role: str, name: str, item: Any, verb: str) -> None:
     """Refuse a tensor of a kind that has no ONNX counterpart.
 
     Args:
-        role: what it is to the model: input, output, parameter, buffer or constant.
-        name: its name, or the expression that reaches it.
-        verb: what the user does with the tensor of the other kind: pass, return or register it.
+        role: the tensor's role in the model: input, output, parameter, buffer or constant.
+        name: its name, or the expression for it.
+        verb: what the user should do with the converted tensor: pass, return or register it.
 
     Raises:
         CaptureError: it is of such a kind.
@@ -76,10 +76,10 @@ def check(role: str, name: str, item: Any, verb: str) -> None:
 
 
 def check_state(module: torch.nn.Module) -> None:
-    """Refuse a module with nested or quantized parameters or buffers, which torch.export takes for no model.
+    """Refuse a module with nested or quantized parameters or buffers, which torch.export does not support.
 
     Raises:
-        CaptureError: one of them is of such a kind; it is named.
+        CaptureError: one of them is of such a kind; the message names it.
     """
     for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
         for name, tensor in named:
@@ -88,10 +88,10 @@ def check_state(module: torch.nn.Module) -> None:
 
 
 def check_initialised(module: torch.nn.Module) -> None:
-    """Refuse a module with lazy parameters that no call has given a shape.
+    """Refuse a module with lazy parameters that are not initialised yet.
 
     Raises:
-        CaptureError: there is one; it is named.
+        CaptureError: there is one; the message names it.
     """
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if is_lazy(tensor):
@@ -101,13 +101,13 @@ def check_initialised(module: torch.nn.Module) -> None:
 
 
 def named_leaves(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The leaves of arguments by the expression that reaches each, as `x['a'][0]`."""
+    """The leaves of arguments by the expression for each, as `x['a'][0]`."""
     for name, value in bound.items():
         yield from _leaves(value, name)
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of an argument by the expression that reaches each."""
+    """The leaves of an argument by the expression for each."""
     members = children(value)
     if members is None:
         yield path, value

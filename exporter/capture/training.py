@@ -1,4 +1,4 @@
-"""Whether what is captured is in training mode."""
+"""Finds whether a model is in training mode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch.fx
 from ..torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
 
 _ARITHMETIC = ("_operator", "math")
-"""The modules of Python's functions in a graph that torch.export leaves."""
+"""The modules of Python functions in a graph of torch.export."""
 
 
 def is_training(model: Any) -> bool:
     """Whether a model is in training mode.
 
-    The flag of a graph is read by no node of it. It counts where a node is a module or a function that may do
-    in training what it does not otherwise; operators are called with what they do: `train`, `training`.
+    No node of a graph reads the graph's training flag. The flag counts only if a node is a module or a
+    function that may behave differently in training; operators have arguments for it (`train`, `training`).
     """
     if getattr(model, "training", False) is not True:
         return False

@@ -1,4 +1,4 @@
-"""Tensors that share their memory: weights under several names, and views."""
+"""Finds tensors that share memory: weights under several names, and views."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Identity = tuple[Any, ...]
 
 
 def identity(name: str, tensor: torch.Tensor) -> Identity:
-    """What two tensors have in common when they are the same elements of the same memory.
+    """A key that is equal for two tensors with the same elements of the same memory.
 
-    One without elements, or not strided, has no memory of its own: it is known by its name.
+    A tensor without elements or without strides has no memory; its name is the key.
     """
     if tensor.layout != torch.strided or not tensor.numel():
         return (name,)

@@ -1,4 +1,4 @@
-"""The command line `opsetta`: its entry point. The commands themselves are in `commands`."""
+"""The entry point of the command line `opsetta`; `commands` has the commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 for success, 1 for an error, 2 for wrong usage.
 
     Args:
-        arguments: what stands after the program's name; those of this process unless given.
+        arguments: the arguments after the program's name; by default those of this process.
     """
     try:
         from .commands import app

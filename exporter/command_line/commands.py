@@ -1,4 +1,4 @@
-"""The commands of `opsetta`: export, verify, check, ops, info; convert has a file of its own."""
+"""The commands export, verify, check, ops and info of `opsetta`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Help with markup reads [batch,3] as markup, and its tables cut long words.
+    # Rich help would parse [batch,3] as markup, and truncates long words in tables.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -259,7 +259,7 @@ def info(
     trusted: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a model file declares and holds."""
+    """Show the opsets, inputs, outputs, operators and weights of a model file."""
     from ..files.summary import describe_file
 
     found = describe_file(model, trusted=trusted)
@@ -280,7 +280,7 @@ def info(
     _show(table)
     for entry in found["dimensions"]:
         where = f"{entry['line']}: " if entry["line"] else ""
-        print(f"holds for {entry['condition']} ({where}{entry['reason']})")
+        print(f"valid for {entry['condition']} ({where}{entry['reason']})")
     table = _table("operator", "nodes")
     for name, count in list(found["operators"].items())[:_MOST_SHOWN]:
         _row(table, name, str(count))
@@ -291,7 +291,7 @@ def info(
 
 
 _MOST_SHOWN = 500
-"""Rows of one kind that a table has; laying out a row takes longer than reading it from a file."""
+"""Rows of one kind in a table; laying out a row takes longer than reading it from a file."""
 
 
 def _more(count: int) -> str:
@@ -308,7 +308,7 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[st
 
     from .factory import load_example, load_file
 
-    # A model with random weights is the same model at the next call of the program.
+    # A model with random weights gets the same weights in each run of the command.
     torch.manual_seed(0)
     for path in symbolics or []:
         load_file(str(path))
@@ -316,7 +316,7 @@ def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[st
 
 
 def _torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    """What the factory sets of torch holds until the command ends, and no longer."""
+    """Limit changes that the factory makes to torch's state to this command."""
     stage("loading the model")
     from ..torch_boundary.boundary import boundary
 
@@ -324,7 +324,7 @@ def _torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextM
 
 
 def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:
-    """What the user's code prints goes to stderr: stdout is for the result."""
+    """Redirect the output of the user's code to stderr, because stdout is for the result."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
@@ -373,14 +373,14 @@ def _table(*columns: str) -> Table:
 
 
 def _row(table: Table, *cells: str) -> None:
-    # Text, for a shape such as [batch, 3] would be read as markup.
+    # Plain text, because rich would parse a shape such as [batch, 3] as markup.
     table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
 def _show(table: Table) -> None:
     console = Console()
     if not console.is_terminal:
-        # Nothing is cut off in a file or a pipe.
+        # In a file or a pipe, lines are not truncated.
         console = Console(width=1000)
     console.print(table)
 

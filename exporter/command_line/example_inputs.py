@@ -1,4 +1,4 @@
-"""Example inputs as the command line has them: `float32[batch,3,224,224]`, `int64[2,seq=7]<100`."""
+"""Parses example inputs of the command line: `float32[batch,3,224,224]`, `int64[2,seq=7]<100`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FORM = (
 
 @dataclasses.dataclass(frozen=True)
 class _Specification:
-    """One tensor to make.
+    """The description of one tensor.
 
     Attributes:
-        sizes: of each dimension, a number, None where another input or the default says it.
-        names: of the dimensions that vary, by axis.
-        bound: what whole numbers stay below.
+        sizes: the size of each dimension; None if another input or the default gives it.
+        names: the names of dynamic dimensions, by axis.
+        bound: the exclusive upper bound of integers.
     """
 
     dtype: torch.dtype
@@ -43,18 +43,18 @@ class _Specification:
 
 
 def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int, str] | None]]:
-    """Make the inputs that texts describe, in order, of torch's random numbers.
+    """Make the described inputs, in order, from torch's random numbers.
 
-    A text is `TYPE[DIM,...]` for a tensor, or a number, `true`, `false` or `none` for itself. A DIM is a
-    size, the name of a dimension that varies, or `NAME=SIZE` to say the example's size of it (2 unless said).
-    Floats are normally distributed; whole numbers are drawn from 0 up to the bound in `TYPE[...]<BOUND`,
-    which is 2 unless given; bools are true or false.
+    A text is `TYPE[DIM,...]` for a tensor, or a number, `true`, `false` or `none` for that constant. A DIM is
+    a size, the name of a dynamic dimension, or `NAME=SIZE` to give its size in the example (2 by default).
+    Floats are normally distributed; integers are drawn from 0 up to the exclusive bound in `TYPE[...]<BOUND`
+    (2 by default); bools are random.
 
     Returns:
-        The inputs, and what `dynamic_shapes` says of each.
+        The inputs, and the `dynamic_shapes` entry of each.
 
     Raises:
-        OpsettaError: a text is not of this form, or sizes contradict each other.
+        OpsettaError: a text does not have this form, or sizes contradict each other.
     """
     read = [_read(text) for text in texts]
     sizes: dict[str, int] = {}

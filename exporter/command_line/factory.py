@@ -1,4 +1,4 @@
-"""Models on the command line: a factory in a user's file, `PATH.py:function`, or a TorchScript file."""
+"""Loads models for the command line: from a factory, `PATH.py:function`, or a TorchScript file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTIONS = frozenset({"dynamic_shapes", "dynamic_axes", "input_names", "output_n
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """What a factory gives: a model, example arguments, and options of `export` that go with them."""
+    """The result of a factory: a model, example arguments, and options of `export`."""
 
     model: Any
     args: tuple
@@ -34,10 +34,10 @@ def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
         reference: `PATH.py:function`, or the path of a file that `torch.jit.save` wrote. The function takes
             no arguments and returns `(model, args)`, `(model, args, kwargs)`, or a dict with these keys and
             options of `export`. The model may be such a path.
-        inputs: what the inputs of a TorchScript file are like, as `example_inputs` reads it.
+        inputs: descriptions of a TorchScript file's inputs, for `example_inputs`.
 
     Raises:
-        OpsettaError: the file, the function, what it returns, or an input is not as it should be.
+        OpsettaError: the file, the function, its result, or an input is invalid.
     """
     path, separator, name = reference.rpartition(":")
     if not reference.endswith(".py") and not path.endswith(".py"):
@@ -72,10 +72,10 @@ def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
 
 
 def load_file(path: str) -> types.ModuleType:
-    """Run a Python file as a module; modules that stand beside it can be imported from it.
+    """Run a Python file as a module; it can import modules beside it.
 
     Raises:
-        OpsettaError: there is no such file, or it fails.
+        OpsettaError: the file does not exist, or it fails.
     """
     file = pathlib.Path(path)
     if not file.is_file():
@@ -87,7 +87,7 @@ def load_file(path: str) -> types.ModuleType:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    # Dataclasses look their module up.
+    # dataclasses look up their module in sys.modules.
     sys.modules.setdefault(file.stem, module)
     with explained(f"'{path}'"):
         specification.loader.exec_module(module)
@@ -96,10 +96,10 @@ def load_file(path: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises into one line.
+    """Turn any exception of the user's code into a one-line error.
 
     Raises:
-        OpsettaError: `what` raised anything.
+        OpsettaError: `what` raised an exception.
     """
     try:
         yield
@@ -140,8 +140,10 @@ def _checked(reference: str, model: Any, args: Any, kwargs: Any, options: dict[s
 
         model = torchscript.load(model)
     if not callable(model) and not hasattr(model, "graph_signature"):
-        raise OpsettaError(f"the factory '{reference}' gave a {type(model).__name__} where a model is due")
+        raise OpsettaError(f"the factory '{reference}' gave a {type(model).__name__} instead of a model")
     if not isinstance(kwargs, Mapping):
-        raise OpsettaError(f"the factory '{reference}' gave a {type(kwargs).__name__} where kwargs are due")
+        raise OpsettaError(
+            f"the factory '{reference}' gave a {type(kwargs).__name__} instead of a dict of kwargs"
+        )
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     return Example(model, positional, dict(kwargs), options)

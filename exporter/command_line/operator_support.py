@@ -1,7 +1,7 @@
-"""Which operator is supported at which opset: what the registry holds, and what the last sweep saw.
+"""Reports the supported operators by opset, from the registry and the results of the last sweep.
 
-`operator_support.json` beside this file is written by `python -m tests.sweep.support` from the results of
-a sweep. Works without torch.
+`python -m tests.sweep.support` writes `operator_support.json` beside this file from the results of a sweep.
+Works without torch.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ REFUSED = "refused"
 KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
 
 INTERNAL = ("before", "composed", "list", "onnx", "packed", "promotion")
-"""Dialects of passes, compositions and conversion (`before13::Softmax`): operators of no source."""
+"""Internal domains of passes, compositions and conversion (`before13::Softmax`), which no model uses."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OperatorSupport:
-    """What becomes of one operator at one opset.
+    """The support of one operator at one opset.
 
     Attributes:
-        name: qualified name without overload; a function for some overload counts.
-        opset: where.
-        support: `"symbolic"`, a function serves it; `"decomposed"`, torch's decomposition ends in operators
-            that are served; `"refused"`; None where there is no function and the sweep has not met it.
-        reasons: why samples of the sweep were refused; with a support other than `"refused"`, some were.
-        serves: the opset that the function was written for, or None.
+        name: qualified name without overload; a function for any overload counts.
+        opset: the opset.
+        support: `"symbolic"`, it has a symbolic function; `"decomposed"`, torch's decomposition ends in
+            operators with symbolic functions; `"refused"`; or None, it has no function and the sweep did not
+            meet it.
+        reasons: why samples of the sweep were refused; all samples if `support` is `"refused"`, else some.
+        serves: the opset of the function, or None.
         first_opset: the lowest opset with a function, or None.
     """
 
@@ -48,7 +49,7 @@ class OperatorSupport:
 
 
 def swept() -> Mapping[str, Any]:
-    """What the last sweep saw: its `opsets`, and per operator where it `passed` and was `refused`."""
+    """The results of the last sweep: its `opsets`, and per operator where it `passed` and was `refused`."""
     text = importlib.resources.files(__package__).joinpath("operator_support.json").read_text("utf-8")
     return json.loads(text)
 
@@ -59,8 +60,8 @@ def operator_support(
     """The support of every known operator, by name and opset.
 
     Args:
-        text: only operators whose name holds this text, in any case.
-        registry: the default registry unless given, with what installed packages add.
+        text: only operators whose name contains this text, ignoring case.
+        registry: by default the default registry with entry points of installed packages.
 
     Raises:
         OpsetError: an opset outside 7 to 26.
@@ -91,7 +92,7 @@ def _support(
     serves = max((function.opset for function in found if function is not None), default=None)
     firsts = [registry.first_opset(*split_name(key)) for key in keys]
     seen = results["operators"].get(name, {"passed": [], "refused": {}})
-    # An opset that was not swept is taken to be as the one below it that was.
+    # For an opset outside of the sweep, use the next lower one in the sweep.
     nearest = max((swept_opset for swept_opset in results["opsets"] if swept_opset <= opset), default=None)
     reasons = tuple(reason for reason, opsets in seen["refused"].items() if nearest in opsets)
     support: str | None
@@ -109,13 +110,13 @@ LETTERS = {SYMBOLIC: "S", DECOMPOSED: "D", REFUSED: "-", None: ""}
 
 
 def cell(entry: OperatorSupport) -> str:
-    """One letter for the table, with a star where some samples were refused."""
+    """One letter for the table, with a star if some samples were refused."""
     partly = entry.reasons and entry.support != REFUSED
     return LETTERS[entry.support] + ("*" if partly else "")
 
 
 def remarks(entries: Mapping[int, OperatorSupport]) -> list[str]:
-    """Why an operator is refused, wholly or in part, and where: one sentence per reason."""
+    """The reasons why an operator is refused, wholly or in part, each with its opsets."""
     opsets = list(entries)
     places: dict[str, list[int]] = {}
     for opset, entry in entries.items():
@@ -136,7 +137,7 @@ def _where(where: Sequence[int], opsets: Sequence[int]) -> str:
 
 
 def markdown() -> str:
-    """The support table as `docs/operators.md` has it, of the default registry."""
+    """The support table of the default registry, in the form of `docs/operators.md`."""
     results = swept()
     opsets = results["opsets"]
     rows = []

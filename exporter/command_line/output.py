@@ -1,4 +1,4 @@
-"""Where a command writes its model, and where it says so: standard output is for one of the two."""
+"""The output of a command: its model and its messages; only one of them uses standard output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STANDARD_OUTPUT = "-"
 
 
 def say(text: object) -> None:
-    """Print a line in which files may have named something."""
+    """Print a line that may contain names from a file."""
     print(printable(str(text)))
 
 
@@ -24,7 +24,7 @@ class Output:
     """The `-o` of a command: a path, or `-` for standard output.
 
     Raises:
-        ModelFileError: nothing can be written there.
+        ModelFileError: the output cannot be written.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -39,13 +39,13 @@ class Output:
                 raise ModelFileError(
                     "standard output is a terminal, and a model is not text: redirect it, or give -o a file"
                 )
-            # `sys.stdout` is another one while the user's code runs.
+            # `sys.stdout` is redirected while the user's code runs.
             self._stdout = sys.stdout
         else:
             self._target = resolve(path)
 
     def save(self, model: Any, external_data: bool | None) -> None:
-        """Write a model with its `save`."""
+        """Write a model with its `save` method."""
         if self._stdout is not None:
             try:
                 self._stdout.flush()
@@ -66,11 +66,11 @@ class Output:
 
     @property
     def size(self) -> int:
-        """The bytes of the file; without its external data."""
+        """The size of the file in bytes, without external data."""
         return self._path.stat().st_size if self._count is None else self._count
 
     def report(self, found: dict[str, Any], text: str, *, as_json: bool) -> None:
-        """Print what was done: on standard error where the model is on standard output."""
+        """Print the result, to standard error if the model is on standard output."""
         print(
             json.dumps(found, indent=2) if as_json else printable(text),
             file=sys.stderr if self._is_standard_output() else sys.stdout,

@@ -1,4 +1,4 @@
-"""Progress for people: the name of the current stage on a terminal, silence anywhere else."""
+"""Shows the current stage on a terminal, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 @contextlib.contextmanager
 def stages() -> Iterator[Callable[[str], None]]:
-    """A function to call with the name of each stage as it begins; it shows a spinner on stderr."""
+    """Yield a function to call with the name of each stage; it shows a spinner on stderr."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda stage: None

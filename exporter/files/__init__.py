@@ -1,1 +1,1 @@
-"""Bytes: how a model becomes a file, and how a file appears on a disk."""
+"""Reads and writes model files."""

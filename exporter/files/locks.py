@@ -17,20 +17,20 @@ _PATIENCE = 10.0
 
 
 class Lock(enum.Enum):
-    """What came of an attempt to lock a file."""
+    """The result of an attempt to lock a file."""
 
     HELD = enum.auto()
     BUSY = enum.auto()
-    """Another process, or another part of this one, holds the lock."""
+    """Another process, or another open file of this process, holds the lock."""
     UNSUPPORTED = enum.auto()
-    """The system has no locks, or not on this file system."""
+    """The system or the file system has no locks."""
 
 
 def acquire(descriptor: int, *, wait: bool = False) -> Lock:
     """Lock an open file until `release`, or until the process ends.
 
     Args:
-        wait: wait some seconds for another process to release it.
+        wait: whether to wait some seconds for another process to release the lock.
     """
     if fcntl is None:
         return Lock.UNSUPPORTED
@@ -48,7 +48,7 @@ def acquire(descriptor: int, *, wait: bool = False) -> Lock:
 
 
 def release(descriptor: int) -> None:
-    """Give a lock up, for processes too that were forked while it was held."""
+    """Release a lock, also in processes forked while it was held."""
     if fcntl is not None:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -1,8 +1,7 @@
-"""One protobuf message of a model, its weights written straight from their memory.
+"""Writes a model as one protobuf message, with weights taken directly from their memory.
 
-Protobuf's own serializer holds a message twice beside the weights. Here it writes everything but the large
-tensors, whose fields are framed around the bytes where they lie (Protocol Buffers encoding: a tag, a
-length, the bytes).
+Protobuf's own serializer keeps two copies of a message in memory. Here it writes everything except the large
+tensors; their fields (a tag, a length, the bytes) are written around the existing memory.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from .reading.carried import to_proto
 Initializer = tuple[onnx.TensorProto, Any]
 
 EXCLUSIVE = threading.RLock()
-"""Held while a model has other initializers than its own, which is how it is written without copying them."""
+"""Held while a model temporarily has other initializers, so that they are written without a copy."""
 
 _LIFTED = 1024
-"""Tensors of more bytes than this are written from their own memory."""
+"""Tensors with more bytes than this are written from their own memory."""
 
 
 def _tag(message: Any, field: str) -> bytes:
@@ -46,7 +45,7 @@ _RAW_DATA = _tag(onnx.TensorProto, "raw_data")
 
 
 def _is_lifted(tensor: ir.TensorProtocol) -> bool:
-    # The file that a tensor was read from is not beside the one that is written.
+    # A tensor from another model's external data is not beside the written file.
     outside = isinstance(tensor, ir.ExternalTensor)
     return tensor.dtype != ir.DataType.STRING and (outside or bool(tensor.nbytes > _LIFTED))
 
@@ -59,11 +58,11 @@ class Message:
     """
 
     def __init__(self, proto: onnx.ModelProto, initializers: Sequence[Initializer]):
-        """Take a message apart, and append initializers to those of its graph, in order.
+        """Split a message, and append initializers to those of its graph, in order.
 
         Args:
-            proto: all but the initializers to append; it loses its graph.
-            initializers: each without its contents, and the tensor to take them from, if any.
+            proto: the model without the initializers to append; its graph is removed.
+            initializers: each message without contents, and the tensor with the contents, if any.
         """
         graph = proto.graph.SerializeToString(deterministic=True)
         proto.ClearField("graph")
@@ -89,7 +88,7 @@ class Message:
                     del initializers[str(value.name)]
                 proto = to_proto(model)
             finally:
-                # All of them anew, for their order is the file's.
+                # Write all of them again, because the file must keep their order.
                 initializers.clear()
                 for value in everything:
                     initializers.add(value)
@@ -109,7 +108,7 @@ def _header(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
 
 
 def _frame(header: onnx.TensorProto, tensor: Any) -> bytes:
-    """All of an initializer's field but the contents, which follow it."""
+    """The bytes of an initializer's field before its contents."""
     fields, contents = header.SerializeToString(deterministic=True), 0
     if tensor is not None:
         fields, contents = fields + _RAW_DATA + varint(tensor.nbytes), tensor.nbytes

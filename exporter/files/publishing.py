@@ -1,10 +1,10 @@
-"""How a file appears: whole or not at all, alone or as a pair, a graph and the data file that it names.
+"""Publishes a file completely or not at all, alone or together with its external data file.
 
-Files are written under hidden names in their own folder and renamed when they are on the disk. A data file is
-named after its contents and never changes, so a graph that names it has the right weights: the graph is
-renamed last, and replaces model and weights in one step. Every process keeps a lock on what it is writing,
-and on the data file that its graph is about to name. A file that nobody has locked and no graph names is one
-that nobody needs: the next save into the folder removes it.
+Files are written under hidden names in the target's folder, and renamed when they are on the disk. The name
+of a data file is a digest of its contents, and the file never changes, so a graph always refers to the right
+weights. The graph is renamed last, which replaces model and weights in one step. Every process locks the
+files that it writes, and the data file that its graph will refer to. A file without a lock that no graph
+refers to is not needed: the next save into the folder removes it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .targets import Target, resolve, unwritable, write_into
 
 _TEMPORARY = re.compile(r"\.opsetta-[0-9a-f]{16}\.part")
 _DIGITS = (16, 32, 64)
-"""How much of a SHA-256 stands in a name; more where another file has the shorter name."""
+"""Digits of the SHA-256 in a file name; more if another file has the shorter name."""
 _DATA = re.compile(r"\.(?P<digest>[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})\.data\Z")
 """The end of a data file's name, after the graph's."""
 _LOCATION = b"\x0a\x08location\x12"
-"""An entry of external data in a message, up to the length of the file's name."""
+"""The start of an external data entry in a message, up to the length of the file name."""
 _LARGEST_GRAPH = 2**31 - 1
 """Bytes of a protobuf message at most."""
 _ALIGNMENT = 64
@@ -48,22 +48,22 @@ def publish(
     weights: Callable[[DataFile], None] | None = None,
     data_name: str | None = None,
 ) -> None:
-    """Write a file, whole or not at all, or with its weights in a data file beside it.
+    """Write a file completely or not at all, optionally with a data file for its weights.
 
-    A device, a FIFO or `/dev/stdout` is written into. Links are followed, a file that is replaced keeps its
-    permissions. Hidden files that a dead process left in the folder are removed, and data files of this graph
-    that no graph in the folder names any more.
+    A device, a FIFO or `/dev/stdout` is written to directly. Links are followed, and a replaced file keeps
+    its permissions. Also removes hidden files that a dead process left in the folder, and data files of this
+    graph that no graph in the folder refers to any more.
 
     Args:
-        write: writes the file, given the name of its data file, or None where there is none.
-        weights: writes the data file, before `write` is called; without it there is none. It may write
-            nothing to it, and there is none then.
-        data_name: a fixed name of the data file. By default it is `<name>.<digest>.data`. A pair with a
-            fixed name is replaced in two steps: a reader, or a crash, between them finds the old graph with
-            the new weights.
+        write: writes the file; takes the name of the data file, or None.
+        weights: writes the data file before `write` is called. If it is None or writes nothing, there is no
+            data file.
+        data_name: a fixed name of the data file. By default it is `<name>.<digest>.data`. A pair with a fixed
+            name is replaced in two steps: a reader or a crash between them finds the old graph with the new
+            weights.
 
     Raises:
-        ModelFileError: the path cannot be written. Nothing is left behind; a model there before stays.
+        ModelFileError: the path cannot be written. No partial file remains, and an existing model stays.
     """
     target = resolve(path)
     if target.is_stream:
@@ -120,7 +120,7 @@ class _Temporary:
 
     def __enter__(self) -> Any:
         while not self._create():
-            # Whoever removes abandoned files came between creating it and locking it.
+            # Another process removed it as abandoned between creation and locking.
             pass
         return self
 
@@ -145,7 +145,7 @@ class _Temporary:
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
-            # Closing writes what is left, which a full disk refuses once more.
+            # Closing writes the remaining bytes, which fails again on a full disk.
             if not self.file.closed:
                 locks.release(self.file.fileno())
                 self.file.close()
@@ -153,14 +153,14 @@ class _Temporary:
             os.unlink(self.path)
 
     def finish(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush the written bytes to the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
     def replace(self, path: str) -> None:
-        """Give the file its name, in the place of what has it."""
+        """Rename the file to its target, and replace an existing file."""
         if os.name == "nt":
-            # Windows renames no open file.
+            # Windows cannot rename an open file.
             self.file.close()
         os.replace(self.path, path)
 
@@ -181,9 +181,9 @@ class DataFile(_Temporary):
         super().__exit__()
 
     def append(self, tensor: Any) -> int:
-        """Write a tensor from its own memory, and give the offset that it begins at.
+        """Write a tensor from its own memory, and return its offset.
 
-        It is hashed as it lies in the file, a block at a time.
+        The bytes are read back from the file in blocks and hashed.
         """
         self.file.write(bytes(-self.file.tell() % _ALIGNMENT))
         offset = self.file.tell()
@@ -199,16 +199,16 @@ class DataFile(_Temporary):
         return offset
 
     def finish(self) -> bool:  # type: ignore[override]
-        """Bring what was written to the disk; whether there is anything."""
+        """Flush the written bytes to the disk; return whether there are any."""
         super().finish()
         return self._size > 0
 
     def place(self) -> str:
-        """Give the file the name of its contents, which no graph names yet, and keep it locked.
+        """Rename the file to the digest of its contents, and keep it locked until a graph refers to it.
 
         Returns:
-            The name. A file of the name with the same contents is used as it is; where the contents are
-            others, the name is longer.
+            The name. An existing file with this name and the same contents is used; if its contents differ,
+            the name gets more digits.
         """
         digest = self._hash.hexdigest()
         for digits in _DIGITS:
@@ -216,7 +216,9 @@ class DataFile(_Temporary):
             if self._placed(os.path.join(self._folder, name), digest):
                 _sync_folder(self._folder)
                 return name
-        raise ModelFileError(f"'{name}' is there already, with other contents than its name says: remove it")
+        raise ModelFileError(
+            f"'{name}' exists already, and its contents do not match the digest in its name: remove it"
+        )
 
     def _placed(self, path: str, digest: str) -> bool:
         while True:
@@ -234,12 +236,12 @@ class DataFile(_Temporary):
                 _let_go(descriptor)
                 return False
             if os.fstat(descriptor).st_nlink > 1:
-                # No reader takes a data file that has further names.
+                # Readers refuse a data file with several hard links.
                 self.replace(path)
             return True
 
     def _move(self, path: str) -> None:
-        """Rename the file, unless another has the name already."""
+        """Rename the file, unless the name is taken."""
         if os.name == "nt":
             self.file.close()
             os.rename(self.path, path)
@@ -269,7 +271,7 @@ class DataFile(_Temporary):
 
 
 def _adopt(descriptor: int, path: str, status: os.stat_result) -> None:
-    """Give a file the permissions of the one that it replaces, and its owner where that is allowed."""
+    """Copy the permissions of the replaced file, and its owner if that is allowed."""
     if hasattr(os, "fchown"):
         own = os.fstat(descriptor)
         if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
@@ -281,7 +283,7 @@ def _adopt(descriptor: int, path: str, status: os.stat_result) -> None:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Whether an open file is the one that has the path."""
+    """Whether the path refers to this open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
@@ -289,7 +291,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def _opened(path: str) -> int | None:
-    """A regular file, open for reading and, where that is allowed, for the locks that need writing."""
+    """Open a regular file for reading and, if allowed, for writing, which some locks need."""
     for mode in (os.O_RDWR, os.O_RDONLY):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, mode | _FLAGS | getattr(os, "O_NONBLOCK", 0))
@@ -300,11 +302,11 @@ def _opened(path: str) -> int | None:
 
 
 _GONE, _TAKEN = -1, -2
-"""There is no such file; it is no regular file, or another process keeps it locked."""
+"""There is no such file; it is not a regular file, or another process has locked it."""
 
 
 def _held(path: str) -> int:
-    """A file, open and locked; or `_GONE` or `_TAKEN`."""
+    """Open and lock a file; return its descriptor, `_GONE` or `_TAKEN`."""
     descriptor = _opened(path)
     if descriptor is None:
         return _TAKEN if os.path.lexists(path) else _GONE
@@ -321,7 +323,7 @@ def _let_go(descriptor: int) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Bring names to the disk, where the system does that."""
+    """Flush the folder's entries to the disk, if the system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -332,7 +334,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _unused(folder: str, names: list[str]) -> Iterator[list[str]]:
-    """The files among those of a folder that no process is writing, locked meanwhile."""
+    """Yield the files that no process is writing, locked in the meantime."""
     found: dict[str, int] = {}
     try:
         for name in names:
@@ -360,19 +362,19 @@ def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        # A folder may be one to write to and not to list.
+        # A folder may be writable but not readable.
         return []
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove the hidden files that processes which are no more were writing."""
+    """Remove the hidden files of processes that ended while writing them."""
     hidden = [name for name in _names(folder) if _TEMPORARY.fullmatch(name)]
     with _unused(folder, hidden) as names:
         _remove(folder, names)
 
 
 def remove_unnamed(folder: str, graph: str) -> None:
-    """Remove the data files of a graph that no graph in the folder names, and that nobody is writing."""
+    """Remove a graph's data files that no graph in the folder refers to and no process writes."""
     found = {name: _DATA.search(name) for name in _names(folder) if name.startswith(f"{graph}.")}
     own = {
         name: f".{match['digest']}.data".encode()
@@ -381,25 +383,25 @@ def remove_unnamed(folder: str, graph: str) -> None:
     }
     path = os.path.join(folder, graph)
     if os.path.lexists(path):
-        # Most often there is the graph's own alone, and no need to look further.
+        # Usually there is only the current data file, and nothing to search for.
         named = mentioned([path], own.values())
         own = {name: needle for name, needle in own.items() if needle not in named}
     if not own:
         return
     with _unused(folder, list(own)) as names:
-        # Whoever names one of them from now on has to lock it first.
+        # A process that wants to refer to one of them must lock it first.
         named = mentioned(graphs_in(folder), [own[name] for name in names])
         _remove(folder, [name for name in names if own[name] not in named])
 
 
 def graphs_in(folder: str) -> list[str]:
-    """The files of a folder that may be graphs: all but data files and hidden ones of ours."""
+    """The files of a folder that may be graphs: all except data files and opsetta's hidden files."""
     names = [name for name in _names(folder) if not _DATA.search(name) and not _TEMPORARY.fullmatch(name)]
     return [os.path.join(folder, name) for name in names]
 
 
 def mentioned(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
-    """Those texts that stand in one of some graphs, or may: all of them where a graph cannot be looked at."""
+    """The texts that some graph contains, or all texts if a graph cannot be read."""
     missing = set(needles)
     named: set[bytes] = set()
     for path in paths:
@@ -426,7 +428,7 @@ def mentioned(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
 
 
 def _check_fixed(target: Target, name: str) -> None:
-    """Refuse a fixed name that is another file's."""
+    """Refuse a fixed name that belongs to another file."""
     windows = os.path.splitdrive(name)[0] or ":" in name
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or windows:
         raise ModelFileError(f"external data needs the name of a file beside the model, not {name!r}")
@@ -437,13 +439,13 @@ def _check_fixed(target: Target, name: str) -> None:
         return
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise ModelFileError(f"'{path}' cannot be written: it is not a regular file")
-    # As a message, and as text and JSON have it.
+    # The forms of the name in a binary message, in text format and in JSON.
     encoded = name.encode(errors="surrogateescape")
     needles = [_LOCATION + varint(len(encoded)) + encoded, f'"{name}"'.encode(errors="surrogateescape")]
     if not mentioned([target.path] if target.status is not None else [], needles):
         raise ModelFileError(
-            f"'{path}' is there already, and is not the data of '{target.shown}': "
+            f"'{path}' exists already, and is not the data of '{target.shown}': "
             "remove it, or give another name"
         )
     if mentioned([p for p in graphs_in(target.folder) if p not in (target.path, path)], needles):
-        raise ModelFileError(f"'{path}' is the data of another model too: give another name")
+        raise ModelFileError(f"'{path}' is also the data of another model: give another name")

@@ -1,4 +1,4 @@
-"""What a model file holds, as plain data for tables and JSON. Works without torch."""
+"""Describes the contents of a model file as plain data for tables and JSON, without torch."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ELEMENT_TYPES = {number: name for name, number in onnx.TensorProto.DataType.ite
 
 @rare_collections()
 def describe_file(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
-    """What a model file declares and holds: opsets, inputs, outputs, operators, weights.
+    """Describe a model file: opsets, inputs, outputs, operators, weights.
 
     Args:
         trusted: see `opsetta.load`.
 
     Raises:
-        ModelFileError: see `read_model`; or names in the file are not text.
+        ModelFileError: see `read_model`; or names in the file are not valid text.
     """
     model = read_model(path, bounds_of(trusted))
     metadata = {e.key: text_of(e.value, "the metadata") for e in model.metadata_props if e.key == DIMENSIONS}
@@ -101,7 +101,7 @@ def _dimension(dimension: Any) -> int | str | None:
 
 
 def _tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """The bytes of a tensor as its shape states them; none where it states none that there can be."""
+    """The bytes of a tensor by its shape; 0 if the shape is invalid."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(map(len, tensor.string_data))
     if tensor.data_type not in _BITS or min(tensor.dims, default=0) < 0:

@@ -1,4 +1,4 @@
-"""What a path leads to: a file, which is replaced as a whole, or a stream, which is written into."""
+"""Resolves an output path: to a file, which is replaced as a whole, or to a stream."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where a path leads to, with its links followed.
+    """The target of a path, with links followed.
 
     Attributes:
-        shown: the path for messages, as the caller wrote it.
+        shown: the path as the caller wrote it, for messages.
         path: the absolute path.
-        status: of the file that is there, if there is one.
+        status: the status of the existing file, if any.
         is_stream: whether it is a device, a FIFO, or an open file of a process.
-        descriptor: the number of the open file, where it is one of this process.
+        descriptor: the descriptor, if the target is an open file of this process.
     """
 
     shown: str
@@ -53,10 +53,10 @@ class Target:
 
 
 def resolve(path: str | bytes | os.PathLike) -> Target:
-    """What is to be written where a path leads to. Nothing is opened.
+    """Find the target of a path. No file is opened.
 
     Raises:
-        ModelFileError: it is a folder, or in none; a link leads nowhere; the file is protected.
+        ModelFileError: it is a folder, its folder does not exist, a link is broken, or the file is protected.
     """
     try:
         shown = os.fsdecode(path)
@@ -68,7 +68,7 @@ def resolve(path: str | bytes | os.PathLike) -> Target:
     except ModelFileError:
         raise
     except (OSError, ValueError) as error:
-        # A ValueError is a NUL in the path.
+        # os functions raise ValueError for a NUL in the path.
         raise unwritable(os.fsdecode(path), error) from error
     if opened is not None:
         own = opened["process"] in (None, "self", "thread-self", str(os.getpid()))
@@ -86,7 +86,7 @@ def resolve(path: str | bytes | os.PathLike) -> Target:
 
 
 def _followed(path: str) -> str:
-    """The absolute path that a path leads to, or the name of an open file, which is a link but no path."""
+    """The absolute path behind links, or the name of an open file, which is a link without a path."""
     for _ in range(_MOST_LINKS):
         folder = os.path.realpath(os.path.dirname(path))
         path = os.path.join(folder, os.path.basename(path))
@@ -104,14 +104,14 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def unwritable(shown: str, error: Exception) -> ModelFileError:
-    """The error of a path that the system does not write to."""
+    """The error for a path that the system cannot write to."""
     return ModelFileError(f"'{shown}' cannot be written: {reason(error)}")
 
 
 def reason(error: Exception) -> str:
-    """What the system says, in words."""
+    """The system's message for an error."""
     if not isinstance(error, OSError) or error.errno is None:
-        # Numpy counts what it could not write, and does not say why.
+        # numpy reports how much it could not write, but not why.
         return f"{error} (is the disk full?)" if "written" in str(error) else str(error)
     named = error.filename if isinstance(error.filename, str) else ""
     hidden = not named or os.path.basename(named).startswith(".opsetta-")
@@ -119,16 +119,16 @@ def reason(error: Exception) -> str:
 
 
 class Stream:
-    """A file that is written from its beginning to its end, as a pipe is.
+    """A file object that is only written sequentially, such as a pipe.
 
-    Tensors ask a file for its descriptor and its position, which a pipe does not have. This one is not asked.
+    Tensors use the descriptor and position of a file, which a pipe does not have. This class has neither.
 
     Attributes:
         count: the bytes that were written.
     """
 
     def __init__(self, write: Callable[[Any], int | None]):
-        """Take what writes some bytes and says how many."""
+        """Wrap a function that writes some bytes and returns their number."""
         self._write = write
         self.count = 0
 
@@ -147,7 +147,7 @@ class Stream:
 
 
 def write_into(target: Target, write: Callable[[Any], None]) -> None:
-    """Write into a device, a FIFO or an open file. What was written before an error stays written.
+    """Write to a device, a FIFO or an open file. Bytes written before an error stay written.
 
     Raises:
         ModelFileError: it is a terminal, or cannot be written.

@@ -1,4 +1,4 @@
-"""Writing a model: weights in the file, or as external data beside it."""
+"""Writes a model, with weights in the file or as external data beside it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .reading.carried import to_proto
 from .targets import Stream, reason
 
 INLINE_LIMIT = 2_000_000_000
-"""Bytes of a message from which on weights go to external data: protobuf itself ends at 2 GiB."""
+"""Messages of at least this many bytes use external data; protobuf's own limit is 2 GiB."""
 _EXTERNAL_FROM = 1025
-"""Bytes from which on a tensor goes to external data."""
+"""Tensors of at least this many bytes go to external data."""
 
 Path = str | bytes | os.PathLike
 
 
 def to_bytes(model: ir.Model) -> bytes | None:
-    """The model as one protobuf message, weights included; None where it does not fit into one."""
+    """The model as one protobuf message, weights included; None if it does not fit."""
     message = Message.of(model)
     if message.size > INLINE_LIMIT:
         return None
@@ -35,10 +35,10 @@ def to_bytes(model: ir.Model) -> bytes | None:
 
 
 def fitting(message: Message, remedy: str) -> Message:
-    """The message, where it fits into a file.
+    """The message, if it fits into a file.
 
     Raises:
-        ModelFileError: it does not; the error says what to do instead.
+        ModelFileError: it does not fit; the error says what to do instead.
     """
     if message.size > INLINE_LIMIT:
         raise ModelFileError(f"{message.size} bytes do not fit into one message; {remedy}")
@@ -51,12 +51,12 @@ def save(
     """Write a model.
 
     Args:
-        target: a path, or a binary file object. Devices, FIFOs and `/dev/stdout` are written into.
+        target: a path, or a binary file object. Devices, FIFOs and `/dev/stdout` are written to directly.
         external_data: True puts weights into `<name>.<digest>.data` beside the file, a file name into a file
             of that name; False keeps them in the file; None decides by size (2 GB).
 
     Raises:
-        ModelFileError: the target cannot be written. Nothing is left behind; a model there before stays.
+        ModelFileError: the target cannot be written. No partial file remains, and an existing model stays.
     """
     name = _data_name(external_data)
     external = name is not None or bool(external_data)
@@ -99,10 +99,10 @@ def _data_name(external_data: bool | str | os.PathLike | None) -> str | None:
 
 
 def write_to_object(target: Any, write: Any) -> None:
-    """Write to a file object of the caller's, or to a `Stream`, whose errors are left to its owner.
+    """Write to the caller's file object, or to a `Stream`, whose owner handles errors.
 
     Raises:
-        ModelFileError: it is no file object, is open for text, or cannot be written.
+        ModelFileError: it is not a file object, is open for text, or cannot be written.
     """
     if isinstance(target, Stream):
         write(target)
@@ -143,7 +143,7 @@ def _large(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
 
 @contextlib.contextmanager
 def _outside(model: ir.Model, places: dict[ir.Value, int], location: str | None) -> Iterator[None]:
-    """The model with references to a data file in the place of the weights that are in it."""
+    """The model with references to a data file instead of the weights in it."""
     with EXCLUSIVE:
         kept = [(value, value.const_value) for value in _initializers(model)]
         try:
@@ -160,7 +160,7 @@ def _outside(model: ir.Model, places: dict[ir.Value, int], location: str | None)
                         name=str(value.name),
                     )
                 elif isinstance(tensor, ir.ExternalTensor):
-                    # The file that a tensor was read from is not beside the one that is written.
+                    # A tensor from another model's external data is not beside the written file.
                     value.const_value = ir.Tensor(
                         tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name
                     )

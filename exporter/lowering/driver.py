@@ -95,14 +95,14 @@ class Driver(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def outputs(self, scope: S) -> Sequence[Value]:
-        """The values that the graph gives, after all nodes are lowered; sets `output_names`."""
+        """The outputs of the graph, after all nodes are lowered; sets `output_names`."""
 
     def place(self, node: ir.Node, scope: S) -> str:
-        """Where a node stands, for messages."""
+        """The place of a node, for messages."""
         return node.name or f"the node of '{node.outputs[0].name}'"
 
     def properties(self) -> dict[str, Any]:
-        """What the model has beside its graph."""
+        """The properties of the model besides its graph."""
         return {"producer_name": "opsetta"}
 
     def run(self) -> ir.Model:
@@ -161,7 +161,7 @@ class Driver(abc.ABC, Generic[S]):
         self._failures.append(_Failure(name, place, str(error), error.first_opset, registered))
 
     def placeholders(self, node: ir.Node) -> list[Value]:
-        """Stand-ins for what a refused node gives, so that the rest of the model is looked at, too."""
+        """Placeholders for the outputs of a refused node, so that the rest of the model is checked too."""
         return [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
 
     def is_registered(self, node: ir.Node) -> bool:
@@ -169,7 +169,7 @@ class Driver(abc.ABC, Generic[S]):
         return True
 
     def _check_outputs(self, scope: S) -> None:
-        """Note the nodes that give outputs of an element type that the opset does not have."""
+        """Record the nodes whose outputs have an element type that the opset does not have."""
         for output in self.source.graph.outputs:
             node, value = output.producer(), scope.values.get(output)
             if node is None or value is None or holder_of(value) is None:
@@ -198,7 +198,7 @@ class Driver(abc.ABC, Generic[S]):
         self._failures = found + self._failures
 
     def _finish_outputs(self) -> None:
-        """Give every output a value of its own, and its name, once no pass moves them any more.
+        """Make every output a distinct value and set its name, after all passes.
 
         A pass may have given a value the name of another one, too.
         """
@@ -290,7 +290,7 @@ def check_names(option: str, given: Sequence[str] | None) -> None:
 def named(
     defaults: Sequence[str], given: Sequence[str], option: str, reserved: Iterable[str | None] = ()
 ) -> list[str]:
-    """The given names, then the defaults that remain, made unique where they clash."""
+    """The given names, then the remaining defaults, made unique."""
     check_names(option, given)
     if len(given) > len(defaults):
         raise OpsettaError(f"{option} has {len(given)} names, but the model has {len(defaults)}")

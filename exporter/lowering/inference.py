@@ -1,9 +1,9 @@
-"""Shape inference within bounds, whatever the model says.
+"""Runs onnx's shape inference within bounds of time and memory.
 
-onnx infers types and shapes in C++, without bounds of its own: a Gather of a value by itself doubles the rank
-with each node, and where data is propagated, a stated length of 2**33 becomes as many messages. What a model
-cannot lead to is found before, from ranks and lengths alone; a model of which that is not certain is inferred
-in a process of its own, with as much memory and time as its size allows.
+onnx's inference has no bounds: a Gather of a value by itself doubles the rank with each node, and data
+propagation turns a declared length of 2**33 into as many messages. Ranks and lengths are bounded first; a
+model whose inference may be expensive runs in a separate process, with memory and time in proportion to its
+size.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .slice_dimensions import with_named_slices
 InferenceError = onnx.shape_inference.InferenceError
 
 _PROPORTION = 16
-"""Bytes for each byte of the message; shapes that are inferred take as much as the nodes themselves."""
+"""Bytes for each byte of the message; inferred shapes take as much as the nodes."""
 _DIMENSION = 64
-"""Bytes of a dimension, and of an element that is propagated."""
+"""Bytes of a dimension, and of a propagated element."""
 
 _CHILD = """
 import json, resource, sys
@@ -56,14 +56,14 @@ def infer_shapes(
     """The model with inferred types and shapes.
 
     Args:
-        model: without the contents of large tensors, which inference has no use for.
-        data_prop: whether to follow the values of small integer tensors too, where that is affordable.
-        strict: whether what is wrong with a node is an error; else its outputs have no types.
+        model: without the contents of large tensors, which inference does not use.
+        data_prop: whether to propagate values of small integer tensors too, if that is cheap enough.
+        strict: whether an invalid node is an error; otherwise its outputs get no types.
         bounds: what inference may take; it runs here where it has none.
 
     Raises:
-        InferenceError: the model is not valid, or beyond what is inferred.
-        ValueError: as `InferenceError`.
+        InferenceError: the model is invalid, or exceeds a bound.
+        ValueError: the same.
     """
     inferred = _inferred(model, data_prop, strict, bounds)
     named = with_named_slices(model, inferred)
@@ -89,7 +89,7 @@ def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bou
 
 
 def _apart(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
-    """Infer in a process of its own; without data propagation where that takes too much."""
+    """Infer in a separate process; retry without data propagation if it takes too much."""
     for propagated in (True, False) if data_prop else (False,):
         found = _in_child(data, memory, propagated, strict)
         if found[:1] == b"+":
@@ -100,7 +100,7 @@ def _apart(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.M
 
 
 def _in_child(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
-    """What the process says; nothing where it was ended, or cannot be had on this system."""
+    """The output of the process; empty if it was killed or the system does not support it."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return b""
     seconds = 4 + len(data) // 1_000_000
@@ -114,7 +114,7 @@ def _in_child(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
 
 
 def _is_static(graph: onnx.GraphProto) -> bool:
-    """Whether every value has a type whose sizes are all numbers, so that data would tell nothing more."""
+    """Whether every value has a static shape, so that data propagation would add nothing."""
     for inner in with_subgraphs(graph):
         known = {info.name for info in (*inner.value_info, *inner.output) if _has_sizes(info.type)}
         if any(name and name not in known for node in inner.node for name in node.output):
@@ -129,9 +129,9 @@ def _has_sizes(kind: onnx.TypeProto) -> bool:
 
 @functools.cache
 def _propagates(op_type: str, version: int) -> bool:
-    """Whether an operator's data is followed; a body that stands for inference may do so."""
+    """Whether inference propagates an operator's data, possibly through its function body."""
     try:
-        # The stubs of onnx do not know what its schemas say of functions.
+        # onnx's type stubs lack the function attributes of schemas.
         schema: Any = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
         return False
@@ -141,10 +141,10 @@ def _propagates(op_type: str, version: int) -> bool:
 
 
 def _propagated(model: onnx.ModelProto) -> int | None:
-    """An upper bound on the elements that data propagation makes, from the shapes found without it.
+    """An upper bound on the elements that data propagation makes, from the shapes inferred without it.
 
-    Each operand counts with its length where it is one-dimensional, and the result with as much. None where
-    a length is not known yet.
+    Each one-dimensional operand counts with its length, and the result with the same. None if a length is not
+    known yet.
     """
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     graphs = list(with_subgraphs(model.graph))
@@ -155,7 +155,7 @@ def _propagated(model: onnx.ModelProto) -> int | None:
     for node in (node for graph in graphs for node in graph.node):
         standard = node.domain in ("", "ai.onnx")
         if not standard or any(name in fixed and name not in types for name in node.input):
-            # What comes of an unknown operator has no type, whatever is found of the others.
+            # The outputs of an unknown operator never get a type.
             fixed.update(name for name in node.output if name not in types)
         if not standard or node.op_type == "Shape" or not _propagates(node.op_type, version):
             continue
@@ -172,7 +172,7 @@ def _stated(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
 
 
 def _one_dimension(kind: onnx.TypeProto | None, is_fixed: bool) -> list[int] | None:
-    """The length of a one-dimensional value, nothing for any other; None where it may yet be found."""
+    """The length of a one-dimensional value, empty for others; None if it may still be inferred."""
     if kind is None:
         return [] if is_fixed else None
     which = kind.WhichOneof("value")

@@ -1,7 +1,7 @@
-"""How many dimensions the values of a model can have at most, as shape inference would find them.
+"""Computes upper bounds on the ranks that shape inference would find for a model's values.
 
-Ranks follow from ranks alone, and from the lengths of the tensors that shapes are given by. Most operators
-keep the greatest rank of their inputs; the rules below are of those that do not.
+Ranks follow from other ranks and from the lengths of shape tensors. Most operators keep the greatest rank of
+their inputs; the rules below are for the others.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ import onnx
 from ..files.reading.subgraphs import subgraphs
 
 LARGEST_RANK = 1024
-"""A rank that onnx infers from a length alone is at most this."""
+"""The largest rank that onnx infers from a length alone."""
 _LOWEST = 5
-"""What operators of images, windows and sequences may give, whatever they are given."""
+"""The rank that operators on images, windows and sequences may return for any input."""
 _MOST = 2**40
 _KEPT = frozenset(
     "Abs Add Cast CastLike Ceil Div Equal Floor Greater Identity Less Max Min Mod Mul Neg Not Or And Pow "
     "Reshape Round Slice Squeeze Sub Unsqueeze Where Flatten ReduceProd ReduceMax ReduceMin ReduceSum".split()
 )
-"""Operators of shape arithmetic whose results are no longer than what they are given, of no greater rank
-unless a rule says so."""
+"""Operators of shape arithmetic whose results are no longer than their inputs, and have no greater rank
+unless a rule says so.
+"""
 
 
 class RankBounds:
-    """Bounds on the ranks of values, and on the lengths of those that shapes are made of, by name.
+    """Bounds on the ranks of values, and on the lengths of shape tensors, by name.
 
-    Names that stand twice have the greater of the two.
+    A name that occurs twice gets the greater bound.
 
     Attributes:
-        functions: whether the model has functions, which are not looked into.
+        functions: whether the model has functions, which are not analysed.
     """
 
     def __init__(self, model: onnx.ModelProto):
@@ -44,7 +45,7 @@ class RankBounds:
         self._graph(model.graph)
 
     def dimensions(self) -> int:
-        """How many dimensions all values have together; a long name counts as several."""
+        """The number of dimensions of all values together; a long name counts as several."""
         return self._total * (1 + self._longest_name // 64)
 
     def _graph(self, graph: onnx.GraphProto) -> None:
@@ -59,7 +60,7 @@ class RankBounds:
         while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
             kind = getattr(kind, str(kind.WhichOneof("value"))).elem_type
         dims = kind.tensor_type.shape.dim
-        # A size that is not a number is no length that a rank is found from.
+        # A symbolic size does not determine a rank.
         self._put(name, len(dims), max((dim.dim_value for dim in dims), default=1))
         longest = max((len(dim.dim_param) for dim in dims), default=0)
         self._longest_name = max(self._longest_name, longest)
@@ -88,7 +89,7 @@ class RankBounds:
             self._graph(graph)
             greatest = max([greatest, *(self._ranks.get(info.name, 0) for info in graph.output)])
         if inner:
-            # What a loop or a scan gives for all of its steps has a dimension more.
+            # Scan outputs of Loop and Scan have one more dimension.
             rank, length = greatest + 1, LARGEST_RANK
         else:
             rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None

@@ -63,8 +63,8 @@ def lower(
         source: a model whose graph holds source nodes, functional and with explicit promotion.
         input_names: names for the graph inputs, in order; the source's own where they end.
         output_names: likewise for the outputs.
-        default_output_names: what outputs without a given name are called; the source's own unless given.
-        decompose: gives a graph of other operators for one that has no symbolic function.
+        default_output_names: the names of outputs without a given name; by default the source's.
+        decompose: returns a graph of other operators for an operator without a symbolic function.
         keep: source values to add as further outputs, for comparing intermediate results.
 
     Raises:
@@ -182,7 +182,7 @@ class _SourceDriver(Driver[_Scope]):
     def _lower_block(
         self, block: ir.Graph, given: Sequence[Value], outer: MutableMapping[Value, Value], module: str
     ) -> list[Value]:
-        """Lower a sub-block where the context stands; what it defines is seen nowhere else."""
+        """Lower a sub-block at the current position; its definitions are local to it."""
         values = ChainMap(dict(zip(block.inputs, given, strict=True)), outer)
         self.nodes(block, _Scope(values, module))
         return [mapped(value, values) for value in block.outputs]
@@ -209,11 +209,11 @@ class _SourceDriver(Driver[_Scope]):
         return self.registry.lookup(qualified_name(node), node.overload, self.opset) is not None
 
     def _given(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
-        """What a symbolic function returned, one item for each output of the node.
+        """The results of a symbolic function, one item for each output of the node.
 
         Raises:
             ResultError: it returned too much, or something that is not a value.
-            UnsupportedError: it gives no value for an output that is used.
+            UnsupportedError: it returns no value for an output that is used.
         """
         results = results_of(symbolic, result, len(node.outputs))
         for expected, item in zip(node.outputs, results, strict=True):
@@ -237,7 +237,7 @@ class _SourceDriver(Driver[_Scope]):
                     f"for '{expected.name}' in module '{module}', where {expected.dtype.name} is due"
                 )
             if isinstance(expected.type, ir.SequenceType):
-                # A list has the shape of its elements, and the value that stands for it may be their stack.
+                # A list has the shape of its elements, but its value may be their stack.
                 checked.append(value)
                 continue
             # What a block returns of the graphs around it keeps the shape that it has there.
@@ -279,7 +279,7 @@ def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
 
 
 def _makes_nothing(node: ir.Node) -> bool:
-    """Whether an operator is known to give tensors without elements only, which need no computation."""
+    """Whether all outputs of an operator are known to be empty, so that no computation is needed."""
     return node.domain == "aten" and bool(node.outputs) and all(map(_is_empty, node.outputs))
 
 

@@ -1,4 +1,4 @@
-"""The source passes, in order, over a fresh capture."""
+"""Runs the source passes, in order, on a new capture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..source.capture import Capture
 
 
 def prepare(capture: Capture, mutations: str) -> None:
-    """Make a captured graph functional, real and explicit in its promotion, and name its outputs; in place.
+    """Make a captured graph functional, without complex values and implicit promotion; name its outputs.
 
     Raises:
         MutationError: inputs or buffers are written to, and `mutations` is `"error"`.

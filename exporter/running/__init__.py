@@ -1,1 +1,1 @@
-"""Running models: onnxruntime sessions, eager calls beside them, and comparing the two."""
+"""Runs models in onnxruntime and in eager PyTorch, and compares the results."""

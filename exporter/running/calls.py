@@ -1,4 +1,4 @@
-"""Calls of the user's model: into flat graph inputs, out of flat graph outputs, and eagerly beside them."""
+"""Converts calls of the user's model to graph inputs and graph outputs to results; runs the model eagerly."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
     """The leaves of a call, in the order of the capture.
 
     Raises:
-        OpsettaError: the arguments do not have the structure of the captured ones.
+        OpsettaError: the structure of the arguments differs from the captured one.
     """
     leaves = _leaves(interface, args, dict(kwargs))
     if leaves is None and interface.parameter_names:
-        # The same call may have been written with other keywords.
+        # The same call may pass an argument by keyword instead of position.
         moved_args, moved_kwargs = _rebound(interface, args, kwargs)
         leaves = _leaves(interface, moved_args, moved_kwargs)
     if leaves is None:
@@ -49,7 +49,7 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
 
 
 def feed(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
-    """The leaves of a call that are graph inputs, as onnxruntime values by the graph's own input names.
+    """The leaves of a call that are graph inputs, as onnxruntime values by input name.
 
     Raises:
         OpsettaError: one is sparse, nested, quantized, or has no data.
@@ -61,7 +61,7 @@ def feed(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> d
 
 
 def _check_value(name: str, leaf: Any) -> None:
-    """Refuse a tensor that cannot be fed to a graph, whatever the example was."""
+    """Refuse a tensor that cannot be a graph input."""
     if not isinstance(leaf, torch.Tensor):
         return
     refused, reason = kind_refused(leaf), without_data(leaf)
@@ -81,7 +81,7 @@ def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[A
 
 
 def _rebound(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """The call's arguments divided into positional and keyword ones as the capture had them."""
+    """Split the call's arguments into positional and keyword ones as in the capture."""
     by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
     positional = interface.input_specification.children()[0].num_children
     first = interface.parameter_names[:positional]
@@ -92,7 +92,7 @@ def _rebound(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> tu
 
 
 def restore(interface: Interface, results: Sequence[Any]) -> Any:
-    """The graph's outputs in the structure of the model's result."""
+    """Put the graph's outputs into the structure of the model's result."""
     found = [result.item() if i in interface.numbers else result for i, result in enumerate(results)]
     leaves = [found[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
     return pytree.tree_unflatten(leaves, interface.output_specification)
@@ -101,10 +101,10 @@ def restore(interface: Interface, results: Sequence[Any]) -> Any:
 def run_eager(
     module: Callable[..., Any], interface: Interface, args: tuple, kwargs: Mapping[str, Any]
 ) -> list[Any]:
-    """Run the model in PyTorch on copies of its arguments, and of the buffers that it writes to.
+    """Run the model in PyTorch on copies of its arguments and of the buffers that it writes to.
 
     Returns:
-        Its results in the order of the graph's outputs, then the new values of what it mutated.
+        Its results in the order of the graph's outputs, then the new values of mutated buffers and inputs.
 
     Raises:
         OpsettaError: the model itself fails on these arguments, or returns another number of values.
@@ -119,7 +119,7 @@ def run_eager(
         raise OpsettaError(
             f"the model returned {len(found)} values now, and {len(entries)} when it was captured"
         )
-    # Two outputs may be one value; the graph lists each once per place.
+    # Two outputs may be the same value; the graph lists it for each.
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     for item in outputs:
         reason = without_data(item) if isinstance(item, torch.Tensor) else None
@@ -131,7 +131,7 @@ def run_eager(
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Say of whatever the user's model raises that the model raised it.
+    """Convert an exception of the user's model to an error that names the model as its cause.
 
     Raises:
         OpsettaError: the model failed.
@@ -150,14 +150,14 @@ def explained() -> Iterator[None]:
 def called(
     module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
-    """What the model gives, and the buffers and parameters it wrote to; its own are left as they were."""
+    """The model's result, and copies of the state that it wrote to; the model itself is not changed."""
     with torch.no_grad():
         if isinstance(module, torch.jit.ScriptModule):
             return _called_script(module, mutated, args, kwargs)
         if not isinstance(module, torch.nn.Module):
             with without_fused_attention(), preserved_model(module):
                 return module(*args, **kwargs), {}
-        # The graph's initializers are the model's own memory: a buffer written to here would change them too.
+        # The graph's initializers share the model's memory, so a write to a buffer would change them too.
         state = _copied_state(module, mutated)
         with without_fused_attention(), preserved_model(module):
             return torch.func.functional_call(module, state, args, kwargs), state
@@ -166,7 +166,7 @@ def called(
 def _called_script(
     module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Call a TorchScript module, which cannot be called with other state, and put its state back."""
+    """Call a TorchScript module, which cannot be called with other state, and restore its state."""
     with preserved(module, frozenset(mutated)):
         result = pytree.tree_map(_copied, module(*args, **kwargs))
         now = tensors_of(module)

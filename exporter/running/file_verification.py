@@ -1,4 +1,4 @@
-"""Verifying a model file against eager PyTorch, whoever wrote the file."""
+"""Verifies any model file against eager PyTorch."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def verify_file(
     atol: float | None = None,
     trusted: bool = False,
 ) -> verification.VerificationReport:
-    """Run a file with onnxruntime and its model with PyTorch, and compare.
+    """Run a file in onnxruntime and its model in PyTorch, and compare the results.
 
-    The tensors of the arguments go to the file's inputs by name where all keyword arguments carry the names
-    of inputs, else in order; the file's outputs are the flattened result, in order. Outputs beyond the
-    result (the new values of buffers) are not compared.
+    If all keyword arguments have names of inputs, the tensors go to the inputs by name, else in order. The
+    file's outputs are the flattened result, in order. Further outputs (new values of buffers) are not
+    compared.
 
     Args:
         trusted: see `opsetta.load`.
@@ -40,7 +40,7 @@ def verify_file(
     Raises:
         ModelFileError: the file cannot be read.
         InferenceError: onnxruntime refuses the file or the inputs.
-        DimensionError: a size is one for which the model does not hold, as the file's metadata says.
+        DimensionError: the model is not valid for a size, by the file's metadata.
         VerificationError: an output is outside tolerance.
         OpsettaError: inputs or outputs do not correspond.
     """
@@ -87,7 +87,7 @@ def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str,
         by_name, rest, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
     given: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len(given) != len(rest):
-        # Python numbers are inputs where they were captured as dynamic.
+        # Python numbers are inputs if they were captured as dynamic.
         given = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
     if len(given) != len(rest):
         raise OpsettaError(

@@ -1,9 +1,9 @@
-"""Proves that the in-place annotations of a file are safe, whoever wrote it, or says which are not and why.
+"""Proves that the in-place annotations of a file are safe, or lists the unsafe ones with reasons.
 
-The model is run in the abstract: every value lies in a block of memory, every operator gives its outputs new
-blocks, the blocks of its inputs (views, and what is passed on by reference), or the block that its annotation
+The model is run on an abstract memory. Every value is in a block; every operator puts its outputs into new
+blocks, into blocks of its inputs (views, values passed by reference), or into the block that its annotation
 names. Writing to a block overwrites every other value in it, and an overwritten value must never be read.
-Running with every annotation taken is the worst case: a runtime that leaves some out shares less memory.
+Using every annotation is the worst case: a runtime that ignores some shares less memory.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from ..lowering.inference import InferenceError, infer_shapes
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
 _LARGE = 1024
-"""Bytes of an initializer from which on its contents say nothing about shapes."""
+"""Initializers of at least this many bytes do not determine shapes."""
 
 _Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 @rare_collections()
 def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model, *, trusted: bool = False) -> int:
-    """Prove that every in-place annotation of a model is safe, whoever wrote the model.
+    """Prove that every in-place annotation of a model is safe.
 
-    What an annotation allows, and what counts as safe, is in docs/metadata.md. Sizes and element types are
-    those that the file states, completed by onnx's shape inference; external data is not read.
+    docs/metadata.md defines what an annotation allows and what is safe. Sizes and element types come from the
+    file and from onnx's shape inference; external data is not read.
 
     Args:
-        model: a path, or a model in memory, which stays as it is.
+        model: a path, or a model in memory, which is not changed.
         trusted: see `opsetta.load`.
 
     Returns:
         The number of annotations.
 
     Raises:
-        AnnotationError: annotations that are unsafe, cannot be proven, or are malformed; all of them.
-        ModelFileError: the file cannot be read, or its graph is not well-formed: a value that nothing has
-            made, or that is made twice, or sizes and types that contradict each other.
+        AnnotationError: annotations are unsafe, unproven, or malformed; lists all of them.
+        ModelFileError: the file cannot be read, or its graph is malformed: a value is undefined or defined
+            twice, or sizes and types contradict each other.
     """
     bounds = bounds_of(trusted)
     if isinstance(model, (str, os.PathLike)):
@@ -75,7 +75,7 @@ def _annotations(node: onnx.NodeProto) -> list[tuple[str, str]]:
 
 
 def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
-    """The model with inferred types, and without the contents of its weights."""
+    """The model with inferred types, without the contents of its weights."""
     for graph in all_graphs(model):
         for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
             if tensor.ByteSize() > _LARGE:
@@ -86,14 +86,14 @@ def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
     try:
         return infer_shapes(model, strict=True, bounds=bounds)
     except (InferenceError, ValueError) as error:
-        # What is wrong with the graph itself says more.
+        # An error about the graph itself is more helpful.
         _Simulation(model).run()
         raise ModelFileError(f"the model is not valid: {' '.join(str(error).split())}") from None
 
 
 @dataclasses.dataclass(eq=False)
 class _Annotation:
-    """One annotated node, and why its annotation is not safe, as far as is known."""
+    """One annotated node, and the reason why its annotation is unsafe, if known."""
 
     node: str
     text: str
@@ -111,10 +111,10 @@ class _Block:
     """A piece of memory.
 
     Attributes:
-        depth: that of the outermost graph it belongs to.
-        kept: why it must not be written to, if so.
+        depth: the depth of the outermost graph that it belongs to.
+        kept: the reason why it must not be written, or None.
         held: the values in it that have not been overwritten.
-        merged: the block that this one may be the same as, and which stands for both.
+        merged: the block that represents both, if this one may be the same memory.
     """
 
     depth: int
@@ -125,7 +125,7 @@ class _Block:
 
 @dataclasses.dataclass(eq=False)
 class _Value:
-    """A value by name, its stated type, and the annotation that allowed to overwrite it, if one did."""
+    """A value: its name, its stated type, and the annotation that overwrote it, if any."""
 
     name: str
     type: onnx.TypeProto | None
@@ -174,7 +174,7 @@ def _constants(graph: _Graph) -> dict[str, onnx.TypeProto]:
 
 
 def _types(graph: _Graph) -> dict[str, onnx.TypeProto]:
-    """The types of a graph's own values, as far as they are stated."""
+    """The stated types of a graph's own values."""
     stated = [*graph.value_info]
     if isinstance(graph, onnx.GraphProto):
         stated += [*graph.input, *graph.output]
@@ -186,7 +186,7 @@ def _label(node: onnx.NodeProto) -> str:
 
 
 def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
-    """The pairs of output and input that an annotation names, or what is wrong with it."""
+    """The pairs of output and input in an annotation, or a message if it is malformed."""
     if len(texts) > 1:
         return [], "it stands twice"
     found = [_PAIR.fullmatch(part) for part in texts[0].split(",")]
@@ -195,12 +195,12 @@ def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
         return [], "it is not of the form OUTPUT:INPUT[,OUTPUT:INPUT...]"
     for side in zip(*pairs, strict=True):
         if len(set(side)) < len(pairs):
-            return [], "an output or an input stands twice in it"
+            return [], "it names an output or an input twice"
     return pairs, ""
 
 
 def _overwrite(value: _Value, result: _Value, annotation: _Annotation) -> None:
-    """Put a node's result into the memory of a value; what else is there is lost."""
+    """Put a node's result into the memory of a value; other values there are lost."""
     block = value.block
     for other in block.held:
         if other is not result:
@@ -210,7 +210,7 @@ def _overwrite(value: _Value, result: _Value, annotation: _Annotation) -> None:
 
 
 def _merge(values: Sequence[_Value | None], depth: int) -> None:
-    """Let values lie in one block, which lies no deeper than `depth`."""
+    """Merge the blocks of values into one that is no deeper than `depth`."""
     blocks = list({id(v.block): v.block for v in values if v is not None}.values())
     if not blocks:
         return
@@ -224,7 +224,7 @@ def _merge(values: Sequence[_Value | None], depth: int) -> None:
 
 
 class _Simulation:
-    """An abstract run of a model in its memory."""
+    """A run of a model on an abstract memory."""
 
     def __init__(self, model: onnx.ModelProto):
         self._model = model
@@ -235,11 +235,11 @@ class _Simulation:
 
     @property
     def count(self) -> int:
-        """How many annotations there are."""
+        """The number of annotations."""
         return len(self._annotations)
 
     def run(self) -> list[_Annotation]:
-        """Every annotation, in the order of the file."""
+        """Run the model; return every annotation in the order of the file."""
         for body in (self._model.graph, *self._model.functions):
             imports = self._model.opset_import if isinstance(body, onnx.GraphProto) else body.opset_import
             self._opset = next((e.version for e in imports if e.domain in ("", "ai.onnx")), 0)
@@ -249,10 +249,10 @@ class _Simulation:
     def _run_graph(
         self, graph: _Graph, actuals: Sequence[_Value | None]
     ) -> tuple[list[_Value], list[_Value]]:
-        """Run a graph or a function; its inputs and its outputs.
+        """Run a graph or a function; return its inputs and outputs.
 
         Args:
-            actuals: values that its inputs are bound to, by position; other inputs belong to the caller.
+            actuals: the values bound to its inputs, by position; other inputs belong to the caller.
         """
         types = _types(graph)
         scope: dict[str, _Value] = {}
@@ -302,7 +302,7 @@ class _Simulation:
         return node.domain in domains and (node.domain, node.op_type) not in self._functions
 
     def _place(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
-        """Run the node's sub-graphs, and put its outputs where its inputs are, if they may be there."""
+        """Run the node's sub-graphs, and put its outputs into blocks of its inputs that they may share."""
         depth, name = len(self._scopes), node.op_type
         blocks = subgraphs(node)
         if self._is_standard(node) and name in operators.CONTROL_FLOW:
@@ -328,7 +328,7 @@ class _Simulation:
                     value.block.kept = f"what {node.op_type} takes or gives, which may keep it"
 
     def _annotated(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
-        """Prove a node's annotation as far as this node decides, and do what it allows."""
+        """Check a node's annotation as far as this node decides, and apply it."""
         entries = _annotations(node)
         texts = [text for key, text in entries if key == MAY_OVERWRITE]
         if any(text != "true" for key, text in entries if key == INPLACE):
@@ -359,7 +359,7 @@ class _Simulation:
         inputs: list[_Value | None],
         outputs: list[_Value],
     ) -> str:
-        """Why an output of a node must not be written over an input even if nothing reads that any more."""
+        """The reason why an output must not overwrite an input even if nothing reads the input later."""
         value = inputs[place]
         assert value is not None
         if self._opset < operators.FIRST_OPSET:
@@ -375,10 +375,10 @@ class _Simulation:
         if not (value.is_tensor() and result.is_tensor()) or not operators.same_element_type(
             node.op_type, self._opset, place, value.dtype(), result.dtype()
         ):
-            return f"it is not known that '{value.name}' has the element type of '{result.name}'"
+            return f"it is not proven that '{value.name}' has the element type of '{result.name}'"
         shapes = {i: v.dims() for i, v in ((place, value), *others.items())}
         if not operators.same_size(node.op_type, place, shapes, result.dims()):
-            return f"it is not known that '{value.name}' has the size of '{result.name}'"
+            return f"it is not proven that '{value.name}' has the size of '{result.name}'"
         if value.block.kept:
             return f"'{value.name}' is, or may share memory with, {value.block.kept}"
         if value.block.depth < len(self._scopes):

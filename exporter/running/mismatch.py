@@ -1,4 +1,4 @@
-"""Where an export leaves tolerance first: both sides run once with their intermediate results kept."""
+"""Finds the first node outside tolerance: runs both sides once and compares intermediate results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .verification import OutputReport, compare
 
 @dataclasses.dataclass(frozen=True)
 class Mismatch:
-    """The first source node whose result leaves tolerance.
+    """The first source node whose result is outside tolerance.
 
     Attributes:
         node: name of the source node.
         operator: qualified name with overload, `aten::conv2d.default`.
         module: path of the user's module.
-        report: how far its result is off.
+        report: the error of its result.
     """
 
     node: str
@@ -43,7 +43,7 @@ class Mismatch:
 
 
 def comparable(source: ir.Model) -> list[ir.Value]:
-    """The tensors of a source graph that can be outputs beside its own."""
+    """The tensors of a source graph that can be added to its outputs."""
     return [
         value
         for node in source.graph
@@ -73,7 +73,7 @@ def locate(
         for value, result in pairs:
             if value not in actual or not isinstance(result, torch.Tensor):
                 continue
-            # Intermediate complex numbers are compared as the real pairs that they are here.
+            # Intermediate complex numbers are real pairs here, and are compared as such.
             result = tensors.as_real(result)
             report = compare(value.name or "", tensors.to_torch(actual[value]), result, rtol, atol)
             if not report.within_tolerance:
@@ -85,9 +85,9 @@ def locate(
 def _eager_results(
     capture: Capture, leaves: list[Any]
 ) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, Any]]]]:
-    """The results in PyTorch of the nodes of a captured graph, in their order."""
+    """The results of a captured graph's nodes in PyTorch, in order."""
     if capture.exported is None:
-        # What is not an ExportedProgram is run from the source graph itself.
+        # Without an ExportedProgram, run the source graph.
         given = [
             leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
         ]
@@ -101,7 +101,7 @@ def _eager_results(
 
 
 class _Recorder(torch.fx.Interpreter):
-    """Runs a captured graph and keeps a copy of every result as it is when it is made."""
+    """Runs a captured graph and copies every result when it is made."""
 
     def __init__(self, module: torch.fx.GraphModule):
         super().__init__(module, garbage_collect_values=False)

@@ -1,4 +1,4 @@
-"""Running an ONNX model with onnxruntime."""
+"""Runs an ONNX model with onnxruntime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..files import writing
 
 
 class Session:
-    """An onnxruntime session of a model, made when first used.
+    """An onnxruntime session of a model, created at the first use.
 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
@@ -29,8 +29,8 @@ class Session:
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model and return its outputs in the graph's order.
 
-        Tensors are OrtValues; sequences and maps are lists and dicts, which onnxruntime gives no other way.
-        Inputs are numpy arrays, or OrtValues for element types that numpy lacks.
+        Output tensors are OrtValues; onnxruntime returns sequences and maps as lists and dicts. Inputs are
+        numpy arrays, or OrtValues for element types that numpy lacks.
         """
         session = self._loaded()
         import onnxruntime
@@ -77,7 +77,7 @@ def open_session(model: str | bytes, title: str, providers: Sequence[str] = ("CP
     except ImportError as error:
         raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
     options = onnxruntime.SessionOptions()
-    # What goes wrong comes back as an exception.
+    # Errors come back as exceptions.
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(model, options, providers=list(providers))
@@ -86,5 +86,5 @@ def open_session(model: str | bytes, title: str, providers: Sequence[str] = ("CP
 
 
 def as_python(value: Any) -> Any:
-    """A result of `Session.run` as a numpy array; lists and dicts as they are."""
+    """Convert a result of `Session.run` to a numpy array; lists and dicts stay."""
     return value.numpy() if hasattr(value, "numpy") else value

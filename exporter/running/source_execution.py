@@ -28,17 +28,17 @@ _SYMBOLIC: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "trunc": math.trunc,
 }
-"""What is named otherwise, or not at all, in the modules `operator` and `builtins`."""
+"""Functions whose name differs from that in the modules `operator` and `builtins`, or is missing there."""
 
 
 def run(graph: ir.Graph, inputs: Mapping[ir.Value, Any]) -> Iterator[tuple[ir.Node, list[Any]]]:
-    """Run a graph's nodes in order, and give each with its results as they are then.
+    """Run a graph's nodes in order; yield each with its current results.
 
     Args:
-        inputs: of the graph's inputs. Nothing is written to them.
+        inputs: values of the graph's inputs, which are not written to.
 
     Raises:
-        OpsettaError: a node that PyTorch alone cannot run, or that it refuses.
+        OpsettaError: PyTorch cannot run a node by itself, or refuses it.
     """
     environment: Environment = dict(inputs)
     for value in graph.initializers.values():
@@ -67,8 +67,8 @@ def _results(node: ir.Node, environment: Environment) -> list[Any]:
     function = _function(node)
     if function is None:
         raise OpsettaError(
-            f"node '{node.name}' ({overloaded_name(node)}) cannot be run in PyTorch on its own, and no "
-            "result up to it leaves tolerance: return the results behind it from the model, and verify"
+            f"node '{node.name}' ({overloaded_name(node)}) cannot be run in PyTorch by itself, and all "
+            "results before it are within tolerance: return the later results from the model, and verify"
         )
     try:
         with torch.no_grad():
@@ -102,7 +102,7 @@ def _run_loop(body: ir.Graph, given: Mapping[str, Any], environment: Environment
 
 
 def _function(node: ir.Node) -> Callable[..., Any] | None:
-    """What computes a node from arguments by name."""
+    """The function that computes a node from arguments by name."""
     if node.domain == "sym":
         name = node.op_type
         function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
@@ -115,13 +115,13 @@ def _function(node: ir.Node) -> Callable[..., Any] | None:
     if overload is None:
         return None
     if node.domain == "aten" and node.op_type == "view" and "size" in arguments(node):
-        # A pass may have made the tensor anew, in another memory order.
+        # A pass may have recomputed the tensor in another memory layout.
         return lambda self, size: self.reshape(size)
     return _of_numbers_too(overload)
 
 
 def _of_numbers_too(overload: OpOverload) -> Callable[..., Any]:
-    """An operator over arguments by name, of which numbers may stand for tensors."""
+    """An operator called with arguments by name, where numbers may replace tensors."""
     tensors = {a.name for a in schema_of(overload).arguments if str(a.type) == "Tensor"}
     run = by_name(overload)
 

@@ -1,4 +1,4 @@
-"""Between torch tensors and onnxruntime's values."""
+"""Converts between torch tensors and onnxruntime values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 
 def to_ortvalue(leaf: Any) -> Any:
-    """A tensor or Python number as an onnxruntime value; element types that numpy lacks go over DLPack.
+    """A tensor or Python number as an onnxruntime value; element types that numpy lacks use DLPack.
 
-    Complex numbers go as real pairs, in a last dimension of two.
+    Complex numbers become real pairs in a last dimension of two.
     """
     import onnxruntime
 
@@ -31,12 +31,12 @@ def to_torch(value: Any) -> torch.Tensor:
     if value.data_type() == "tensor(bfloat16)":
         return torch.from_dlpack(value).clone()
     array = np.array(value.numpy())
-    # Of numpy's two 64-bit types without sign, torch takes the one that onnxruntime does not give.
+    # numpy has two unsigned 64-bit types; torch accepts only the one that onnxruntime does not return.
     return torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A torch tensor as a numpy array; bfloat16 as ml_dtypes has it."""
+    """A torch tensor as a numpy array; bfloat16 uses ml_dtypes."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     if plain.dtype == torch.bfloat16:
         return plain.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -49,7 +49,7 @@ def as_complex(pairs: torch.Tensor) -> torch.Tensor:
 
 
 def as_real(item: Any) -> Any:
-    """Complex numbers as real pairs, [..., 2]; anything else as it is."""
+    """Complex numbers as real pairs, [..., 2]; other tensors unchanged."""
     if isinstance(item, torch.Tensor) and item.is_complex():
         return torch.view_as_real(item.resolve_conj())
     return item

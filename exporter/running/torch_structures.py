@@ -1,7 +1,7 @@
-"""Tree structures of a file as torch's own, for calls.
+"""Converts tree structures of a source file to torch's pytree, for calls.
 
-A file names classes. None is imported or registered for it: a container is built only where this process
-registered its class with torch's pytree itself, and a plain dict or tuple stands for any other.
+A file names classes, but none is imported or registered because of it: a container is built only if this
+process registered its class with torch's pytree. Others become a dict or tuple.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from ..torch_boundary import pytree
 from ..torch_boundary.structures import register_structures
 
 _FACTORIES = ("list", "dict", "tuple", "int", "float", "str", "bool", "set")
-"""The builtins that a defaultdict may build its values with."""
+"""The builtins allowed as the default factory of a defaultdict."""
 _INTERNAL = "torch._"
-"""Before the names of torch's own helpers, which hold functions and are no part of a result."""
+"""Prefix of torch's internal classes, which contain functions and are never part of a result."""
 
 
 def callable_interface(interface: Interface) -> Interface:
-    """The interface with torch's tree structures in the place of those of a file.
+    """The interface with torch's tree structures instead of those of a file.
 
-    Warns:
-        UserWarning: a class is not registered in this process, and a dict or tuple stands for it.
+    Warns: UserWarning: a class is not registered in this process, and becomes a dict or tuple.
 
     Raises:
-        ModelFileError: a structure of the file is not one that a call can have.
+        ModelFileError: a structure of the file is not valid for a call.
     """
     structures = interface.input_specification, interface.output_specification
     if not any(item is None or isinstance(item, Structure) for item in structures):
@@ -42,12 +41,12 @@ def callable_interface(interface: Interface) -> Interface:
         given, result = (_specification(item, unknown) for item in structures)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise ModelFileError(
-            f"the file describes arguments or results that cannot be: {type(error).__name__}: {error}"
+            f"the file describes invalid arguments or results: {type(error).__name__}: {error}"
         ) from error
     if unknown:
         warnings.warn(
             f"the program takes or returns {', '.join(dict.fromkeys(unknown))}, which this process has not "
-            "registered with torch.utils._pytree: plain dicts and tuples stand for it. Register the class "
+            "registered with torch.utils._pytree: they become dicts and tuples. Register the class "
             "before the first call, a dataclass with torch.export.register_dataclass",
             stacklevel=4,
         )
@@ -70,7 +69,7 @@ def _specification(item: Any, unknown: list[str]) -> Any:
 
 
 def _container(item: Structure) -> tuple[Any, Any] | None:
-    """The registered class of a container and its context; None where one is not known here."""
+    """The registered class of a container and its context; None if one is unknown."""
     known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in pytree.SUPPORTED_NODES}
     kind = known.get(item.type)
     if kind is None or item.type.startswith(_INTERNAL):
@@ -82,7 +81,7 @@ def _container(item: Structure) -> tuple[Any, Any] | None:
 
 
 def _plain(item: Structure) -> tuple[type, Any]:
-    """A dict by the names that the container keeps of its children, else a tuple."""
+    """A dict if the container stores names of its children, else a tuple."""
     context = item.context
     for names in (context, context[0] if isinstance(context, (list, tuple)) and context else None):
         if not isinstance(names, (list, tuple)) or not len(names) == len(item.children) > 0:
@@ -103,10 +102,10 @@ def _context(kept: Any, container: Structure) -> Any:
 
 
 def _type(name: str, container: Structure) -> type:
-    """A class that a container keeps: a namedtuple that this process has, or what fills a defaultdict.
+    """A class in a container's context: an imported namedtuple, or the factory of a defaultdict.
 
     Raises:
-        LookupError: the name is that of anything else.
+        LookupError: the name refers to anything else.
     """
     module, _, qualified = name.rpartition(".")
     if container.type == "collections.defaultdict":
@@ -134,7 +133,7 @@ def _imported_class(name: str) -> type | None:
 
 
 def _is_namedtuple(kind: type, children: int) -> bool:
-    """Whether a class is a namedtuple of so many fields whose making does nothing else."""
+    """Whether a class is a namedtuple with this many fields and an unchanged constructor."""
     fields = getattr(kind, "_fields", None)
     return (
         issubclass(kind, tuple)

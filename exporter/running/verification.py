@@ -1,4 +1,4 @@
-"""Parity: a model in onnxruntime against what computed the expected results, output by output."""
+"""Compares the outputs of a model in onnxruntime with the expected results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TOLERANCES: dict[str, tuple[float, float]] = {
 
 @dataclasses.dataclass(frozen=True)
 class OutputReport:
-    """How far one output is from eager PyTorch.
+    """The errors of one output relative to the expected result.
 
     Attributes:
         name: the output's name.
-        max_absolute_error: largest |onnxruntime - expected|, infinite where only one side is finite.
+        max_absolute_error: largest |onnxruntime - expected|, infinite if only one side is finite.
         max_relative_error: largest |onnxruntime - expected| / |expected| over elements that are not zero.
         index: position of the worst element.
         within_tolerance: whether every element satisfies |a - b| <= atol + rtol * |b|.
@@ -43,13 +43,13 @@ class OutputReport:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationReport:
-    """What `Program.verify` measured, one entry per output."""
+    """The result of `Program.verify`, an entry for each output."""
 
     outputs: tuple[OutputReport, ...]
 
     @property
     def max_absolute_error(self) -> float:
-        """The largest absolute error of all outputs; 0 where there are none."""
+        """The largest absolute error of all outputs; 0 without outputs."""
         return max((report.max_absolute_error for report in self.outputs), default=0.0)
 
 
@@ -62,11 +62,11 @@ def compare(
     *,
     expected_by: str = "eager",
 ) -> OutputReport:
-    """Compare one output with what it should be: element type, shape, then every element.
+    """Compare one output with the expected result: element type, shape, then every element.
 
     Args:
         actual, expected: numpy arrays or torch tensors.
-        expected_by: what computed `expected`, for the message.
+        expected_by: the source of `expected`, for the message.
     """
     actual, expected = as_array(actual), as_array(expected)
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
@@ -92,7 +92,7 @@ def compare(
         errors = np.where(same, 0.0, np.abs(a - b))
         errors = np.where(np.isnan(errors), np.inf, errors)
         if actual.dtype.kind in "iu":
-            # Whole numbers of 64 bits that differ may be one number in float64.
+            # Different 64-bit integers may be equal in float64.
             errors = np.where(same, 0.0, np.maximum(errors, 1.0))
         excess = np.where(same, -1.0, errors - np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0))
         nonzero = (b != 0) & np.isfinite(b)
@@ -103,7 +103,7 @@ def compare(
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A numpy array of an array, a torch tensor or a number; bfloat16 is that of ml_dtypes."""
+    """Convert an array, torch tensor or number to a numpy array; bfloat16 uses ml_dtypes."""
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
     from .tensors import to_numpy
@@ -120,13 +120,13 @@ def check(
     *,
     expected_by: str = "eager",
 ) -> VerificationReport:
-    """Compare all outputs, numpy arrays or torch tensors; a number takes the element type of its output.
+    """Compare all outputs, numpy arrays or torch tensors; a number gets the element type of its output.
 
     Args:
-        expected_by: what computed `expected`, for the message.
+        expected_by: the source of `expected`, for the message.
 
     Raises:
-        VerificationError: an output is outside tolerance; the message names the worst one.
+        VerificationError: an output is outside tolerance; the message has the worst one.
     """
     found = [as_array(value) for value in actual]
     due = [

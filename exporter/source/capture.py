@@ -1,4 +1,4 @@
-"""What a capture hands on: the source graph, and how the user's calls map onto its inputs and outputs."""
+"""The result of a capture: the source graph, and how the user's calls map to its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...registration import CaptureError
 
 @dataclasses.dataclass
 class Interface:
-    """How a call of the user's model maps onto the inputs and outputs of a graph.
+    """How a call of the user's model maps to the inputs and outputs of a graph.
 
     Attributes:
-        input_specification: tree structure of `(args, kwargs)`; torch's pytree, None for a foreign file.
+        input_specification: tree structure of `(args, kwargs)`, from torch's pytree; None for a foreign file.
         output_specification: tree structure of the result.
-        inputs: per leaf of the call, the name of its graph input, or None for a leaf that is constant.
-        constants: per leaf of the call, the Python constant that it was captured with.
+        inputs: per leaf of the call, the name of its graph input, or None for a constant leaf.
+        constants: per leaf of the call, its Python constant at capture.
         outputs: per leaf of the result, the position of its graph output, or a one-element list that
             holds a constant.
         numbers: positions of the graph outputs that are Python numbers in the model's result.
@@ -43,7 +43,7 @@ def graph_outputs(leaves: Sequence[Any]) -> tuple[list[ir.Value], list[int | lis
     """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
 
     Raises:
-        CaptureError: none of them is a value.
+        CaptureError: no leaf is a value.
     """
     outputs: list[ir.Value] = []
     entries: list[int | list[Any]] = []
@@ -64,12 +64,12 @@ class Capture:
 
     Attributes:
         source: the source graph in an `onnx_ir.Model`, before or after the source passes.
-        interface: how calls map onto it.
-        exported: the `torch.export.ExportedProgram` that it came from.
+        interface: how calls map to it.
+        exported: the `torch.export.ExportedProgram` that it was made from, or None.
         origins: the source values of each fx node's results, by the fx node's name.
-        example: the `(args, kwargs)` it was captured with.
-        output_names: names for the graph outputs, from their places in the model's result.
-        module: the model that the user gave, to compare with; None where that is `exported` itself.
+        example: the `(args, kwargs)` used for capture.
+        output_names: names for the graph outputs, from their paths in the model's result.
+        module: the user's model, to compare with; None if that is `exported` itself.
     """
 
     source: ir.Model

@@ -1,6 +1,6 @@
-"""The sizes for which an exported model holds: read from its metadata, shown, and checked before it runs.
+"""The sizes for which an exported model is valid: metadata, display, and the check before a run.
 
-Works without torch. Capture writes the restrictions; `docs/metadata.md` describes their format.
+Works without torch. The capture writes the restrictions; `docs/metadata.md` describes their format.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Input = tuple[str, Sequence[int | str | None]]
 
 @dataclasses.dataclass(frozen=True)
 class Restriction:
-    """A condition on sizes, outside of which the model does not hold.
+    """A condition that sizes must meet for the model to be valid.
 
     Attributes:
-        condition: over the names of dimensions, in Python's notation: `sequence <= 77`, `height % 2 == 0`.
-        reason: what happens elsewhere, in words.
-        line: the user's line that asks for it, `model.py:12`; empty where it is not known.
+        condition: an expression of dimension names in Python's notation: `sequence <= 77`, `height % 2 == 0`.
+        reason: what happens at other sizes.
+        line: the user's line that causes it, `model.py:12`; empty if unknown.
     """
 
     condition: str
@@ -67,13 +67,13 @@ class Restriction:
 
 @dataclasses.dataclass(frozen=True)
 class Dimension:
-    """The sizes that a dynamic dimension may have.
+    """The allowed sizes of a dynamic dimension.
 
     Attributes:
         name: its name in the shapes of inputs and outputs.
-        minimum: the least size.
-        maximum: the greatest size, None where there is none.
-        restrictions: where the bounds come from, and the further conditions that name the dimension.
+        minimum: the smallest size.
+        maximum: the largest size, or None.
+        restrictions: the sources of the bounds, and further conditions on the dimension.
     """
 
     name: str
@@ -83,12 +83,12 @@ class Dimension:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What must hold of the size beside its bounds: `height % 2 == 0`."""
+        """The conditions besides the bounds: `height % 2 == 0`."""
         return tuple(r.condition for r in self.restrictions if _bound(r.condition, self.name) is None)
 
 
 def write(metadata: dict[str, str], restrictions: Iterable[Restriction]) -> None:
-    """Note restrictions in the metadata of a model; nothing where there are none."""
+    """Write restrictions into the metadata of a model, if there are any."""
     found = [dataclasses.asdict(restriction) for restriction in restrictions]
     if found:
         metadata[DIMENSIONS] = json.dumps(found, sort_keys=True, separators=(",", ":"))
@@ -98,7 +98,7 @@ def read(metadata: Mapping[str, str]) -> list[Restriction]:
     """The restrictions in the metadata of a model.
 
     Raises:
-        DimensionError: the entry is not of the documented form.
+        DimensionError: the entry does not have the documented form.
     """
     try:
         entries = json.loads(metadata.get(DIMENSIONS, "[]"))
@@ -106,7 +106,9 @@ def read(metadata: Mapping[str, str]) -> list[Restriction]:
             Restriction(*(_text(entry[key]) for key in ("condition", "reason", "line"))) for entry in entries
         ]
     except (ValueError, TypeError, LookupError) as error:
-        raise DimensionError(f"the metadata '{DIMENSIONS}' is not of its form: {error}") from error
+        raise DimensionError(
+            f"the metadata '{DIMENSIONS}' does not have the documented form: {error}"
+        ) from error
 
 
 def _text(item: Any) -> str:
@@ -116,7 +118,7 @@ def _text(item: Any) -> str:
 
 
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
-    """What a model declares of its inputs, under the names that its caller knows them by."""
+    """The declared inputs of a model, by the caller's names."""
     return [
         (name, [dim.value if isinstance(dim, ir.SymbolicDim) else dim for dim in value.shape or ()])
         for name, value in zip(names, model.graph.inputs, strict=False)
@@ -140,11 +142,11 @@ def dimensions(inputs: Sequence[Input], metadata: Mapping[str, str]) -> dict[str
 
 
 def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence[Sequence[int]]) -> None:
-    """Refuse sizes for which a model does not hold.
+    """Refuse sizes for which a model is not valid.
 
     Args:
-        inputs: what the model declares.
-        metadata: the model's, with what `write` noted.
+        inputs: the declared inputs of the model.
+        metadata: the model's metadata with the entry of `write`.
         shapes: the shape of each input of a call.
 
     Raises:
@@ -158,7 +160,8 @@ def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence
             wanted = evaluate(dim, sizes)
             if wanted is not None and wanted != size:
                 raise DimensionError(
-                    f"axis {axis} of input '{name}' has size {size}, and the model holds for {dim} = {wanted}"
+                    f"axis {axis} of input '{name}' has size {size}, and the model is valid for {dim} = "
+                    f"{wanted}"
                 )
     for restriction in read(metadata):
         if evaluate(restriction.condition, sizes) not in (None, True):
@@ -167,13 +170,13 @@ def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence
                 for name, size in sizes.items()
                 if _mentions(restriction.condition, name)
             ]
-            raise DimensionError(f"dimension {', '.join(given)}, but the model holds for {restriction}")
+            raise DimensionError(f"dimension {', '.join(given)}, but the model is valid for {restriction}")
 
 
 def _bind(
     inputs: Sequence[Input], names: Sequence[str], shapes: Sequence[Sequence[int]]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The size of each dimension, and the place where it was read."""
+    """The size of each dimension, and the input and axis that it was read from."""
     sizes: dict[str, int] = {}
     places: dict[str, str] = {}
     for (name, declared), shape in zip(inputs, shapes, strict=True):
@@ -184,14 +187,14 @@ def _bind(
             if sizes.setdefault(dim, size) != size:
                 raise DimensionError(
                     f"dimension '{dim}' is {sizes[dim]} as {places[dim]}, and {size} as {place}: "
-                    "the model was exported with one size for both"
+                    "the model was exported with the same size for both"
                 )
             places.setdefault(dim, place)
     return sizes, places
 
 
 def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
-    """The dimensions of the inputs that are no expressions of others."""
+    """The dimensions of the inputs that are names, not expressions."""
     texts = dict.fromkeys(dim for _, shape in inputs for dim in shape if isinstance(dim, str))
     if RANGES in metadata:
         known = json.loads(metadata[RANGES])
@@ -204,13 +207,13 @@ def _mentions(condition: str, name: str) -> bool:
 
 
 def _bound(condition: str, name: str) -> tuple[str, int] | None:
-    """The sign and the size of a condition that is a bound of one dimension."""
+    """The sign and the size of a condition that bounds one dimension."""
     found = _BOUND.fullmatch(condition)
     return (found[2], int(found[3])) if found is not None and found[1] == name else None
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
-    """The value of an expression over dimensions; None where it holds what is not known."""
+    """The value of an expression of dimensions; None if it contains unknown ones."""
     if text in sizes:
         return sizes[text]
     for name in sorted(sizes, key=len, reverse=True):
@@ -222,7 +225,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
 
 
 def _value(node: ast.AST) -> Any:
-    """The value of arithmetic and comparisons of numbers; nothing else is evaluated."""
+    """The value of arithmetic and comparisons of numbers; other expressions are refused."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.BinOp):

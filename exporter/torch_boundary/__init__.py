@@ -1,1 +1,1 @@
-"""The one way into torch for what runs on the user's behalf: one lock, and everything left as it was."""
+"""Access to torch's private parts, and the context in which torch runs: one lock, and state restored."""

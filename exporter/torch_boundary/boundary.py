@@ -15,11 +15,11 @@ from .process_lock import LOCK
 
 @contextlib.contextmanager
 def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
-    """Within it, one thread at a time runs torch; afterwards the process is as it was, whatever happened.
+    """Run torch in one thread at a time, and restore the state of the process afterwards in any case.
 
     Grad mode, default dtype and device, random generators, warning filters, logging and the settings that
     `process_state` lists are saved, and restored after success, failure and interrupt. The patches of torch
-    are global, so threads take turns. The same thread may enter again.
+    are global, so threads run one after the other. The same thread may enter again.
 
     Args:
         patches: entered in order, after the state was saved; left in reverse, before it is restored.
@@ -38,7 +38,7 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Handle a SIGINT that arrives within it afterwards; Python delivers it to the main thread only."""
+    """Defer SIGINT until the end of the context; Python delivers it to the main thread only."""
     held = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(held):
         yield

@@ -1,7 +1,7 @@
-"""The caches of transformers as tree structures that torch.export opens, once that package is in use.
+"""Registers the caches of transformers with torch's pytree, once that package is imported.
 
-A cache of attention layers is opened as transformers does it: a list of keys and one of values. Layers with
-states of convolutions and recurrences (Mamba and its kin), which transformers does not open so, add a list of
+A cache of attention layers is flattened as in transformers: a list of keys and a list of values. Layers with
+states of convolutions and recurrences (such as Mamba), which transformers does not flatten, add a list of
 each.
 """
 
@@ -20,7 +20,7 @@ _NAMES = [*_ATTENTION, *_LINEAR]
 
 
 def register_caches() -> None:
-    """Make the caches known to pytree. A cache that is known to it already stays as it is opened."""
+    """Register the caches with pytree. A cache that is already registered is not changed."""
     cache_utils = sys.modules.get("transformers.cache_utils")
     if cache_utils is None:
         return
@@ -28,7 +28,7 @@ def register_caches() -> None:
         try:
             from transformers.integrations.executorch import register_dynamic_cache_export_support
         except ImportError:
-            # A release without the means: torch.export says by name what it cannot open.
+            # This release lacks the functions; torch.export names the class that it cannot flatten.
             return
         register_dynamic_cache_export_support()
         if hasattr(cache_utils, "LinearAttentionCacheLayerMixin"):
@@ -49,7 +49,7 @@ def register_caches() -> None:
 
 
 def _extend(cache_utils: Any) -> None:
-    """Open caches with states too: what transformers registered opens all the others."""
+    """Flatten caches with states too; the functions that transformers registered flatten all others."""
     kind = cache_utils.DynamicCache
     plain = pytree.SUPPORTED_NODES[kind]
 
@@ -84,7 +84,7 @@ def _states(layer: Any, name: str) -> dict[int, Any]:
 
 
 def _opened(cache: Any) -> tuple[list[Any], Any]:
-    """The four lists of a cache with states; and of each layer its class, its window and its states."""
+    """The four lists of a cache with states, and the class, window and states of each layer."""
     lists: list[list[Any]] = [[] for _ in _NAMES]
     layout = []
     for layer in cache.layers:
@@ -103,7 +103,7 @@ def _opened(cache: Any) -> tuple[list[Any], Any]:
 
 
 def _layers(cache_utils: Any, children: Any, layout: Any) -> Iterator[Any]:
-    """The layers of a cache. Their states are copies: a model writes to them in place, and returns them."""
+    """The layers of a cache. Their states are copies, because a model writes to them and returns them."""
     keys, values, *states = map(iter, children)
     linear = cache_utils.LinearAttentionCacheLayerMixin
     for name, window, (has_keys, *rest) in layout:

@@ -1,6 +1,6 @@
-"""The patches of torch under which a model is captured, without those that this torch has no place for.
+"""The patches of torch for a capture, without those that this torch version cannot take.
 
-A replacement is imported only once the names that it needs are known to be there.
+A replacement is imported only after a probe for the names that it needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Patches = list[AbstractContextManager[Any]]
 
 
 def for_capture(*, strict: bool) -> Patches:
-    """What holds of torch while torch.export captures a model.
+    """The patches for a capture by torch.export.
 
     Args:
         strict: whether TorchDynamo traces.
@@ -31,13 +31,13 @@ def for_capture(*, strict: bool) -> Patches:
 
     patches = [torch.no_grad(), quiet(), *_recurrent(strict), *_shapes(), *_losses()]
     patches += [_attention(), *_scans(strict)]
-    # What is dynamic is what the caller says, whatever torch has traced before.
+    # Only the caller decides which sizes are dynamic, not torch's earlier traces.
     return [*patches, config.patch(automatic_dynamic_shapes=False)]
 
 
 @contextlib.contextmanager
 def as_captured(packs: bool) -> Iterator[None]:
-    """Within it, a model takes the path that was captured, on fake tensors.
+    """Patches under which a model on fake tensors takes the captured path.
 
     Args:
         packs: whether it packs sequences.
@@ -50,7 +50,7 @@ def as_captured(packs: bool) -> Iterator[None]:
 
 
 def grouped_products() -> AbstractContextManager[None]:
-    """Within it, the shapes of grouped products are known for every element type and stride."""
+    """Patches that define shapes of grouped products for every element type and stride."""
     if not probe.has(probe.SHAPE_KERNELS):
         return contextlib.nullcontext()
     from .replacements import linear_algebra
@@ -59,7 +59,7 @@ def grouped_products() -> AbstractContextManager[None]:
 
 
 def restore_operators(program: torch.export.ExportedProgram) -> None:
-    """Put ATen's operators in the place of the stand-ins that a capture left, in place."""
+    """Replace the stand-in operators of a capture by ATen's, in place."""
     if probe.has(probe.RECURRENT):
         from .replacements import recurrent
 

@@ -10,7 +10,7 @@ from .operators import OpOverload, bound
 
 
 def table() -> Mapping[Any, Callable[..., Any]]:
-    """What computes an operator with others, by operator; empty with a torch that lacks the means."""
+    """The decomposition table of torch; empty if this torch lacks it."""
     if not probe.has(probe.DECOMPOSITIONS):
         return {}
     from torch._decomp import decomposition_table
@@ -19,13 +19,13 @@ def table() -> Mapping[Any, Callable[..., Any]]:
 
 
 def is_decomposable(operator: OpOverload) -> bool:
-    """Whether torch can compute an operator with others."""
+    """Whether torch can decompose an operator."""
     rules = table()
     return operator in rules or (bool(rules) and bool(operator._can_decompose()))
 
 
 def apply(operator: OpOverload, call: Mapping[str, Any]) -> Any:
-    """Call an operator with arguments by name; one whose kernel is made of other operators by that kernel."""
+    """Call an operator with arguments by name; a composite one through its decomposing kernel."""
     positional, named = bound(operator, call)
     if operator._can_decompose() and operator not in table():
         return operator.decompose(*positional, **named)

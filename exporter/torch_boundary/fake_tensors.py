@@ -1,4 +1,4 @@
-"""Tensors as a capture has them: fake ones, which tell element types and sizes alone, and their storages."""
+"""Fake tensors, which have only element types and sizes, and their storages."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def is_without_data(tensor: torch.Tensor) -> bool:
 
 
 def storage_of(tensor: Any) -> int | None:
-    """What tensors that share their memory have in common; None for those without a storage."""
+    """A key for the storage of a tensor, equal for tensors that share memory; None without a storage."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
     return tensor.untyped_storage()._cdata
 
 
 def mode_of(tensors: Sequence[Any]) -> FakeTensorMode:
-    """The mode that the fake ones among tensors belong to; a new one where none is fake."""
+    """The fake mode of the fake tensors among some tensors; a new one if there are none."""
     modes = {item.fake_mode for item in tensors if isinstance(item, FakeTensor)}
     return modes.pop() if modes else FakeTensorMode()
 
@@ -47,7 +47,7 @@ def mode_of(tensors: Sequence[Any]) -> FakeTensorMode:
 def trace(
     function: Callable[..., Any], mode: FakeTensorMode, examples: Sequence[Any]
 ) -> torch.fx.GraphModule:
-    """The operators that a function runs over fake tensors; tensors with data are constants of the graph."""
+    """Trace the operators that a function runs on fake tensors; tensors with data become constants."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
@@ -60,7 +60,7 @@ def trace(
 
 @contextlib.contextmanager
 def as_exporting() -> Iterator[None]:
-    """Within it, a model that asks `torch.compiler.is_exporting` hears that it is exported."""
+    """Make `torch.compiler.is_exporting` return True within the context."""
     probe.need(probe.SIZE_LIMITS)
     from torch._export.utils import _compiling_state_context
 

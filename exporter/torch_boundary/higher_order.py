@@ -1,4 +1,4 @@
-"""torch's functions that stand in a captured graph without being operators."""
+"""torch's functions that appear in a captured graph but are not operators."""
 
 from __future__ import annotations
 

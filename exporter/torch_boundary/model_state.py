@@ -1,4 +1,4 @@
-"""What running a model leaves on it: attributes, hooks, members of its containers; noted and put back."""
+"""Saves and restores the state that running a model changes: attributes, hooks, members of containers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.Built
 
 @contextlib.contextmanager
 def preserved(*roots: Any) -> Iterator[None]:
-    """Afterwards modules, and what they hold, have the attributes and members that they have now.
+    """Restore the attributes and members of modules and of objects in them at the end.
 
-    These are each module's own attributes (flags, parameters, buffers, hooks), and lists, dicts, sets and
-    objects of the user's classes that stand in them, at any depth. What is left on tensors as attributes is
-    taken off again. A capture puts fake tensors in the place of a model's parameters and buffers; other
-    tensors it writes to itself, so these get their elements back: those that are plain attributes or
-    members, and the buffers of a module that a function reaches by its closure or globals.
+    Covers each module's attributes (flags, parameters, buffers, hooks), and lists, dicts, sets and objects of
+    the user's classes in them, at any depth. New attributes on tensors are removed. A capture replaces a
+    model's parameters and buffers by fake tensors, but writes to other tensors directly, so their elements
+    are restored too: tensors in plain attributes or members, and buffers of a module that a function uses
+    through its closure or globals.
 
     Args:
         roots: modules, functions, and arguments of a call.
@@ -47,7 +47,7 @@ def preserved(*roots: Any) -> Iterator[None]:
 
 
 def _written_to(reachable: list[Any], roots: tuple[Any, ...]) -> list[torch.Tensor]:
-    """The tensors that a capture does not take copies of, without parameters, which no forward writes to."""
+    """The tensors that a capture does not copy, except parameters, which no forward writes to."""
     taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
     for root in roots:
         if isinstance(root, torch.nn.Module):
@@ -73,7 +73,7 @@ def _has_elements(tensor: torch.Tensor) -> bool:
 
 
 def _reachable(roots: tuple[Any, ...]) -> list[Any]:
-    """Everything below the roots that can be written to, each once."""
+    """Every mutable object below the roots, each once."""
     found: list[Any] = []
     seen: set[int] = set()
     waiting = list(roots)
@@ -102,7 +102,7 @@ def _reachable(roots: tuple[Any, ...]) -> list[Any]:
 
 
 def _outside(function: types.FunctionType) -> Iterator[Any]:
-    """What a function has in its closure and defaults, and the globals that it names."""
+    """The objects in a function's closure and defaults, and the globals that it names."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
             yield cell.cell_contents
@@ -113,7 +113,7 @@ def _outside(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _is_plain(item: Any) -> bool:
-    """Whether an object is of a class that the user or a library of models wrote."""
+    """Whether an object's class is written by the user or a model library."""
     if isinstance(item, _OPAQUE) or not isinstance(getattr(item, "__dict__", None), dict):
         return False
     return _is_users(type(item).__module__)
@@ -138,7 +138,7 @@ def _restore(item: Any, kind: type, contents: Any) -> None:
 
 
 def _refill(container: Any, contents: Any) -> None:
-    """Put back what a container held, unless it holds the same objects still."""
+    """Restore the members of a container, unless they are unchanged."""
     if isinstance(container, set):
         # Equal members may be different objects, which no caller can tell by the set.
         if container != contents:

@@ -1,4 +1,4 @@
-"""Torch's own operators by the names that source nodes have, and their arguments as torch takes them."""
+"""Finds torch's operators by the names on source nodes, and converts arguments for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def operator_of(name: str, overload: str) -> OpOverload | None:
-    """Torch's operator of a qualified name, `aten::add`, and an overload; None where it has none."""
+    """The torch operator with a qualified name, `aten::add`, and an overload; None if there is none."""
     namespace, _, op_type = name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), op_type, None)
     return getattr(packet, overload or "default", None)
@@ -44,7 +44,7 @@ def computation_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 
 
 def torch_argument(item: Any) -> Any:
-    """A constant argument as torch takes it, of one as source nodes keep it. Everything is on the CPU."""
+    """Convert a constant argument from its form on source nodes to torch's. Everything is on the CPU."""
     if isinstance(item, DataType):
         return tensor_adapters.to_torch_dtype(item)
     if isinstance(item, Device):
@@ -53,7 +53,7 @@ def torch_argument(item: Any) -> Any:
 
 
 def bound(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by name as torch takes them: those that the schema has positional by position."""
+    """Split arguments by name into positional and keyword arguments, by the schema."""
     named = {name: torch_argument(item) for name, item in arguments.items()}
     positional = []
     for formal in operator._schema.arguments:

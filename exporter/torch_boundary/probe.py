@@ -1,7 +1,7 @@
-"""Which private names of torch the exporter uses, and what stops working with a torch that lacks some.
+"""Lists the private names of torch that the exporter uses, and what does not work without them.
 
-A feature is probed when it is first used. `need` raises an error. `has` warns once, where the exporter
-can leave torch as it is and go on.
+A feature is probed at its first use. `need` raises an error. `has` warns once, for features that the exporter
+can do without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Feature:
     """A part of the exporter.
 
     Attributes:
-        what: the part, as messages name it.
+        what: the name of the part in messages.
         names: the private names of torch that it uses, as `module:attribute.attribute`, or a module alone.
     """
 
@@ -126,10 +126,10 @@ CAUSAL_MASKS = Feature(
 
 
 def need(feature: Feature) -> None:
-    """Refuse a torch that lacks what a feature uses.
+    """Raise an error if torch lacks names that a feature uses.
 
     Raises:
-        OpsettaError: it does; the message lists the names.
+        OpsettaError: names are missing; the message lists them.
     """
     if missing(feature):
         raise OpsettaError(_message(feature))
@@ -137,10 +137,9 @@ def need(feature: Feature) -> None:
 
 @functools.cache
 def has(feature: Feature) -> bool:
-    """Whether torch has what a feature uses.
+    """Whether torch has all names that a feature uses.
 
-    Warns:
-        UserWarning: it does not, at the first question.
+    Warns: UserWarning: names are missing; only at the first call.
     """
     if missing(feature):
         warnings.warn(_message(feature), stacklevel=2)

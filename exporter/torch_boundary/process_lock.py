@@ -1,4 +1,4 @@
-"""The lock under which exports, which change global state for a while, take turns; it needs no torch."""
+"""The lock that makes exports run one after the other, because they change global state; needs no torch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import threading
 from collections.abc import Iterator
 
 LOCK = threading.RLock()
-"""Held while torch is patched, and while Python's random generator is used on the way."""
+"""Held while torch is patched, and while Python's random generator is used internally."""
 
 
 @contextlib.contextmanager
 def random_state_preserved() -> Iterator[None]:
-    """Leave Python's random generator as it is now; also a decorator.
+    """Restore the state of Python's random generator; also a decorator.
 
-    beartype, which checks the arguments of symbolic functions, asks it which element of a list to look at.
+    beartype, which checks arguments of symbolic functions, uses it to choose the list element to check.
     """
     with LOCK:
         held = random.getstate()

@@ -1,7 +1,7 @@
 """The state of the process that running torch may change: saved, and put back.
 
-Each part is a function that notes what holds now and returns what restores it. A part restores only what
-differs, so that an unchanged process is not touched.
+Each part is a function that saves some state and returns a function to restore it. Only differences are
+restored, so that an unchanged process is not touched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Restore = Callable[[], None]
 
 
 def save(stack: contextlib.ExitStack) -> None:
-    """Note the state of the process; closing the stack restores it."""
+    """Save the state of the process; closing the stack restores it."""
     stack.enter_context(warnings.catch_warnings())
     stack.enter_context(vmaps_closed())
     for part in _PARTS:
@@ -59,7 +59,7 @@ def has_compiled_code() -> bool:
 
 
 def _random_generators() -> Restore:
-    """Python's, numpy's and torch's; a generator of a device counts once that device is in use."""
+    """The random generators of Python, numpy and torch; those of a device only if it is in use."""
     held, held_numpy, held_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
     held_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     held_mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
@@ -132,7 +132,7 @@ def _settings() -> Restore:
 
 
 def _logging() -> Restore:
-    """What is logged at all, and the root's and torch's loggers: their levels, handlers and filters."""
+    """The global logging level, and levels, handlers and filters of the root logger and torch's loggers."""
     disabled = logging.root.manager.disable
     held = [
         (logger, logger.level, list(logger.handlers), list(logger.filters), logger.propagate, logger.disabled)
@@ -144,7 +144,7 @@ def _logging() -> Restore:
             logging.disable(disabled)
         for logger, level, handlers, filters, propagate, is_disabled in held:
             if logger.level != level:
-                # Clears what loggers remember of levels.
+                # Clears the loggers' cache of levels.
                 logger.setLevel(level)
             if logger.handlers != handlers:
                 logger.handlers[:] = handlers
@@ -156,7 +156,7 @@ def _logging() -> Restore:
 
 
 def _interpreter() -> Restore:
-    """The environment, the working directory, and what Python itself is set to."""
+    """The environment, the working directory, and settings of the interpreter."""
     environment, folder = dict(os.environ), _folder()
     limit, collects, hook = sys.getrecursionlimit(), gc.isenabled(), sys.excepthook
 

@@ -1,4 +1,4 @@
-"""Packages that only some of the work needs, and what to install where one is missing or another release."""
+"""Checks optional packages, and says what to install if one is missing or has a wrong version."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from . import probe
 
 
 def need_torch(doing: str) -> None:
-    """Import torch, and check that it has what calling a model needs.
+    """Import torch, and check that it has the names for calling a model.
 
     Args:
         doing: what needs it, for the message.
 
     Raises:
-        OpsettaError: torch is not installed, or not one that can be used.
+        OpsettaError: torch is not installed or cannot be used.
     """
     try:
         import torch  # noqa: F401

@@ -1,4 +1,4 @@
-"""What a TorchScript module holds: it cannot be called with other state, so that is put back after a call."""
+"""Saves and restores the state of a TorchScript module, which cannot be called with other state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
 
 
 def tensors_of(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
-    """Every tensor that a module holds, by its path: `layers.0.weight`, or `memory.1` in a list."""
+    """Every tensor in a module, by its path: `layers.0.weight`, or `memory.1` in a list."""
     leaves = [
         leaf for path, owner, name in _attributes(module) for leaf in _leaves(path, owner.getattr(name))
     ]
@@ -24,10 +24,10 @@ def tensors_of(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
 
 @contextlib.contextmanager
 def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
-    """Leave a module's attributes, and what is in its tensors, as they are now.
+    """Restore a module's attributes and the contents of its tensors at the end.
 
     Args:
-        written: paths of the parameters that a call writes to; the others are taken not to change.
+        written: paths of the parameters that a call writes to; the others are assumed not to change.
     """
     attributes = [(path, owner, name, owner.getattr(name)) for path, owner, name in _attributes(module)]
     held = [leaf for path, _, _, item in attributes for leaf in _leaves(path, item)]
@@ -60,7 +60,7 @@ def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
     """(path, owner, name) of each tensor and other attribute of a module and of those in it.
 
-    TorchScript lists parameters and buffers; others are found where a method or hook reads or sets them.
+    TorchScript lists parameters and buffers; other attributes are found in the methods and hooks.
     """
     owners = list(_modules(torchscript.handle_of(module), ""))
     names: dict[str, None] = {}
@@ -92,7 +92,7 @@ def _names(block: Any) -> Iterator[str]:
 
 
 def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
-    """What an attribute holds, by path; a container that is empty by its own."""
+    """The items in an attribute by path; an empty container has its own path."""
     members: Any = ()
     if isinstance(item, (list, tuple)):
         members = enumerate(item)
@@ -103,7 +103,7 @@ def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
 
 
 def _same(before: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
-    """Whether an attribute holds what it did; of what cannot be compared it is taken that it does."""
+    """Whether an attribute is unchanged; assumed for items that cannot be compared."""
     if [path for path, _ in before] != [path for path, _ in now]:
         return False
     return all(_is_same(old, new) for (_, old), (_, new) in zip(before, now, strict=True))

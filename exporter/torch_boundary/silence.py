@@ -1,4 +1,4 @@
-"""Silence around what torch does on the user's behalf."""
+"""Suppresses output of torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SILENT = logging.CRITICAL + 1
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it, torch neither logs, nor warns, nor prints the graph of a failed capture.
+    """Suppress torch's logs, warnings, and printed graphs of failed captures, within the context.
 
-    What of it concerns the user is in the error. Loggers of others, and what the model prints, are heard.
+    Errors have what concerns the user. Other loggers and the model's own output are not suppressed.
     """
     # A logger without a level takes that of `torch`.
     levels = [
@@ -45,4 +45,4 @@ def quiet() -> Iterator[None]:
 
 
 def _printing_nothing(*values: object, **options: object) -> None:
-    """Stands for `print`."""
+    """A replacement of `print`."""

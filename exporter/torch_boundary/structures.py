@@ -1,4 +1,4 @@
-"""Tree structures of calls and results: names for their leaves, and caches that pytree does not know."""
+"""Tree structures of calls and results: names of leaves, and registration of containers."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, .
 def leaf_names(specification: Any, stem: str) -> list[str]:
     """A unique name for each leaf of a result's structure.
 
-    The path of keys and positions, joined by underscores; `stem` alone for a lone leaf, and in front of a
-    path that begins with a position.
+    The path of keys and positions, joined by underscores. A single leaf is named `stem`, and a path that
+    begins with a position is prefixed with it.
     """
     names: list[str] = []
     for path in _paths(specification, ()):
@@ -62,9 +62,9 @@ def leaf_names(specification: Any, stem: str) -> list[str]:
 
 
 def register_structures(*trees: Any) -> None:
-    """Make known to pytree what torch.export would refuse: dataclasses, and the caches of transformers.
+    """Register containers with pytree that torch.export would refuse: dataclasses, caches of transformers.
 
-    torch.export takes a container only when pytree can open it. A dataclass is opened by its fields.
+    torch.export accepts a container only if pytree can flatten it. A dataclass is flattened by its fields.
     """
     register_caches()
     for tree in trees:

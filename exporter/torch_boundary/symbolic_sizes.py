@@ -34,7 +34,7 @@ __all__ = [
 
 
 def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:
-    """A new symbol for a size that may be any, and is one in the example."""
+    """A new symbol for an unbounded size, which is 1 in the example."""
     from torch._dynamo.source import ConstantSource
 
     return environment.create_symbol(size, ConstantSource(name), DimDynamic.DYNAMIC, constraint_dim=None)

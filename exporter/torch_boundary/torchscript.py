@@ -10,7 +10,7 @@ import torch
 
 
 def handle_of(module: torch.jit.ScriptModule) -> Any:
-    """What TorchScript itself has of a module: its attributes, sub-modules and methods."""
+    """TorchScript's handle of a module: its attributes, sub-modules and methods."""
     return module._c
 
 
@@ -25,7 +25,7 @@ def children(handle: Any) -> Iterator[tuple[str, Any]]:
 
 
 def method(handle: Any, name: str) -> Any | None:
-    """A method of a handle, None where it has none of that name."""
+    """A method of a handle, or None."""
     return handle._get_method(name) if handle._has_method(name) else None
 
 
@@ -46,7 +46,7 @@ def parsed(schema: str) -> Any:
 
 
 def inlined(graph: Any) -> Any:
-    """A copy of a graph with the functions that it calls in their places."""
+    """A copy of a graph with all function calls inlined."""
     copy = graph.copy()
     torch._C._jit_pass_inline(copy)
     return copy

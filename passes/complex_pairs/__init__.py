@@ -1,1 +1,1 @@
-"""Complex values of a source graph become pairs of real numbers."""
+"""Replaces complex values of a source graph by pairs of real numbers."""

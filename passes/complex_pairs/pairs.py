@@ -1,4 +1,4 @@
-"""Complex values that are real pairs, [..., 2], in a source graph, and what the rules for them share."""
+"""Complex values stored as real pairs, [..., 2], in a source graph; helpers that the rules share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...registration.arguments import replace_arguments
 from ..source_builder import SourceBuilder, where
 
 PART_OF = {DataType.COMPLEX64: DataType.FLOAT, DataType.COMPLEX128: DataType.DOUBLE}
-"""The element type of the parts of a complex element type."""
+"""The element type of the real and imaginary parts, by complex element type."""
 
 Arguments = dict[str, Any]
 Rule = Callable[["Pairs", ir.Node, Arguments], None]
 
 
 class Pairs:
-    """The pairs of a graph, and what is needed to rewrite the nodes that touch them."""
+    """The pairs of a graph, and helpers to rewrite the nodes that use them."""
 
     def __init__(self, graph: ir.Graph):
         self._found: set[Value] = set()
@@ -30,21 +30,21 @@ class Pairs:
         return item in self._found
 
     def add(self, value: Value) -> None:
-        """Count a value among the pairs."""
+        """Register a value as a pair."""
         self._found.add(value)
 
     def rank(self, value: Value, node: ir.Node) -> int:
-        """The rank of a value, without the dimension of the parts.
+        """The rank of a value, without the last dimension of a pair.
 
         Raises:
-            GraphError: it is unknown.
+            GraphError: the rank is unknown.
         """
         if value.shape is None:
             raise GraphError(f"{where(node)}: the rank of a complex tensor must be known")
         return len(value.shape) - (value in self)
 
     def pair(self, item: Any, part: DataType) -> Any:
-        """An operand as a pair whose parts have an element type; Python numbers and None stay."""
+        """Convert an operand to a pair with the given element type; Python numbers and None stay."""
         if isinstance(item, list):
             return [self.pair(member, part) for member in item]
         if not isinstance(item, Value):
@@ -62,7 +62,7 @@ class Pairs:
         return result
 
     def of_pair(self, name: str, item: Any) -> Any:
-        """`real`, `imag`, `abs` or `is_nonzero` of a pair, a part of a number; the rest stays."""
+        """Apply `real`, `imag`, `abs` or `is_nonzero` to a pair or a number; return others unchanged."""
         if isinstance(item, list):
             return [self.of_pair(name, member) for member in item]
         if item in self:
@@ -74,26 +74,26 @@ class Pairs:
         return item
 
     def again(self, node: ir.Node, given: Arguments, output: Value | None = None) -> Value:
-        """The node's own operator with other arguments, for a part of its result."""
+        """Emit the node's operator again with other arguments, for a part of its result."""
         like = node.outputs[0] if output is None else output
         shape = None if like.shape is None else ir.Shape(like.shape.dims[:-1] if like in self else like.shape)
         name = f"{node.domain}::{node.op_type}"
         return self.build.emit(name, given, node.overload, dtype=like.dtype, shape=shape)
 
     def become(self, node: ir.Node, name: str, given: Arguments, overload: str = "default") -> None:
-        """Make the node another one, with the same outputs."""
+        """Replace the node by another operator with the same outputs."""
         node.domain, _, node.op_type = name.partition("::")
         node.overload = overload
         replace_arguments(node, given)
 
 
 def to_complex_dialect(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """The operator of the same name in the dialect of complex numbers."""
+    """Replace the node by the operator of the same name in the domain `complex`."""
     pairs.become(node, f"complex::{node.op_type}", given, node.overload)
 
 
 def part_by_part(*names: str) -> Rule:
-    """The operator on the real parts, and on the imaginary ones."""
+    """Apply the operator separately to the real and to the imaginary parts."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         if len(node.outputs) != 1:

@@ -1,4 +1,4 @@
-"""Rules of `real_pairs` for products of complex numbers, and for matrices of them."""
+"""Rules of `real_pairs` for products of complex numbers and complex matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
 
 
 def bilinear(a: str, b: str, addend: str = "", conjugate: bool = False) -> Rule:
-    """A product of two complex operands as four of real ones."""
+    """A product of two complex operands as four real products."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         if addend and given.get(addend) is None:
@@ -76,7 +76,7 @@ def _blocks(build: SourceBuilder, parts: dict[str, Value], columns: bool = True)
 
 
 def embedded(name: str) -> Rule:
-    """A function of a matrix that holds of the real matrix in its place: inverse, power, exponential."""
+    """A matrix function that can be applied to the real block matrix: inverse, power, exponential."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         matrix = given[name]
@@ -94,7 +94,7 @@ def embedded(name: str) -> Rule:
 
 
 def solved(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A system of linear equations as one of twice as many real ones."""
+    """A complex linear system as a real one with twice as many equations."""
     matrix, right = given["A"], given["B"]
     if matrix.shape is None or right.shape is None or not given.get("left", True):
         to_complex_dialect(pairs, node, given)
@@ -130,7 +130,7 @@ def _doubled(matrix: Value) -> list[int | ir.SymbolicDim]:
 
 
 def _first_columns(pairs: Pairs, node: ir.Node, result: Value, size: int | Value) -> None:
-    """Make the node the complex matrix whose real one has this half, or more, of columns."""
+    """Replace the node by the complex matrix whose real block matrix has these first columns."""
     build = pairs.build
     output = node.outputs[0]
     shape = None if output.shape is None else ir.Shape(output.shape.dims[:-1])

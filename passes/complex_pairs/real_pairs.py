@@ -1,16 +1,16 @@
-"""Source pass: complex values become real pairs, [..., 2], for ONNX has few operators for complex numbers.
+"""Source pass: complex values become real pairs, [..., 2], because ONNX has few complex operators.
 
 Rules, over every graph with its sub-blocks:
 
-1. A value of type COMPLEX64 or COMPLEX128 becomes one of FLOAT or DOUBLE with a last dimension of two, the
-   real part and the imaginary one; inputs, outputs and initializers too. It keeps its name, and carries the
-   metadata COMPLEX.
-2. Real operands of an operator that computes in complex numbers become pairs first (`complex::from_real`),
+1. A value of type COMPLEX64 or COMPLEX128 becomes FLOAT or DOUBLE with a last dimension of two for the real
+   and the imaginary part. This includes inputs, outputs and initializers. The value keeps its name and gets
+   the metadata COMPLEX.
+2. If an operator computes in complex numbers, its real operands become pairs first (`complex::from_real`),
    and pairs of another width are cast.
-3. An operator that serves pairs as it is, once its dimensions and sizes are counted anew, stays an operator
-   of `aten`; one that treats both parts alike is done to each: `real_pair_rules.RULES`.
-4. Every other operator of ATen that a complex value goes into or comes out of becomes the one of that name in
-   the dialect `complex`, to be composed, decomposed, or refused by name when it is lowered.
+3. An `aten` operator that works on pairs after its dimensions and sizes are adjusted stays in `aten`. An
+   operator that treats both parts alike is applied to each part. `RULES` lists both kinds.
+4. Every other ATen operator with a complex input or output becomes the operator of the same name in the
+   domain `complex`, which is composed, decomposed, or refused when it is lowered.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .rules import HALF_SPECTRUM, RULES, rewrite
 
 
 def real_pairs(model: ir.Model) -> bool:
-    """Turn the complex values of a source graph into real pairs, in place; whether there were any."""
+    """Turn the complex values of a source graph into real pairs, in place; return whether there were any."""
     return _visit(model.graph, Pairs(model.graph))
 
 
 def serves_pairs(name: str) -> bool:
-    """Whether there is a rule for an operator, `aten::view`, that makes it one of real numbers."""
+    """Whether a rule turns this operator (such as `aten::view`) into operators on real numbers."""
     return name.removeprefix("aten::") in RULES
 
 
@@ -53,7 +53,7 @@ def _visit(graph: ir.Graph, pairs: Pairs) -> bool:
 
 
 def _retype(value: ir.Value, pairs: Pairs) -> bool:
-    """Make a complex value a pair; whether it was one."""
+    """Turn a complex value into a pair; return whether it was complex."""
     part = PART_OF.get(value.dtype) if value.dtype is not None else None
     if part is None:
         return False
@@ -69,7 +69,7 @@ def _retype(value: ir.Value, pairs: Pairs) -> bool:
 
 
 def _as_parts(tensor: Any) -> ir.Tensor:
-    """A complex tensor as its parts, in the same memory where it is contiguous."""
+    """View a complex tensor as its real and imaginary parts, without a copy if it is contiguous."""
     array = tensor.numpy()
     real = np.zeros((), array.dtype).real.dtype
     flat = np.ascontiguousarray(array).reshape(-1).view(real)

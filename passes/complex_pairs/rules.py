@@ -1,4 +1,4 @@
-"""What ATen's operators mean on complex numbers that are pairs, [..., 2]: the rules of `real_pairs`."""
+"""The rules of `real_pairs`: how each ATen operator works on complex numbers stored as pairs, [..., 2]."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .shapes import (
 )
 
 HALF_SPECTRUM = frozenset("fft_irfft fft_irfft2 fft_irfftn fft_hfft fft_hfft2 fft_hfftn".split())
-"""Operators that take complex numbers, and real ones as such, to real ones."""
+"""Operators from complex numbers (or real ones, which stay real) to real numbers."""
 
 
 def rewrite(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Rewrite a node that complex values go into or come out of."""
+    """Rewrite a node with complex inputs or outputs."""
     pairs.build.before(node)
     if any(isinstance(value.type, ir.SequenceType) for value in (*node.inputs, *node.outputs) if value) and (
         node.op_type not in RULES
@@ -47,7 +47,7 @@ def rewrite(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _drops_imaginary(pairs: Pairs, node: ir.Node, given: Arguments) -> bool:
-    """Whether a `dtype` argument makes complex numbers real ones before the operator."""
+    """Whether a `dtype` argument converts complex operands to real numbers before the operator."""
     promotion = PROMOTION.get(node.op_type)
     casts = promotion is not None and promotion.kind in (Kind.CAST, Kind.SUM) and "norm" not in node.op_type
     wanted = given.get("dtype")
@@ -63,7 +63,7 @@ _OPERANDS = {
     "new_full": (),
     "dist": (),
 }
-"""Arguments that become pairs, where they are not those that promotion looks at."""
+"""Arguments that become pairs, if they differ from the arguments that promotion considers."""
 
 
 def _operands(name: str) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _operands(name: str) -> tuple[str, ...]:
 
 
 def _promoted(pairs: Pairs, node: ir.Node, given: Arguments) -> Arguments:
-    """The arguments with those that are computed with as pairs of one width."""
+    """The arguments, with the complex operands converted to pairs of one width."""
     names = [name for name in _operands(node.op_type) if name in given]
     if not names:
         return given
@@ -87,7 +87,7 @@ def _promoted(pairs: Pairs, node: ir.Node, given: Arguments) -> Arguments:
 
 
 def _common_part(pairs: Pairs, node: ir.Node, items: Sequence[Any]) -> DataType:
-    """What the parts are computed in: by the result, or by the operands where that is real."""
+    """The element type of the parts: that of the result, or of the operands if the result is real."""
     known = next((value.dtype for value in node.outputs if value in pairs), None)
     if known is not None:
         return known
@@ -100,7 +100,7 @@ def _common_part(pairs: Pairs, node: ir.Node, items: Sequence[Any]) -> DataType:
 
 
 def _itself(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """The operator on the pair as it is."""
+    """Apply the operator to the pair without changes."""
     replace_arguments(node, given)
 
 
@@ -109,7 +109,7 @@ def _alias(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _of(name: str, *operands: str) -> Rule:
-    """The operator on what `of_pair` makes of its operands: the modulus, or whether they are zero."""
+    """Apply the operator to the modulus of its operands, or to whether they are nonzero (see `of_pair`)."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         if isinstance(given.get("dtype"), DataType) and given["dtype"] in PART_OF:
@@ -121,7 +121,7 @@ def _of(name: str, *operands: str) -> Rule:
 
 
 def _created(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A new tensor of numbers that are real; of complex ones, part by part."""
+    """A new tensor of real numbers; for complex numbers it is made part by part."""
     filled = next(
         (name for name in ("fill_value", "s", "value") if isinstance(given.get(name), complex)), None
     )
@@ -139,7 +139,7 @@ def _created(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _converted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """`to` and its kin: between widths, from real numbers, and to them by dropping the imaginary part."""
+    """`to` and similar conversions; a conversion to real numbers drops the imaginary part."""
     self, output = given["self"], node.outputs[0]
     if output in pairs and output.dtype is not None:
         if self in pairs and self.dtype == output.dtype:

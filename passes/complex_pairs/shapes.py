@@ -1,4 +1,4 @@
-"""Rules of `real_pairs` for operators that move elements: dimensions and sizes counted with the parts."""
+"""Rules of `real_pairs` for operators that move elements: they adjust dimensions and sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
 
 
 def in_shape_of(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A tensor in the shape of another one, of which only one may be complex."""
+    """A tensor in the shape of another one, where only one of them may be complex."""
     self, other = given["self"], given["other"]
     if (self in pairs) == (other in pairs):
         replace_arguments(node, given)
@@ -27,14 +27,14 @@ def in_shape_of(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _shifted(dim: Any) -> Any:
-    """A dimension, or several: those counted from the end pass by that of the parts."""
+    """One or several dimensions; negative ones are shifted by one, past the last dimension of a pair."""
     if isinstance(dim, list):
         return [_shifted(member) for member in dim]
     return dim - 1 if isinstance(dim, int) and dim < 0 else dim
 
 
 def dimensions(*names: str, **defaults: Any) -> Rule:
-    """The operator on pairs, its dimensions counted without that of the parts."""
+    """The operator on pairs, with its dimension arguments shifted."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         given = defaults | given
@@ -54,7 +54,7 @@ def dimensions(*names: str, **defaults: Any) -> Rule:
 
 
 def _on_one_element(pairs: Pairs, node: ir.Node, given: Arguments, names: Sequence[str]) -> None:
-    """A zero-dim tensor, which has a dimension 0 nevertheless, as a tensor of one element."""
+    """A zero-dim tensor as a tensor of one element, because ATen accepts dimension 0 for it."""
     self = given["self"]
     one = pairs.build.emit(
         "aten::reshape", {"self": self, "shape": [1, 2]}, dtype=self.dtype, shape=ir.Shape([1, 2])
@@ -70,7 +70,7 @@ def _on_one_element(pairs: Pairs, node: ir.Node, given: Arguments, names: Sequen
 
 
 def reduced(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A sum over dimensions; over all of them where none are named."""
+    """A sum over the given dimensions, or over all of them."""
     rank = pairs.rank(given["self"], node)
     dims = given.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
@@ -85,7 +85,7 @@ def reduced(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def sizes(name: str, last: int) -> Rule:
-    """The operator on pairs, with a size for the parts."""
+    """The operator on pairs, with a last size of 2 added."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         if node.overload == "dtype":
@@ -98,13 +98,13 @@ def sizes(name: str, last: int) -> Rule:
 
 
 def permuted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Every dimension is named; that of the parts stays last."""
+    """`permute` names every dimension; the last dimension of the pair stays last."""
     dims = _shifted(given["dims"])
     replace_arguments(node, given | {"dims": [*dims, -1]})
 
 
 def strided(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Strides count complex numbers, which lie two real ones apart."""
+    """Strides count complex numbers, each of which takes two real ones."""
     build = pairs.build
     strides = [build.add(stride, stride) for stride in given["stride"]]
     offset = given.get("storage_offset") or 0
@@ -136,7 +136,7 @@ def transposed(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def padded(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Constant padding with zeros leaves the parts alone; any other is done to each."""
+    """Padding: zeros pad the pair directly; any other value or mode pads each part."""
     zeros = given.get("value") in (None, 0) and given.get("mode", "constant") == "constant"
     if zeros:
         replace_arguments(node, given | {"pad": [0, 0, *given["pad"]]})
@@ -145,12 +145,12 @@ def padded(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def rolled(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Without dimensions, elements roll in their order in memory: those of each part."""
+    """`roll`: without dimensions, the elements of each part roll in row-major order."""
     (dimensions("dims") if given.get("dims") else part_by_part("self"))(pairs, node, given)
 
 
 def fftshifted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """All dimensions but that of the parts, where none are named."""
+    """`fftshift`: without dimensions, all except the last dimension of the pair."""
     dims = given.get("dim")
     dims = list(range(pairs.rank(given["self"], node))) if dims is None else dims
     replace_arguments(node, {"self": given["self"], "dim": _shifted(dims)})

@@ -1,1 +1,1 @@
-"""In-place operators of a source graph become functional operators."""
+"""Replaces in-place operators of a source graph by functional operators."""

@@ -1,8 +1,8 @@
-"""Which values of a source graph share memory, and what of it is written: known before anything is rewritten.
+"""Alias analysis of a source graph: which values share memory, and which memory is written.
 
-A value flows into another where that may be the same tensor or a view of it: through views, in-place
-operators, the outputs of branches, the carried values of loops, lists. The roots of a value are the
-inputs, initializers and results that the memory it lives in may have been made as.
+A value flows into another if the other may be the same tensor or a view of it: through views, in-place
+operators, outputs of branches, carried values of loops, and lists. The roots of a value are the inputs,
+initializers and results that may own its memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import mutating_operators as table
 from .views import aliased, may_be_view, view_rule
 
 _Flow = tuple[Value, bool]
-"""A value that flows into another, and whether the two are then one and the same tensor."""
+"""A value that flows into another, and whether both are the same tensor."""
 
 
 def is_list(value: Value) -> bool:
@@ -36,12 +36,12 @@ def shares_with_list(node: ir.Node) -> bool:
 
 
 def is_branch(node: ir.Node) -> bool:
-    """Whether a node is a branch of TorchScript's kind, which writes to what is around it."""
+    """Whether a node is a TorchScript branch, which may write to outer values."""
     return node.op_type == "If" and node.domain == "prim"
 
 
 def is_loop(node: ir.Node) -> bool:
-    """Whether a node is a loop of TorchScript's kind, which writes to what is around it."""
+    """Whether a node is a TorchScript loop, which may write to outer values."""
     return node.op_type == "Loop" and node.domain == "prim"
 
 
@@ -52,7 +52,7 @@ def changed(node: ir.Node) -> list[Value]:
         destination = next(iter(arguments(node).values()), None)
         if not isinstance(destination, Value):
             table.twin(node, {})
-            raise GraphError(f"{where(node)}: what this in-place operator writes to is not one tensor")
+            raise GraphError(f"{where(node)}: this in-place operator does not write to exactly one tensor")
         return [destination]
     if table.is_out_overload(node):
         given = arguments(node)
@@ -66,7 +66,7 @@ def changed(node: ir.Node) -> list[Value]:
 
 
 def writes_anything(graph: ir.Graph) -> bool:
-    """Whether any node writes; this is all that a graph without in-place operators costs."""
+    """Whether any node writes. A graph without in-place operators needs only this check."""
     norms, irregular = table.BATCH_NORMS, table.OUT_OVERLOADS
     for node in graph:
         name, overload = node.op_type, node.overload
@@ -79,10 +79,10 @@ def writes_anything(graph: ir.Graph) -> bool:
 
 
 class Aliases:
-    """What shares memory in a graph and its sub-blocks.
+    """The values that share memory in a graph and its sub-blocks.
 
     Attributes:
-        outliving: inputs and initializers that may change, with the node that first changes each.
+        outliving: the inputs and initializers that may change, with the node that first changes each.
     """
 
     def __init__(self, graph: ir.Graph, keep_statistics: bool):
@@ -111,11 +111,11 @@ class Aliases:
         self._find_names()
 
     def roots(self, value: Value) -> frozenset[Value]:
-        """What the memory that a value lives in may have been made as."""
+        """The roots of a value: the inputs, initializers and results that may own its memory."""
         return self._roots.get(value) or frozenset((value,))
 
     def is_tracked(self, value: Value) -> bool:
-        """Whether the value may change after it was made."""
+        """Whether some node may write to the value's memory."""
         roots = self._roots.get(value)
         return value in self._written if roots is None else any(root in self._written for root in roots)
 
@@ -135,12 +135,12 @@ class Aliases:
         return any(self._written[root][-1] > since for root in roots if root in self._written)
 
     def sources(self, value: Value, loop: ir.Node) -> list[_Flow]:
-        """What flows into a value of a loop's body: outer values, the body's inputs, tensors that it makes.
+        """The values that flow into a value of a loop's body: outer values, body inputs, tensors made there.
 
-        What nobody writes is as good as made where it is met.
+        A value that nothing writes to counts as made where it is found.
 
         Returns:
-            Each with whether it does so as it is, not as a view.
+            Pairs of a source and whether it flows in unchanged, not as a view.
         """
         formal = set(blocks(loop)[0].inputs)
         seen: set[_Flow] = set()
@@ -165,10 +165,10 @@ class Aliases:
         return self._first[loop] <= self._defined.get(value, -1) <= self._last[loop]
 
     def descendants(self, *values: Value, until: ir.Node | None = None) -> set[Value]:
-        """The values themselves and all that they flow into.
+        """The values and everything that they flow into.
 
         Args:
-            until: a node; what flows round a loop around it is not followed.
+            until: a node; flows back around a loop that contains it are not followed.
         """
         found: set[Value] = set()
         ends = (
@@ -187,10 +187,10 @@ class Aliases:
         return any(value in self._targets for value in values)
 
     def used_later(self, roots: Iterable[Value], node: ir.Node, besides: set[Value]) -> bool:
-        """Whether memory of these roots is used after a branch, or in a loop and after it, by other names.
+        """Whether memory of these roots is used under other names after a branch, or in and after a loop.
 
         Args:
-            besides: the names that do not count.
+            besides: the names to ignore.
         """
         since = self._first[node] if is_loop(node) else self._last[node]
         for root in roots:
@@ -276,7 +276,7 @@ class Aliases:
         self._writes += [(node, value) for value in written if node.op_type not in table.IDLE]
 
     def _find_roots(self) -> dict[Value, frozenset[Value]]:
-        """Carried values make the flow go round: it is followed until nothing new arrives."""
+        """Propagate roots to a fixed point, because carried values of loops make the flow circular."""
         found: dict[Value, frozenset[Value]] = {}
         nothing: frozenset[Value] = frozenset()
 
@@ -301,8 +301,7 @@ class Aliases:
                 is_state = root.is_graph_input() or root.is_initializer()
                 if is_state and root.is_graph_input() and root.graph is not self._graph:
                     raise GraphError(
-                        f"{where(node)}: a block writes to what it was given; write to a clone() "
-                        "and return that"
+                        f"{where(node)}: a block writes to its input; write to a clone() and return that"
                     )
                 whole = self._objects.get(value, value) is root or node.op_type not in table.METADATA
                 if is_state and whole and root.metadata_props.get(KIND) != "constant":
@@ -311,7 +310,7 @@ class Aliases:
                     self._written.setdefault(root, []).append(self._first[node])
 
     def _find_names(self) -> None:
-        """The values by the written roots that they may live in, and where those are used."""
+        """Group the values by the written roots that may own their memory; record where these are used."""
         for root in self._written:
             self._names[root] = [root]
         for value, roots in self._roots.items():

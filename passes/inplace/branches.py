@@ -1,9 +1,8 @@
 """`prim::If` in a graph whose in-place operators are being rewritten.
 
-What a branch writes outside itself becomes an output of the node. A tensor that the node returns may be one
-of outside, under one branch at least: it then lives in the one or the other place, as the condition decides.
-What it takes to say so (storages made in a branch, conditions and positions computed there) leaves the
-branch as further outputs.
+A write inside a branch to an outer tensor becomes an output of the node. A tensor that the node returns may
+be an outer tensor under one branch or both; then the condition decides where it lives. Storages, conditions
+and positions that this decision needs from inside a branch become further outputs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
     """Rewrite both branches, then the node's outputs.
 
     Args:
-        visit: rewrites the nodes of a graph in the scope that the memory stands in.
+        visit: rewrites the nodes of a graph in the current scope of the memory.
     """
     scopes = [Scope(block, memory.scope) for block in blocks(node)]
     outputs = list(node.outputs)
@@ -83,7 +82,7 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
 
 
 def return_current(memory: Tensors, graph: ir.Graph, values: list[Value]) -> None:
-    """Have a block return the current values of the first of its outputs."""
+    """Make a block return the current values of its first outputs."""
     for place, value in enumerate(values):
         current = memory.read(value)
         if current is not value:
@@ -91,7 +90,7 @@ def return_current(memory: Tensors, graph: ir.Graph, values: list[Value]) -> Non
 
 
 class _Exporter:
-    """Carries the locations of tensors that one branch returns out of it."""
+    """Translates the locations of the tensors that one branch returns into locations outside of it."""
 
     def __init__(
         self, memory: Tensors, node: ir.Node, scopes: list[Scope], side: int, tensors: dict[int, Tensor]
@@ -105,7 +104,7 @@ class _Exporter:
         self._storages: dict[Storage, Whole] = {}
         self._values: dict[Value, Value] = {}
         self._inner: list[Scope] = []
-        """The scopes from here out to the body of the innermost loop."""
+        """The scopes from this one outwards to the body of the innermost loop."""
         for scope in memory.scope:
             self._inner.append(scope)
             if scope.loop is not None:
@@ -116,7 +115,7 @@ class _Exporter:
         return self._scopes[self._side]
 
     def leave(self, place: int) -> Location:
-        """Where the tensor at a place of the outputs lives, seen from outside."""
+        """The location, seen from outside, of the tensor that output `place` returns."""
         location = seen_inside = self._tensors[place].location
         own = self._own(place)
         if own:
@@ -125,7 +124,7 @@ class _Exporter:
             content = Storage(self._scope.graph.outputs[place], self._scope, frozenset())
             seen_inside = _replaced(whole, own, Whole(content))
         if self._is_made_inside(location):
-            # Only what is taken may be computed: the other's views need not even be possible.
+            # Compute only the side that is taken: the views of the other side may be invalid.
             with self._memory.at_end(self._scope):
                 positions = positions_of(self._memory, seen_inside)
             parent = storages_of(self._memory, location)
@@ -133,7 +132,7 @@ class _Exporter:
         return self._out(location, place)
 
     def _is_made_inside(self, location: Location) -> bool:
-        """Whether a view in a location takes values that are known in the branch only."""
+        """Whether a view in a location uses values that exist only in the branch."""
         if isinstance(location, Choice):
             return self._is_made_inside(location.yes) or self._is_made_inside(location.no)
         reads = location.step.reads() if isinstance(location, View) else ()
@@ -142,7 +141,7 @@ class _Exporter:
         return isinstance(location, (View, Elements)) and self._is_made_inside(location.parent)
 
     def _own(self, place: int) -> set[Storage]:
-        """The storages that nothing but this output will know of: what it holds then begins a new one."""
+        """The storages that only this output refers to; its value then starts a new storage."""
         aliases = self._memory.aliases
         names: set[Value] | None = None
         found = set()
@@ -160,7 +159,7 @@ class _Exporter:
         return found
 
     def _new(self, place: int, own: set[Storage]) -> Whole:
-        """All of a storage that begins with what the node returns at a place."""
+        """A new storage whose initial value is the node's output at `place`."""
         memory, output = self._memory, self._node.outputs[place]
         tensor = memory.tensors.get(output)
         if tensor is None:
@@ -199,7 +198,7 @@ class _Exporter:
         return known
 
     def _number(self, value: Value, otherwise: bool | int) -> Value:
-        """A condition or positions, where they were computed in the branch; any will do for the other one."""
+        """A condition or positions computed in the branch, as an output with a filler in the other branch."""
         if self._memory.sees(self._memory.scope, value):
             return value
         known = self._values.get(value)
@@ -209,7 +208,7 @@ class _Exporter:
         return known
 
     def _filler(self, value: Value) -> Value | None:
-        """Zeros of the element type and rank of a value, where those are known."""
+        """Zeros of the element type and rank of a value, if those are known."""
         if value.dtype is None or not value.shape or NUMBER in value.metadata_props:
             return None
         sizes = [size if isinstance(size, int) else 1 for size in value.shape]
@@ -217,7 +216,7 @@ class _Exporter:
         return self._memory.build.emit("aten::zeros", given, dtype=value.dtype, shape=ir.Shape(sizes))
 
     def _append(self, value: Value, otherwise: Callable[[], Value]) -> Value:
-        """An output of the node that has the value where this branch runs."""
+        """Add an output of the node that has this value if this branch runs."""
         memory = self._memory
         with memory.at_end(self._scope):
             self._scope.graph.outputs.append(memory.returned(value, self._scope.graph))
@@ -228,7 +227,7 @@ class _Exporter:
 
 
 def _replaced(location: Location, storages: set[Storage], by: Location) -> Location:
-    """A distributed location, with another one for what is in some storages."""
+    """A distributed location, with the parts in some storages replaced by another location."""
     if isinstance(location, Choice):
         yes, no = _replaced(location.yes, storages, by), _replaced(location.no, storages, by)
         return yes if yes is no else Choice(location.condition, yes, no)

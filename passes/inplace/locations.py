@@ -1,6 +1,6 @@
-"""Where tensors live in a graph whose in-place operators are being rewritten: how that is read and written.
+"""Locations: where a tensor lives during the in-place pass, and how it is read and written there.
 
-A location is all of a storage, a view of another location, one of two locations as a condition decides, or
+A location is a whole storage, a view of another location, a choice of two locations by a condition, or
 elements of a storage at computed positions.
 """
 
@@ -24,7 +24,7 @@ class Location(abc.ABC):
     """Where a tensor lives.
 
     Attributes:
-        storages: all that it may be in, each once.
+        storages: every storage that it may be in, each once.
     """
 
     __slots__ = ("storages",)
@@ -38,7 +38,7 @@ class Location(abc.ABC):
 
     @abc.abstractmethod
     def write(self, memory: Memory, new: Value) -> None:
-        """Make `new` the current value of this, and of everything that shares memory with it."""
+        """Make `new` the current value here, and update everything that shares this memory."""
 
 
 class Whole(Location):
@@ -59,14 +59,14 @@ class Whole(Location):
         return memory.current(self.storage)
 
     def write(self, memory: Memory, new: Value) -> None:
-        """Make `new`, in the shape of the storage, its current value."""
+        """Make `new`, which has the storage's shape, its current value."""
         if new.shape is None and self.storage.initial.shape is not None:
             new = memory.build.reshape(new, memory.entry(self.storage)[0])
         memory.set(self.storage, new)
 
 
 class Derived(Location):
-    """A location whose value is made from those of others, once for as long as none is written."""
+    """A location whose value is made from other locations, and is cached until one of those is written."""
 
     __slots__ = ()
 
@@ -79,17 +79,17 @@ class Derived(Location):
         return value
 
     def write(self, memory: Memory, new: Value) -> None:
-        """Make `new` the current value of this, and of everything that shares memory with it."""
+        """Make `new` the current value here, and update everything that shares this memory."""
         self._written(memory, new)
         memory.keep(self, new)
 
     @abc.abstractmethod
     def _made(self, memory: Memory) -> Value:
-        """The value, made anew."""
+        """Make the value."""
 
     @abc.abstractmethod
     def _written(self, memory: Memory, new: Value) -> None:
-        """Write what this is made from."""
+        """Write the locations that this one is made from."""
 
 
 class View(Derived):
@@ -111,7 +111,7 @@ class View(Derived):
 
 
 class Choice(Derived):
-    """One of two locations, as a condition decided when they were joined."""
+    """One of two locations, chosen by the condition of the branch that joined them."""
 
     __slots__ = ("condition", "no", "yes")
 
@@ -136,13 +136,13 @@ class Choice(Derived):
                 if like is None:
                     location.write(memory, new)
                 elif not differ(new, like):
-                    # The value has the sizes of this location where the branch runs, and nowhere else.
+                    # The value has the sizes of this location only if the branch runs.
                     sized = memory.build.reshape(new, like) if static_sizes(like) is not None else new
                     location.write(memory, sized)
         join(memory, node, scopes)
 
     def _replaced(self, memory: Memory, new: Value) -> None:
-        """Each storage becomes the new value or stays: the choices need not be nested."""
+        """Replace each storage by the new value or keep it; the choices need not be nested."""
         for storage, here in memberships(memory, self).items():
             old = memory.current(storage)
             if here is False or differ(new, old):
@@ -154,7 +154,7 @@ class Choice(Derived):
 
 
 def _shaped_like(memory: Memory, location: Location) -> Value | None:
-    """A value in the shape of a location, where one is at hand."""
+    """A value with the shape of a location, if one exists."""
     if isinstance(location, View):
         return location.step.output
     if isinstance(location, Elements):
@@ -171,10 +171,10 @@ def _in_shape_of(new: Value, old: Value) -> Callable[[Memory], Value]:
 
 
 class Elements(Derived):
-    """Elements of all of a storage, or of one of several, at positions in row-major order.
+    """Elements of a whole storage, or of one of several storages, at row-major positions.
 
     Attributes:
-        positions: an INT64 tensor in the shape of this location.
+        positions: an INT64 tensor with the shape of this location.
     """
 
     __slots__ = ("parent", "positions")
@@ -200,7 +200,7 @@ class Elements(Derived):
 
 
 class Undecided(Location):
-    """A view or a copy of another location, who knows. After a write to one, the other is unknown."""
+    """A location that may be a view or a copy of another one. After a write to one, the other is unknown."""
 
     __slots__ = ("_known_at", "_own", "parent", "place")
 
@@ -213,18 +213,18 @@ class Undecided(Location):
 
     def _why(self) -> str:
         return (
-            f"{self.place}: whether this shares memory with its argument is unknown, and one of them is "
+            f"{self.place}: it is unknown whether this shares memory with its argument, and one of them is "
             "written while the other is in use; say clone() where a copy is meant"
         )
 
     def read(self, memory: Memory) -> Value:
-        """The current value, where the other location was not written meanwhile."""
+        """The current value, if the other location was not written meanwhile."""
         if any(memory.entry(storage)[1] > self._known_at for storage in self.parent.storages):
             raise GraphError(self._why())
         return memory.current(self._own)
 
     def write(self, memory: Memory, new: Value) -> None:
-        """Make `new` the current value, and say that the other location is unknown."""
+        """Make `new` the current value, and mark the other location as unknown."""
         if self._own.home is not memory.scope:
             raise GraphError(self._why())
         memory.set(self._own, new)
@@ -234,7 +234,7 @@ class Undecided(Location):
 
 
 def flattened(build: SourceBuilder, value: Value) -> Value:
-    """A value in one dimension."""
+    """A value reshaped to one dimension."""
     if value.shape is not None and len(value.shape) == 1:
         return value
     sizes = static_sizes(value)
@@ -245,7 +245,7 @@ def flattened(build: SourceBuilder, value: Value) -> Value:
 def decided(
     memory: Memory, condition: Value, yes: Callable[[Memory], Value], no: Callable[[Memory], Value]
 ) -> Value:
-    """A `prim::If` of one output, whose branches are built by two functions that write to nothing."""
+    """A `prim::If` with one output; two functions without side effects build its branches."""
     node, *blocks = memory.build.branch(condition)
     for block, make in zip(blocks, (yes, no), strict=True):
         with memory.at_end(memory.block(block)):
@@ -254,7 +254,7 @@ def decided(
 
 
 def described(node: ir.Node) -> Value:
-    """Append to a `prim::If` the output that its branches were just given."""
+    """Append to a `prim::If` the output for the value that its branches return last."""
     first, second = (block.outputs[-1] for block in blocks(node))
     node.resize_outputs(len(node.outputs) + 1)
     output = node.outputs[-1]
@@ -267,7 +267,7 @@ def described(node: ir.Node) -> Value:
 
 
 def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
-    """Leave the two branches of a `prim::If`: what they wrote outside themselves becomes its outputs."""
+    """Leave both branches of a `prim::If` and turn their writes to outer storages into its outputs."""
     outer = [storage for scope in scopes for storage in scope.entries if storage.home not in scopes]
     for storage in dict.fromkeys(outer):
         reasons = []
@@ -281,7 +281,7 @@ def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
 
 
 def positions_of(memory: Memory, location: Location) -> Value:
-    """Where the elements of a location stand in the storage that it is in."""
+    """The positions of a location's elements in its storage."""
     if isinstance(location, Whole):
         return memory.build.positions(memory.current(location.storage))
     if isinstance(location, View):
@@ -297,7 +297,7 @@ def positions_of(memory: Memory, location: Location) -> Value:
 
 
 def storages_of(memory: Memory, location: Location) -> Location:
-    """All of the storage that a location is in; a choice of several where conditions decide that."""
+    """The whole storage of a location, or a choice of storages if conditions decide."""
     if isinstance(location, (View, Elements)):
         return storages_of(memory, location.parent)
     if isinstance(location, Choice):
@@ -311,24 +311,24 @@ def storages_of(memory: Memory, location: Location) -> Location:
 
 
 def refusal(memory: Memory, location: Location) -> GraphError:
-    """Why a location cannot be carried out of a branch or a loop."""
+    """The reason why a location cannot be used after a branch or a loop."""
     place = location.place if isinstance(location, Undecided) else "a tensor"
     assert memory.node is not None
     return GraphError(
-        f"{place}: whether this shares memory with its argument is unknown, and {where(memory.node)} "
-        "hands it on to where one of them is written; say clone() where a copy is meant"
+        f"{place}: it is unknown whether this shares memory with its argument, and {where(memory.node)} "
+        "passes it to a place where one of them is written; call clone() if a copy is meant"
     )
 
 
 def is_whole(location: Location) -> bool:
-    """Whether a location is always all of its storage."""
+    """Whether a location is always its whole storage."""
     if isinstance(location, Choice):
         return is_whole(location.yes) and is_whole(location.no)
     return isinstance(location, Whole)
 
 
 def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
-    """The storages that a location may be in, and whether it is."""
+    """The storages that a location may be in, each with the condition under which it is."""
     found: dict[Storage, Truth] = {}
     stack: list[tuple[Location, Truth]] = [(location, True)]
     while stack:
@@ -345,7 +345,7 @@ def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
 
 
 def one_of(storages: Sequence[Storage], flags: Sequence[Value]) -> Location:
-    """All of one of several storages, by a flag for each, where the last may do without."""
+    """One of several whole storages, selected by a flag for each; the last needs no flag."""
     location: Location = Whole(storages[-1])
     for flag, storage in reversed(list(zip(flags, storages[:-1], strict=False))):
         location = Choice(flag, Whole(storage), location)
@@ -359,9 +359,9 @@ def _choices(location: Location) -> int:
 
 
 def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
-    """The same location with at most one choice for each storage, where it has more choices than the limit.
+    """Simplify a location with more choices than the limit to at most one choice for each storage.
 
-    Without it every branch could double the size of what reads a tensor.
+    Otherwise each branch could double the number of nodes that read a tensor.
     """
     if _choices(location) <= limit:
         return location
@@ -373,7 +373,7 @@ def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
 
 
 def distributed(location: Location) -> Location:
-    """The same location as a choice of locations that hold none."""
+    """The same location as a choice between locations without choices."""
     if isinstance(location, Choice):
         return Choice(location.condition, distributed(location.yes), distributed(location.no))
     if isinstance(location, (View, Elements)):

@@ -1,13 +1,11 @@
 """`prim::Loop` in a graph whose in-place operators are being rewritten.
 
-A storage of outside that the body writes is carried by the loop. A tensor that the loop carries is
+The loop carries each outer storage that its body writes. A tensor that the loop carries is
 
-1. the tensor that it began as, where every iteration hands it on as it is: it leaves the loop's variables
-   in effect, and stands for that tensor;
-2. a value, where nobody writes through it or to what it came from, or where it is the only name left of
-   its memory;
-3. else one of several storages, of outside or made in an earlier iteration. Which one, and at what positions
-   where it is a view, are then carried beside it.
+1. the initial tensor, if every iteration returns it unchanged: it is no longer a loop variable;
+2. a plain value, if nothing writes to its memory, or if it is the only remaining name of that memory;
+3. otherwise one of several storages, from outside or from an earlier iteration. The loop then also carries
+   which storage it is and, for a view, the positions in it.
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ class _Variable:
     """A tensor that a loop carries.
 
     Attributes:
-        place: among the carried.
+        place: its index among the carried values.
         first, formal, result, output: its initial value, body input, body output and node output.
-        flows: what its result comes from, and whether as it is.
-        new: those of them that the body makes.
-        storages: the storages of outside that it may be in.
-        slots: the variables whose memory it may be in, made in an earlier iteration; itself last.
-        private: whether no other variable may be in the same memory made in an earlier iteration.
+        flows: the sources of its result, and whether each is unchanged.
+        new: those sources that the body makes.
+        storages: the outer storages that it may be in.
+        slots: the variables whose memory from an earlier iteration it may be in; itself last.
+        private: whether no other variable may share its memory from an earlier iteration.
     """
 
     place: int
@@ -71,10 +69,10 @@ class _Variable:
 
 
 def rewrite_loop(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], None]) -> None:
-    """Rewrite the body, then what the loop carries.
+    """Rewrite the body, then the carried values.
 
     Args:
-        visit: rewrites the nodes of a graph in the scope that the memory stands in.
+        visit: rewrites the nodes of a graph in the current scope of the memory.
     """
     _Loop(memory, node).run(visit)
 
@@ -127,7 +125,7 @@ class _Loop:
         return self._memory.tensor(value).location
 
     def _find_kept(self, variables: list[_Variable]) -> list[_Variable]:
-        """Those that every iteration hands on as the tensor that they began as."""
+        """Find the variables that every iteration returns as their initial tensor."""
         kept = variables
         while True:
             places = {variable.formal: self._location(variable.first) for variable in kept}
@@ -149,7 +147,7 @@ class _Loop:
         return True
 
     def _groups(self, variables: list[_Variable]) -> list[list[_Variable]]:
-        """The variables by whether one may come to be in memory that another had in an earlier iteration."""
+        """Group the variables that may share memory across iterations."""
         kept = {variable.formal for variable in self._kept}
         group = {variable: [variable] for variable in variables}
         makers: dict[Value, _Variable] = {}
@@ -168,7 +166,7 @@ class _Loop:
         return list({id(members): members for members in group.values()}.values())
 
     def _is_value(self, group: list[_Variable]) -> bool:
-        """Whether the variables may be carried as values, as if every iteration copied them."""
+        """Whether the variables can be carried as plain values, as if every iteration copied them."""
         aliases, node = self._memory.aliases, self._node
         names = aliases.descendants(*(v for each in group for v in (each.formal, each.output)))
         outer = [variable.first for variable in group]
@@ -184,7 +182,7 @@ class _Loop:
         return not aliases.used_later(aliases.roots(group[0].first), node, names)
 
     def _is_outer(self, value: Value) -> bool:
-        """Whether a flow comes from outside, a variable that stays what it was included."""
+        """Whether a flow comes from outside; unchanged variables count as outside."""
         return value not in self._by_formal and (
             not self._memory.aliases.is_inside(value, self._node)
             or any(value is variable.formal for variable in self._kept)
@@ -195,7 +193,7 @@ class _Loop:
         return self._location(kept.first if kept is not None else value)
 
     def _read_initial(self) -> None:
-        """The loop starts from the current values; the storages that mixed variables may be in are found."""
+        """Start the loop from the current values, and find the storages that mixed variables may be in."""
         memory = self._memory
         for variable in self._mixed:
             locations = [self._location(variable.first)]
@@ -232,14 +230,14 @@ class _Loop:
                 self._carried[place] = memory.read(first)
 
     def _add(self, first: Value | bool, dtype: DataType, shape: ir.Shape | None) -> Value:
-        """Carry one value more; its body input."""
+        """Carry one more value; return its body input."""
         formal = Value(type=ir.TensorType(dtype), shape=shape)
         self._body.inputs.append(formal)
         self._carried.append(first)
         return formal
 
     def _begin(self) -> None:
-        """Say what the carried tensors are as an iteration begins."""
+        """Set the locations of the carried tensors at the start of an iteration."""
         memory = self._memory
         for variable in self._kept:
             location = self._location(variable.first)
@@ -290,7 +288,7 @@ class _Loop:
         return location if positions is None else Elements(location, positions)
 
     def _end(self) -> None:
-        """Say what the carried tensors are as an iteration ends; at the end of the body."""
+        """Return the carried tensors at the end of the body."""
         memory, build = self._memory, self._memory.build
         for variable in (*self._moved, *self._mixed):
             self._check_lists(variable)
@@ -326,8 +324,8 @@ class _Loop:
             known = variable.slots if storage.home is self._scope else storage in variable.storages
             if not known:
                 raise GraphError(
-                    f"{where(self._node)}: what it carries at place {variable.place} comes to share memory "
-                    "with a tensor of outside in a way that cannot be followed; put a clone() there"
+                    f"{where(self._node)}: what it carries at place {variable.place} may share memory with "
+                    "an outer tensor in a way that cannot be followed; put a clone() there"
                 )
         return location
 
@@ -335,7 +333,7 @@ class _Loop:
         self._body.outputs.append(self._memory.returned(value, self._body))
 
     def _same(self, a: dict[Storage, Truth], b: dict[Storage, Truth]) -> Truth:
-        """Whether two tensors are in the same storage of the loop's own."""
+        """Whether two tensors are in the same storage that the loop made."""
         memory = self._memory
         truth: Truth = False
         for storage in a:
@@ -344,7 +342,7 @@ class _Loop:
         return truth
 
     def _positions(self, variable: _Variable, location: Location) -> Value:
-        """Positions in a storage of outside, or in memory that begins with what the variable holds."""
+        """Positions in an outer storage, or in new memory whose initial value is the variable's."""
         if not variable.private:
             return positions_of(self._memory, location)
 
@@ -369,7 +367,7 @@ class _Loop:
             )
 
     def _carry_storages(self) -> list[Storage]:
-        """What the body writes outside itself is carried, the storages that it reads so far first."""
+        """Carry the outer storages that the body writes, those that it already reads first."""
         memory, scope = self._memory, self._scope
         written = [storage for storage in scope.entries if storage.home is not scope]
         storages = list(dict.fromkeys((*scope.inputs, *written)))
@@ -392,7 +390,7 @@ class _Loop:
         return storages
 
     def _finish(self, storages: list[Storage]) -> None:
-        """Say what the node's outputs are, and the storages that it wrote."""
+        """Set the locations of the node's outputs, and update the storages that it wrote."""
         memory, node = self._memory, self._node
         node.resize_outputs(len(self._carried))
         for output, formal in list(zip(node.outputs, self._body.inputs[1:], strict=True))[

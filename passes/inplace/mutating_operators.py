@@ -1,7 +1,7 @@
-"""The in-place operators and `out=` overloads of ATen, and the functional operator that each of them becomes.
+"""Maps ATen's in-place operators and `out=` overloads to functional operators.
 
-The regular are not listed: `relu_` becomes `relu` with the same overload, `Tensor_out` becomes `Tensor`.
-A test holds the tables against torch's schemas.
+Only irregular names are listed. The rule for the others: `relu_` becomes `relu` with the same overload, and
+`Tensor_out` becomes `Tensor`. A test compares the tables with torch's schemas.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ...registration import GraphError
 from ..source_builder import where
 
 METADATA = frozenset("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_".split())
-"""These change how a tensor object sees its storage, not the storage."""
+"""Operators that change the metadata of a tensor object, not its storage."""
 IDLE = frozenset(("detach_", "requires_grad_"))
-"""These change nothing that matters without gradients."""
+"""Operators without effect when there are no gradients."""
 COPIES = {("copy_", "default"): "src", ("copy_", ""): "src", ("fill_", "Tensor"): "value"}
-"""These write one argument, cast and broadcast, over all of the destination."""
+"""Operators that overwrite the whole destination with one argument, cast and broadcast."""
 ATTRIBUTE = ("copy_", "attribute")
-"""What a script sets an attribute to in place of its state, in a shape and element type of its own."""
+"""The operator for an attribute that a script replaces; its shape and element type may change."""
 REFUSED = frozenset(
     "set_ resize_ resize_as_ resize_as_sparse_ as_strided_ rename_ copy_sparse_to_sparse_ sparse_resize_ "
     "sparse_resize_and_clear_ rrelu_with_noise_ fill_diagonal_ geqrf_".split()
@@ -124,11 +124,11 @@ BATCH_NORMS: dict[str, str | None] = {
     "_batch_norm_with_update": None,
     "instance_norm": "use_input_stats",
 }
-"""Operators that update `running_mean` and `running_var`, and the argument that has to be true for it."""
+"""Operators that update `running_mean` and `running_var`, and the argument that enables the update."""
 
 
 def is_inplace_name(name: str) -> bool:
-    """`relu_` and `__ior__` write to their first argument; `__and__` does not."""
+    """Whether the operator's name says that it writes to its first argument: `relu_`, `__ior__`."""
     return name[-1] == "_" and (name[-2:] != "__" or name in _DUNDER)
 
 
@@ -145,7 +145,7 @@ def twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str, dict[str, 
     """Name, overload and arguments of the functional operator of an in-place one.
 
     Raises:
-        GraphError: there is none.
+        GraphError: there is no functional operator.
     """
     name, overload = node.op_type, node.overload or "default"
     if name in REFUSED or name.startswith(_REFUSED_PREFIXES):

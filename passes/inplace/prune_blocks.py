@@ -1,4 +1,4 @@
-"""Takes what nothing reads out of a source graph: added nodes, outputs of branches, carried values."""
+"""Removes unused values from a source graph: added nodes, outputs of branches, carried values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .aliases import is_branch, is_loop
 
 
 def prune(graph: ir.Graph, removable: Set[ir.Node]) -> None:
-    """Remove from a graph without writes, and from its sub-blocks, what nothing reads.
+    """Remove unused values from a graph without writes and from its sub-blocks.
 
     Args:
-        removable: the nodes that may leave, next to branches and loops.
+        removable: the nodes that may be removed, in addition to branches and loops.
     """
     for node in reversed(list(graph)):
         structured = is_branch(node) or is_loop(node)
@@ -40,7 +40,7 @@ def _is_read(value: Value) -> bool:
 
 
 def _remove(node: ir.Node) -> None:
-    """Remove a node, and have the nodes of its sub-blocks read nothing."""
+    """Remove a node, and detach the inputs of the nodes in its sub-blocks."""
     for block in blocks(node):
         block.outputs.clear()
         for inner in reversed(list(block)):
@@ -49,7 +49,7 @@ def _remove(node: ir.Node) -> None:
 
 
 def _prune_loop(node: ir.Node, removable: Set[ir.Node]) -> None:
-    """Leave out what no iteration changes, and what only says what itself is in the next iteration."""
+    """Drop carried values that no iteration changes, and those that only compute their own next value."""
     [body] = blocks(node)
     carried = arguments(node)["carried"]
     needed = _needed(node, body)
@@ -75,7 +75,7 @@ def _prune_loop(node: ir.Node, removable: Set[ir.Node]) -> None:
 
 
 def _needed(node: ir.Node, body: ir.Graph) -> set[int]:
-    """The carried values that something reads after the loop, or that decide what is read."""
+    """The carried values that are read after the loop, and those that influence them."""
     place_of = {formal: index for index, formal in enumerate(body.inputs[1:])}
     found = {index for index, output in enumerate(node.outputs) if _is_read(output)}
     stack = [body.outputs[0], *(body.outputs[index + 1] for index in found)]
@@ -96,7 +96,7 @@ def _needed(node: ir.Node, body: ir.Graph) -> set[int]:
 
 
 def _read_by(node: ir.Node) -> Iterable[Value]:
-    """All that a node and the nodes of its sub-blocks read."""
+    """All values that a node and the nodes of its sub-blocks read."""
     yield from (value for value in node.inputs if value is not None)
     for block in blocks(node):
         yield from block.outputs
@@ -105,7 +105,7 @@ def _read_by(node: ir.Node) -> Iterable[Value]:
 
 
 def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
-    """Have the readers of an output read a value from before the node."""
+    """Replace an output by a value from before the node."""
     if output.is_graph_output():
         copy = Value(name=output.name, type=output.type, shape=output.shape)
         made = source_node(
@@ -128,11 +128,11 @@ def _redirect(value: Value, by: Value) -> None:
 
 
 def _with_outputs(node: ir.Node, kept: Sequence[int], places: Sequence[int]) -> ir.Node:
-    """The node with some of its outputs only.
+    """The node with only some of its outputs.
 
     Args:
-        kept: positions of the outputs that stay.
-        places: positions of the outputs of its blocks that stay.
+        kept: positions of the kept outputs.
+        places: positions of the kept outputs of its blocks.
     """
     if len(kept) == len(node.outputs):
         return node

@@ -1,21 +1,22 @@
 """Source pass: in-place operators and `out=` overloads become functional, through any chain of views.
 
-Every storage has one current value at every place of the program (`storages`). A view knows its parent and
-the `ViewStep` between them. A write to a view becomes a new value of the view, which is written back step by
-step into the value of the storage; any other view of that storage is made again of the new value when it is
+Every storage has one current value at every point of the program (`storages`). A view stores its parent and
+the `ViewStep` between them. A write to a view makes a new value of the view, which is written back step by
+step into the value of the storage. Any other view of that storage is recomputed from the new value at its
 next read.
 
 Rules, over the nodes in execution order:
 
-1. Only storages that some node writes to are tracked; a graph that writes nothing is left as it is.
+1. Only storages that some node writes to are tracked; a graph without writes is not changed.
 2. A node reads the current value of each tensor it takes.
-3. What an in-place operator returns is the tensor that it wrote.
-4. `unsqueeze_` and its like change the tensor object, and so every name of it, but no other view.
-5. What a branch or a loop body writes outside itself becomes an output of the branch, a carried value of the
-   loop (`inplace_branches`, `inplace_loops`). The blocks of other nodes write to nothing outside.
-6. What is put into a list of unknown length is not written afterwards, what is taken out of one neither.
-7. Inputs and initializers that are written outlive the call, unless they are lifted constants: the
-   caller says what becomes of their new values.
+3. An in-place operator returns the tensor that it wrote.
+4. Metadata operators such as `unsqueeze_` change the tensor object, hence every name of it, but no other
+   view.
+5. An outer tensor that a branch or a loop body writes becomes an output of the branch or a carried value of
+   the loop (`branches`, `loops`). The blocks of other nodes may not write to outer tensors.
+6. A tensor put into or taken from a list of unknown length may not be written afterwards.
+7. Written inputs and initializers outlive the call, except lifted constants. The caller chooses what to do
+   with their new values.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Functionalizer:
         self._build = self._memory.build
         self._gone: list[ir.Node] = []
         self._idle: list[ir.Node] = []
-        """View nodes, which leave at the end when nothing reads them."""
+        """View nodes; those without readers are removed at the end."""
 
     def run(self) -> None:
         """Rewrite every node, then the graph's outputs."""
@@ -82,7 +83,7 @@ class _Functionalizer:
             self._graph.outputs.append(new)
 
     def clean(self) -> None:
-        """Remove in-place nodes that became nothing, and views that nothing reads any longer."""
+        """Remove in-place nodes without effect, and views without readers."""
         for node in reversed(self._gone):
             take_out(node)
         prune(self._graph, {*self._build.made, *self._idle})
@@ -118,7 +119,7 @@ class _Functionalizer:
             self._visit_block(node, block)
 
     def _refresh(self, node: ir.Node) -> list[Value]:
-        """Have a node read the current values; what it read before."""
+        """Make a node read the current values; return its previous inputs."""
         inputs = [value for value in node.inputs if value is not None]
         for index, value in enumerate(node.inputs):
             if value is not None:
@@ -128,7 +129,7 @@ class _Functionalizer:
         return inputs
 
     def _visit_block(self, node: ir.Node, block: ir.Graph) -> None:
-        """A block that is given what it works on."""
+        """Rewrite a block that receives all tensors as inputs."""
         scope = Scope(block, self._memory.scope, sealed=node)
         with self._memory.inside(scope):
             values = list(block.outputs)
@@ -137,7 +138,7 @@ class _Functionalizer:
                 return_current(self._memory, block, values)
 
     def _share(self, node: ir.Node, inputs: list[Value]) -> None:
-        """Tensors that a list holds too, from here on: nothing writes to them any longer."""
+        """Mark tensors that a list holds: later writes to them are refused."""
         memory = self._memory
         for value in inputs:
             if self._aliases.is_tracked(value) and not is_list(value):
@@ -201,8 +202,8 @@ class _Functionalizer:
         tensor = self._memory.tensor(value)
         if tensor.crossed or tensor.home is not self._memory.scope:
             raise GraphError(
-                f"{where(node)}: it changes the shape of a tensor that branches, loops or the code around "
-                f"them know by other names; write x = x.{name}(...) without the underscore"
+                f"{where(node)}: it changes the shape of a tensor that has other names in or outside of "
+                f"branches or loops; write x = x.{name}(...) without the underscore"
             )
         tensor.location = View(tensor.location, ViewStep.of(node, rule, current))
         self._memory.keep(tensor.location, node.outputs[0])
@@ -246,14 +247,12 @@ class _Functionalizer:
             output = node.outputs[index]
             is_own = isinstance(tensor.location, Whole) and tensor.location.storage.home is self._memory.scope
             if not is_own and differ(output, old[index]):
-                raise GraphError(
-                    f"{where(node)}: it resizes a view of another tensor, or a tensor of outside"
-                )
+                raise GraphError(f"{where(node)}: it resizes a view of another tensor, or an outer tensor")
             tensor.location.write(self._memory, self._result(node, index, old[index]))
             self._memory.tensors[output] = tensor
 
     def _result(self, node: ir.Node, index: int, old: Value) -> Value:
-        """What a functional node computed, cast to the element type of what it is written to."""
+        """The result of a functional node, cast to the element type of the tensor that it is written to."""
         output = node.outputs[index]
         if index or node.domain != "aten" or rule_of(node.op_type, given := arguments(node)) is None:
             return output
@@ -285,7 +284,7 @@ class _Functionalizer:
 
 
 def _check_mutations(aliases: Aliases, mutations: str) -> None:
-    """Refuse, or warn of, changes to inputs and initializers, as the caller asked for."""
+    """Refuse changes to inputs and initializers, or warn of them, as `mutations` says."""
     if not aliases.outliving or mutations == "outputs":
         return
     changes = [
@@ -294,14 +293,15 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     ]
     if mutations == "drop":
         warnings.warn(
-            f"the new values of what the model writes to are dropped: {', '.join(changes)}", stacklevel=4
+            f"the new values of tensors that the model writes to are dropped: {', '.join(changes)}",
+            stacklevel=4,
         )
         return
     lines = "\n".join(f"  - {change}" for change in changes)
     raise MutationError(
         "the model writes to its inputs, parameters or buffers, which an ONNX graph cannot do:\n"
-        f'{lines}\nPass mutations="outputs" to have the new values as further outputs, mutations="drop" '
-        "to go without them, or make the model functional (write to a clone; call eval() for statistics)."
+        f'{lines}\nPass mutations="outputs" to return the new values as further outputs, mutations="drop" '
+        "to discard them, or make the model functional (write to a clone; call eval() for statistics)."
     )
 
 
@@ -309,8 +309,8 @@ class RemoveInplace(ir.passes.InPlacePass):
     """Replaces in-place operators and `out=` overloads of a source graph by functional ones.
 
     Args:
-        mutations: what becomes of inputs, parameters and buffers that the model writes to: `"error"`
-            refuses, `"outputs"` appends their new values to the graph's outputs, `"drop"` warns.
+        mutations: what to do with inputs, parameters and buffers that the model writes to: `"error"` refuses,
+            `"outputs"` appends their new values to the graph's outputs, `"drop"` warns.
     """
 
     def __init__(self, mutations: str = "error"):
@@ -340,5 +340,5 @@ class RemoveInplace(ir.passes.InPlacePass):
 
 
 def remove_inplace(model: ir.Model, mutations: str = "error") -> bool:
-    """Make a source graph functional, in place; whether anything changed. See `RemoveInplace`."""
+    """Make a source graph functional, in place; return whether anything changed. See `RemoveInplace`."""
     return RemoveInplace(mutations).call(model).modified

@@ -1,4 +1,4 @@
-"""What training does to `running_mean` and `running_var`, as functional source nodes.
+"""Updates of `running_mean` and `running_var` in training, as functional source nodes.
 
 From aten/src/ATen/native/Normalization.cpp: the new statistic is (1 - momentum) * old + momentum * batch,
 with the unbiased variance; instance_norm averages the statistics of its instances over the batch.
@@ -42,7 +42,7 @@ def _batch_statistic(build: SourceBuilder, node: ir.Node, name: str, values: Val
 def updated_statistics(
     build: SourceBuilder, node: ir.Node, arguments: Mapping[str, Any]
 ) -> Iterator[tuple[str, Value]]:
-    """The new value of each running statistic that a normalization in training is given.
+    """The new value of each running statistic of a normalization in training.
 
     Raises:
         GraphError: the rank of the input is unknown.

@@ -1,8 +1,8 @@
-"""The memory of a source graph whose in-place operators are being rewritten: storages and scopes.
+"""The memory model of the in-place pass: storages and scopes.
 
-A storage has one current value at every place of the program. Branches and loop bodies are scopes of their
-own: what is written inside is known there, and becomes an output of the node when the scope is left. A loop
-body reads a storage that the body writes through an input of its own, made when it is first needed.
+A storage has one current value at every point of the program. Each branch and loop body is a scope: a write
+inside is visible there, and becomes an output of the node when the scope is left. A loop body reads a storage
+that it writes through a body input, which is created at the first read.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..source_builder import SourceBuilder, where
 from .aliases import Aliases
 
 Truth = bool | Value
-"""A truth that is known, or a zero-dim BOOL."""
+"""A condition: a known bool, or a zero-dim BOOL value."""
 
 
 class Scope:
-    """What is known of the memory inside one graph; what it does not know, its parent does.
+    """The state of the memory inside one graph; lookups continue in the parent scope.
 
     Attributes:
         loop: the `prim::Loop` whose body this is.
-        sealed: the node whose block this is, where that may not write to anything outside.
+        sealed: the node that owns this block, if the block may not write to outer tensors.
         entries: the current value of each storage written here, its version, and why it cannot be read.
         inputs: the body inputs through which a loop's body reads storages that it writes.
-        cache: the value of a location, and the version it is of.
-        truths: what was computed of truths, by operator and operands.
+        cache: the value of each location, with its version.
+        truths: computed conditions, by operator and operands.
     """
 
     __slots__ = ("cache", "entries", "graph", "inputs", "loop", "parent", "sealed", "truths")
@@ -52,7 +52,7 @@ class Scope:
         self.truths: dict[tuple[str | Value, ...], Value] = {}
 
     def __iter__(self) -> Iterator[Scope]:
-        """The scope, and those around it from the inside out."""
+        """This scope and the enclosing ones, from the inside out."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
@@ -63,10 +63,10 @@ class Storage:
     """Memory that tensors share.
 
     Attributes:
-        initial: its value where nothing was written to it.
-        home: the scope that it was made in; it is gone when that is left.
-        roots: what may have made it, as `Aliases` has it.
-        kept_by: the node that put a tensor of it into a list, or took one out; writes are refused from there.
+        initial: its value before any write.
+        home: the scope that it was made in; it ceases to exist when that scope is left.
+        roots: its possible owners, see `Aliases`.
+        kept_by: the node that put a tensor of it into a list or took one out; later writes are refused.
     """
 
     __slots__ = ("home", "initial", "kept_by", "roots")
@@ -79,7 +79,7 @@ class Storage:
 
 
 class Memory:
-    """The storages and the scope that the program stands in.
+    """All storages, and the current scope.
 
     Attributes:
         node: the node being rewritten, for messages.
@@ -94,17 +94,17 @@ class Memory:
         self._clock = 0
 
     def tick(self) -> int:
-        """A version later than every other."""
+        """A new version, later than every other."""
         self._clock += 1
         return self._clock
 
     def block(self, graph: ir.Graph) -> Scope:
-        """A scope for a branch, inside the one that the memory stands in."""
+        """A scope for a branch, inside the current one."""
         return Scope(graph, self.scope)
 
     @contextlib.contextmanager
     def inside(self, scope: Scope) -> Iterator[None]:
-        """Stand in another scope for a while."""
+        """Enter another scope temporarily."""
         outer, self.scope = self.scope, scope
         try:
             yield
@@ -113,12 +113,12 @@ class Memory:
 
     @contextlib.contextmanager
     def at_end(self, scope: Scope) -> Iterator[None]:
-        """Stand in another scope for a while, and add nodes at its end."""
+        """Enter another scope temporarily, and add nodes at its end."""
         with self.inside(scope), self.build.at_end(scope.graph):
             yield
 
     def entry(self, storage: Storage, scope: Scope | None = None) -> tuple[Value, int, str | None]:
-        """The current value of a storage, its version, and why it must not be read if so."""
+        """The current value of a storage, its version, and the reason if it must not be read."""
         scope = scope or self.scope
         entry = scope.entries.get(storage)
         if entry is not None:
@@ -137,7 +137,7 @@ class Memory:
         """The current value of a storage.
 
         Raises:
-            GraphError: it is unknown.
+            GraphError: the value is unknown.
         """
         value, _, unknown = self.entry(storage)
         if unknown is not None:
@@ -145,10 +145,10 @@ class Memory:
         return value
 
     def check_writable(self, storage: Storage) -> None:
-        """Refuse a write that the graph could not express.
+        """Refuse a write that the graph cannot express.
 
         Raises:
-            GraphError: nothing may write to the storage here.
+            GraphError: the storage must not be written here.
         """
         assert self.node is not None
         if storage.kept_by is not None:
@@ -166,21 +166,21 @@ class Memory:
                 )
 
     def set(self, storage: Storage, value: Value) -> None:
-        """Write all of a storage.
+        """Write a whole storage.
 
         Raises:
-            GraphError: nothing may write to it here.
+            GraphError: it must not be written here.
         """
         self.check_writable(storage)
         self.scope.entries[storage] = value, self.tick(), None
 
     def forget(self, storage: Storage, why: str) -> None:
-        """Say that the value of a storage is unknown from here on."""
+        """Mark the value of a storage as unknown from here on."""
         value = self.entry(storage)[0]
         self.scope.entries[storage] = value, self.tick(), why
 
     def cached(self, location: object, storages: Iterable[Storage]) -> Value | None:
-        """The value of a location, where all of it is known and nothing was written since it was read."""
+        """The cached value of a location, if it is completely known and was not written since it was read."""
         entries = [self.entry(storage) for storage in storages]
         if any(why is not None for _, _, why in entries):
             return None
@@ -192,11 +192,11 @@ class Memory:
         return None
 
     def keep(self, location: object, value: Value) -> None:
-        """Note the current value of a location."""
+        """Cache the current value of a location."""
         self.scope.cache[location] = value, self._clock
 
     def both(self, a: Truth, b: Truth) -> Truth:
-        """Whether both are true."""
+        """The conjunction of two conditions."""
         if isinstance(a, bool) or isinstance(b, bool):
             return (b if a else False) if isinstance(a, bool) else (a if b else False)
         if a is b:
@@ -210,7 +210,7 @@ class Memory:
         return self._truth("logical_and", {"self": a, "other": b})
 
     def either(self, a: Truth, b: Truth) -> Truth:
-        """Whether one of them is true."""
+        """The disjunction of two conditions."""
         if isinstance(a, bool) or isinstance(b, bool):
             return (True if a else b) if isinstance(a, bool) else (True if b else a)
         if a is b:
@@ -222,7 +222,7 @@ class Memory:
         return self._truth("logical_or", {"self": a, "other": b})
 
     def negated(self, a: Truth) -> Truth:
-        """Whether it is false."""
+        """The negation of a condition."""
         if isinstance(a, bool):
             return not a
         producer = a.producer()
@@ -255,7 +255,7 @@ class Memory:
         return Storage(value, home, self.aliases.roots(value), kept_by)
 
     def returned(self, value: Value, graph: ir.Graph) -> Value:
-        """A value that the graph can return: itself where it is the graph's own, else a copy made there."""
+        """A value that the graph can return: the value if the graph owns it, else a copy."""
         producer = value.producer()
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value

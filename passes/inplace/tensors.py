@@ -1,4 +1,4 @@
-"""The tensors of a source graph whose in-place operators are being rewritten, and where each one lives."""
+"""The tensors of a source graph during the in-place pass, and the location of each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .storages import Memory, Scope
 
 
 class Tensor:
-    """A tensor object, which several values may be: `y = x.relu_()` is `x`.
+    """A tensor object; several values may refer to it, as in `y = x.relu_()`, where `y` is `x`.
 
     Attributes:
         location: where it lives.
         home: the scope that it was made in.
-        crossed: whether a branch or a loop may have made other names of it.
+        crossed: whether a branch or a loop may have given it other names.
     """
 
     __slots__ = ("crossed", "home", "location")
@@ -28,14 +28,14 @@ class Tensor:
 
 
 class Tensors(Memory):
-    """The memory, and the tensor that each value of the source graph is."""
+    """The memory, and the tensor of each value of the source graph."""
 
     def __init__(self, graph: ir.Graph, aliases: Aliases):
         super().__init__(graph, aliases)
         self.tensors: dict[Value, Tensor] = {}
 
     def tensor(self, value: Value) -> Tensor:
-        """What a value of the source graph is; where nothing is known of it yet, a storage of its own."""
+        """The tensor of a value of the source graph; a value without one gets a new storage."""
         tensor = self.tensors.get(value)
         if tensor is None:
             storage = self.storage(value)
@@ -43,7 +43,7 @@ class Tensors(Memory):
         return tensor
 
     def read(self, value: Value) -> Value:
-        """The current value of what the source graph calls `value`."""
+        """The current value of the tensor that the source graph calls `value`."""
         tensor = self.tensors.get(value)
         if tensor is None:
             if is_list(value) or not self.aliases.is_tracked(value):

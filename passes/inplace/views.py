@@ -1,7 +1,7 @@
-"""The view operators: what each aliases, how it is made again, how a write goes back into its base.
+"""The view operators: which argument each aliases, how to recompute a view, how to write it back.
 
-From the alias annotations of ATen's native_functions.yaml. A view is kept as a `ViewStep`; `make` says the
-view of another base, `write` the base with the view's contents replaced.
+Source: the alias annotations in ATen's native_functions.yaml. A `ViewStep` describes one view: `make` gives
+the same view of another base, `write` gives the base with the view's contents replaced.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Write = Callable[[SourceBuilder, "ViewStep", Value, Value], Value]
 
 
 class ViewRule(NamedTuple):
-    """How one view operator is undone.
+    """How one view operator is recomputed and written back.
 
     Attributes:
-        write: the new base, from the builder, the step, the old base and the new view.
-        make: the view of another base.
-        source: name of the argument that is aliased.
-        same_object: whether it returns its argument itself, so that `unsqueeze_` on one changes both.
-        undecided: whether it may as well return a copy.
+        write: returns the new base; takes the builder, the step, the old base and the new view.
+        make: returns the view of another base.
+        source: the name of the aliased argument.
+        same_object: whether it returns the argument object itself, so that `unsqueeze_` on one changes both.
+        undecided: whether it may return a copy instead of a view.
     """
 
     write: Write
@@ -40,7 +40,7 @@ class ViewRule(NamedTuple):
 
     @property
     def is_identity(self) -> bool:
-        """Whether the view is all of its argument, as it is."""
+        """Whether the view equals its argument."""
         return self.make is _itself
 
 
@@ -49,9 +49,9 @@ class ViewStep:
     """One view operator between a base and its view.
 
     Attributes:
-        rule: how it is made and undone.
-        name, overload, arguments: the source node's, its aliased argument included.
-        outputs, index: all of the node's outputs, and which of them the view is.
+        rule: how the view is made and written back.
+        name, overload, arguments: those of the source node, the aliased argument included.
+        outputs, index: all outputs of the node, and the index of the view among them.
         place: the node, for messages.
     """
 
@@ -65,24 +65,24 @@ class ViewStep:
 
     @classmethod
     def of(cls, node: ir.Node, rule: ViewRule, arguments: dict[str, Any], index: int = 0) -> ViewStep:
-        """The step that a node of the source graph takes."""
+        """The view step of a node of the source graph."""
         return cls(rule, qualified_name(node), node.overload, arguments, node.outputs, index, where(node))
 
     @property
     def output(self) -> Value:
-        """The view itself, as the source graph has it."""
+        """The view in the source graph."""
         return self.outputs[self.index]
 
     def make(self, build: SourceBuilder, base: Value) -> Value:
-        """This view, of another base."""
+        """Make this view of another base."""
         return self.rule.make(build, self, base)
 
     def write(self, build: SourceBuilder, base: Value, new: Value) -> Value:
-        """The base, with `new` in place of this view of it."""
+        """The base, with this view of it replaced by `new`."""
         return self.rule.write(build, self, base, new)
 
     def reads(self) -> Iterator[Value]:
-        """The values that it takes to make or write this view, next to its base."""
+        """The values, besides the base, that making or writing this view needs."""
         for key, item in self.arguments.items():
             if key != self.rule.source:
                 for member in item if isinstance(item, list) else [item]:
@@ -94,7 +94,7 @@ class ViewStep:
     def emit(
         self, build: SourceBuilder, name: str, arguments: dict[str, Any], overload: str = "default"
     ) -> Value:
-        """A node that makes this view, of a base that may have another element type."""
+        """Emit a node that makes this view; the base may have another element type."""
         base, output = arguments[self.rule.source if name == self.name else "self"], self.output
         dtype = output.dtype if base.dtype is None else base.dtype
         return build.emit(name, arguments, overload, dtype=dtype, shape=output.shape)
@@ -117,7 +117,7 @@ def _same_operator(build: SourceBuilder, step: ViewStep, base: Value, new: Value
 
 
 def _scattered(name: str, *kept: str) -> Write:
-    """Written back by an operator that takes the base, the view and the view's own arguments."""
+    """A rule that writes back with an operator on the base, the view and the view's arguments."""
 
     def write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
         arguments = {key: step.arguments[key] for key in kept if key in step.arguments}
@@ -151,7 +151,7 @@ def _reshaped(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> 
 
 
 def _unsqueezed(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    """Undoes squeeze: a single dimension of known size is put back, else the shape of the base."""
+    """Undo squeeze: insert a single known dimension again, or else reshape to the shape of the base."""
     dim = step.arguments.get("dim")
     if isinstance(dim, int) and base.shape is not None and len(base.shape):
         size = base.shape[dim]
@@ -178,7 +178,7 @@ def _moved(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Val
 
 
 def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    """Undoes an expand that repeated nothing; several elements at one address are refused, as torch does."""
+    """Undo an expand without repetition; several elements at one address are refused, as in torch."""
     old, repeated = static_sizes(base), static_sizes(new)
     if repeated is not None and 0 in repeated:
         return base
@@ -187,12 +187,12 @@ def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -
         if kept == repeated:
             return build.reshape(new, base)
     raise GraphError(
-        f"{step.place}: its elements share memory, a write to it is refused (torch refuses it too)"
+        f"{step.place}: its elements share memory, so it cannot be written (torch refuses this too)"
     )
 
 
 def _unknown_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    raise GraphError(f"{step.place}: a write to this view cannot be carried back into its base")
+    raise GraphError(f"{step.place}: a write to this view cannot be written back into its base")
 
 
 def _not_renewed(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
@@ -209,7 +209,7 @@ def _split_dim(step: ViewStep, base: Value) -> int:
 
 
 def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size, Size]:
-    """The dimension, start and end of one of the parts that a tensor was split into."""
+    """The dimension, start and end of one part of a split tensor."""
     dim = _split_dim(step, base)
     start: Size = 0
     for earlier in step.outputs[: step.index]:
@@ -238,7 +238,7 @@ def _write_unbound(build: SourceBuilder, step: ViewStep, base: Value, new: Value
 
 
 def _other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
-    """The view of another base where they differ in type: real numbers of complex ones."""
+    """The view of another base if the types differ: real numbers viewed from complex ones."""
     return build.emit(step.name, {**step.arguments, step.rule.source: base}, step.overload, like=step.output)
 
 
@@ -313,14 +313,16 @@ _NEVER_COPY = frozenset(
     "expand_as broadcast_to transpose swapaxes swapdims t numpy_T mT view view_as unflatten split "
     "split_with_sizes chunk tensor_split hsplit vsplit dsplit alias detach".split()
 )
-"""Whatever capture saw: a fake `narrow` at a place that a tensor decides gives memory of its own."""
+"""Operators that count as views whatever the capture recorded: a fake `narrow` with a tensor start returns
+new memory.
+"""
 _MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
-"""Views where the strides of their argument allow that, else copies."""
+"""Operators that return a view if the strides of the argument allow it, else a copy."""
 _DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
 
 
 def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
-    """`to` and `type_as` return their argument where nothing changes."""
+    """`to` and `type_as` return their argument if nothing changes."""
     if arguments.get("copy"):
         return None
     before, after = arguments["self"].dtype, node.outputs[0].dtype
@@ -332,7 +334,7 @@ def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
 
 
 def _flattens_nothing(arguments: dict[str, Any]) -> bool:
-    """`flatten` returns its argument itself where it has a single dimension to flatten."""
+    """`flatten` returns its argument itself if there is a single dimension to flatten."""
     start, end, shape = arguments.get("start_dim", 0), arguments.get("end_dim", -1), arguments["self"].shape
     if shape is None or not len(shape):
         return shape is None and start == end
@@ -343,7 +345,7 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
     """The rule of a node whose outputs alias one of its arguments, None for a node that makes new tensors.
 
     Args:
-        arguments: the node's own.
+        arguments: the arguments of the node.
     """
     known, name = node.metadata_props.get(ALIAS), node.op_type
     if node.domain != "aten" or (known == "false" and name not in _NEVER_COPY):
@@ -365,13 +367,13 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
 
 
 def aliased(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Value | None]:
-    """What each output of a view operator aliases; one tensor each where it takes a list of them."""
+    """The tensor that each output of a view operator aliases; a tensor for each output if it takes a list."""
     source = arguments.get(rule.source, arguments.get("tensors"))
     return source if isinstance(source, list) else [source] * len(node.outputs)
 
 
 def may_be_view(node: ir.Node) -> bool:
-    """Whether `view_rule` is worth asking."""
+    """Whether `view_rule` can return a rule."""
     name = node.op_type
     return node.domain == "aten" and (
         name in VIEWS or name in _CASTS or name in _DROPOUTS or name == "einsum"

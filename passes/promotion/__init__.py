@@ -1,1 +1,1 @@
-"""ATen's type promotion becomes explicit casts in a source graph."""
+"""Makes ATen's type promotion explicit as casts in a source graph."""

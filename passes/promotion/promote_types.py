@@ -1,16 +1,15 @@
 """Source pass: ATen's implicit type promotion becomes explicit `aten::to` nodes.
 
-Rules, over every node that `promotion.RULES` knows, in sub-blocks too:
+Rules, for every node with an entry in `rules.RULES`, in sub-blocks too:
 
-1. Its tensors are cast to the element type that it computes in, symbolic numbers too; Python
-   numbers stay.
-2. A `dtype` argument that means "cast the operand first" becomes that cast, and is dropped. Sums keep it:
-   without it they would widen integers to 64 bits.
-3. Where capture knows another element type for the result, the result is cast back to it.
-4. Where unknown element types or ranks leave it open, each tensor goes through a `promotion::promote` node,
-   which is settled when the node is lowered and its operands are known, or refused there by name. What is
-   written into a tensor of unknown type goes through `aten::type_as`.
-5. A cast that is made inside a block stays there; one that is made before a block serves inside it.
+1. Its tensors and symbolic numbers are cast to the element type that it computes in; Python numbers stay.
+2. A `dtype` argument that means "cast the operand first" becomes that cast, and is dropped. Sums keep the
+   argument, because without it they widen integers to 64 bits.
+3. If the capture recorded another element type for the result, the result is cast back to it.
+4. If element types or ranks are unknown, each tensor goes through a `promotion::promote` node, which lowering
+   resolves when its operands are known, or refuses. A value written into a tensor of unknown type goes
+   through `aten::type_as`.
+5. A cast made inside a block is used only there; a cast made before a block is also used inside it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Casts = MutableMapping[tuple[Value, DataType], Value]
 
 
 def _is_settled(node: ir.Node, rule: Rule) -> bool:
-    """Whether a look at the inputs tells that a node promotes nothing: one float type throughout."""
+    """Whether all inputs have the same float type, so that the node promotes nothing."""
     if rule.kind not in _QUICK or (len(node.inputs) < len(rule.operands) and _takes_tensor(node)):
         return False
     first = node.inputs[0] if node.inputs else None
@@ -52,13 +51,13 @@ def _is_settled(node: ir.Node, rule: Rule) -> bool:
 
 
 def _is_deferred(node: ir.Node) -> bool:
-    """Whether an earlier run has left the promotion of a node to its lowering."""
+    """Whether an earlier run deferred the promotion of a node to lowering."""
     makers = (value.producer() for value in node.inputs if value is not None)
     return any(maker is not None and maker.domain == "promotion" for maker in makers)
 
 
 class _Promoter:
-    """Makes the promotion of one graph explicit; a value is cast to a type once."""
+    """Makes the promotion of one graph explicit. Each value is cast to a type at most once."""
 
     def __init__(self, graph: ir.Graph, casts: Casts):
         self._graph = graph
@@ -67,7 +66,7 @@ class _Promoter:
         self._modified = False
 
     def run(self) -> bool:
-        """Rewrite every node, its sub-blocks before it; whether anything changed."""
+        """Rewrite every node, after its sub-blocks; return whether anything changed."""
         for node in list(self._graph):
             for block in blocks(node):
                 inner: Casts = ChainMap({}, self._casts)
@@ -125,7 +124,7 @@ class _Promoter:
             self._modified = True
 
     def _cast(self, item: Any, dtype: DataType) -> Any:
-        """An argument in an element type; itself where nothing had to be cast."""
+        """An argument cast to an element type, if necessary."""
         if isinstance(item, list):
             converted = [self._cast(member, dtype) for member in item]
             return converted if any(a is not b for a, b in zip(converted, item, strict=True)) else item
@@ -137,7 +136,7 @@ class _Promoter:
         return cast
 
     def _like(self, item: Any, other: Value) -> Any:
-        """What is written, in the unknown element type of what it is written to."""
+        """The written value, converted to the unknown element type of its target."""
         if not isinstance(item, Value) or item is other:
             return item
         maker = item.producer()
@@ -146,7 +145,7 @@ class _Promoter:
         return self._build.emit("aten::type_as", {"self": item, "other": other}, shape=item.shape)
 
     def _defer(self, node: ir.Node, rule: Rule, given: dict[str, Any]) -> None:
-        """Leave the promotion of a node to its lowering."""
+        """Defer the promotion of a node to lowering."""
         items = members(rule, given)
         output = node.outputs[0]
         question = {
@@ -173,7 +172,7 @@ class _Promoter:
             self._correct(node, output, None)
 
     def _correct(self, node: ir.Node, output: Value, computed: DataType | None) -> None:
-        """Cast a result back to the element type that capture saw, and have its readers read that."""
+        """Cast a result back to the element type that the capture recorded, for all of its readers."""
         expected = output.dtype
         if expected is None or expected == computed:
             return
@@ -186,7 +185,7 @@ class _Promoter:
                 user.replace_input_with(index, cast)
         owner = output.graph
         if output.is_graph_output() and isinstance(owner, ir.Graph):
-            # A block may return a value of the graph around it.
+            # A block may return an outer value.
             for index, value in enumerate(list(owner.outputs)):
                 if value is output:
                     owner.outputs[index] = cast
@@ -196,12 +195,12 @@ class _Promoter:
 
 
 def _takes_tensor(node: ir.Node) -> bool:
-    """Whether the first operand is a tensor by its overload; eager torch takes a number in its place too."""
+    """Whether the overload declares the first operand as a tensor; eager torch also accepts a number."""
     return node.overload in ("", "default", "self") or node.overload.startswith("Tensor")
 
 
 def _wrapped(item: Any, dtype: DataType) -> Any:
-    """A Python number as an operand: outside of the range of integers it wraps around, as in ATen's cast."""
+    """A Python number as an operand; it wraps around outside of the integer range, as in ATen's cast."""
     if type(item) is not int or dtype not in INTEGERS:
         return item
     low, high = limits(dtype)
@@ -209,7 +208,7 @@ def _wrapped(item: Any, dtype: DataType) -> Any:
 
 
 def _truncated(item: Any, dtype: DataType) -> Any:
-    """A Python number that takes an element type without deciding it: ATen cuts a fraction off."""
+    """A Python number converted to an element type that others decide; ATen truncates fractions."""
     if isinstance(item, float) and math.isfinite(item):
         return bool(item) if dtype == DataType.BOOL else int(item) if is_integral(dtype) else item
     return item
@@ -224,5 +223,5 @@ class PromoteTypes(ir.passes.InPlacePass):
 
 
 def promote_types(model: ir.Model) -> bool:
-    """Make type promotion explicit, in place; whether anything changed. See `PromoteTypes`."""
+    """Make type promotion explicit, in place; return whether anything changed. See `PromoteTypes`."""
     return PromoteTypes().call(model).modified

@@ -1,7 +1,7 @@
 """ATen's type promotion: a rule per operator.
 
-The semantics are those of `TensorIterator` and of the operators that promote by themselves; property tests
-compare them with torch, and the list of operators with torch's OpInfo database.
+The semantics are those of `TensorIterator`, and of operators with their own promotion. Property tests compare
+them with torch, and compare the list of operators with torch's OpInfo database.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ class Kind(enum.Enum):
     """How an operator promotes."""
 
     TOGETHER = enum.auto()
-    """Operands are promoted together, the result has their type."""
+    """Operands are promoted together; the result has that type."""
     FLOAT = enum.auto()
-    """Likewise, and integers become the default float type."""
+    """Operands are promoted together, and integers become the default float type."""
     DOUBLE = enum.auto()
-    """Computed in DOUBLE whatever comes."""
+    """Always computed in DOUBLE."""
     COMPARISON = enum.auto()
-    """Operands are promoted together, the result is BOOL."""
+    """Operands are promoted together; the result is BOOL."""
     SEARCH = enum.auto()
-    """Operands are promoted together, the result is a position."""
+    """Operands are promoted together; the result is an INT64 position."""
     LOGICAL = enum.auto()
     """Each operand becomes BOOL."""
     SELF = enum.auto()
-    """What is written takes the type of what it is written to."""
+    """The written tensor is cast to the type of its destination."""
     CAST = enum.auto()
     """A `dtype` argument casts the operand before the operator."""
     SUM = enum.auto()
-    """Likewise, and without one integers become INT64."""
+    """A `dtype` argument casts the operand first; without it integers become INT64."""
 
 
 class Rule(NamedTuple):
     """How one operator promotes.
 
     Attributes:
-        operands: names of the arguments that decide.
-        followers: names of the arguments that take the type without deciding it.
-        uniform: zero-dim tensors are given a dimension first, so that they weigh as much as the others.
+        operands: names of the arguments that decide the element type.
+        followers: names of the arguments that are cast to this type but do not decide it.
+        uniform: whether zero-dim tensors count as much as other tensors.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ _SELF = ("self",)
 
 
 class _Entry(NamedTuple):
-    """A rule, and the operators that it is of."""
+    """A rule and its operators."""
 
     names: str
     kind: Kind
@@ -156,7 +156,7 @@ RULES = {name: Rule(*entry[1:]) for entry in _ENTRIES for name in entry.names.sp
 
 
 def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:
-    """The rule of an ATen operator, by its name without the domain; None where nothing is promoted."""
+    """The rule of an ATen operator, by its name without the domain; None if it does not promote."""
     rule = RULES.get(name)
     if rule is not None and rule.kind is Kind.FLOAT and arguments.get("rounding_mode") is not None:
         return rule._replace(kind=Kind.TOGETHER)
@@ -169,7 +169,7 @@ def has_computed_type(rule: Rule) -> bool:
 
 
 def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
-    """The operands that decide, lists of tensors taken apart."""
+    """The operands that decide, with lists of tensors flattened."""
     return list(_members(rule, arguments))
 
 
@@ -183,7 +183,7 @@ def _members(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def integers_become(rule: Rule) -> DataType | None:
-    """What an operator that computes integers and BOOL in another type makes of them."""
+    """The element type in which an operator computes integers and BOOL."""
     return {Kind.FLOAT: DEFAULT_FLOAT, Kind.SUM: DataType.INT64}.get(rule.kind)
 
 
@@ -193,11 +193,11 @@ def compute_dtype(
     """The element type that an operator computes in.
 
     Args:
-        expected: the type that its result is known to have; it decides where ranks or types are unknown.
+        expected: the known type of the result; it decides if ranks or types are unknown.
 
     Returns:
-        The type; or a value of unknown type, whose type it certainly is; or None: it cannot be told, or
-        there is nothing to promote.
+        The type; or a value of unknown type that has the same type; or None if it is unknown or nothing is
+        promoted.
     """
     if rule.kind is Kind.DOUBLE:
         return DataType.DOUBLE
@@ -219,7 +219,7 @@ def compute_dtype(
 
 
 def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
-    """The element type of an ATen operator's result, as far as a rule tells it."""
+    """The element type of an ATen operator's result, or None if no rule gives it."""
     rule = rule_of(name, arguments)
     if rule is None:
         return None

@@ -1,18 +1,18 @@
-"""Source pass: recurrent layers over packed sequences become layers over padded ones with their lengths.
+"""Source pass: recurrent layers over packed sequences become layers over padded sequences with lengths.
 
 torch.nn.utils.rnn packs padded sequences, sorted by length, runs a layer over the packed elements, and
 pads the result again. ONNX's recurrent operators take the padded sequences and the length of each, in
 any order. Rules:
 
-1. `lstm.data` and its kin over a packed tensor become `packed::lstm` over what was packed; their output is
-   packed anew for who reads it packed.
-2. `_pad_packed_sequence` of a packed tensor becomes `packed::pad` of what was packed, with its lengths.
-3. Where the sequences were sorted by length to be packed, both are done in the order before, and their
-   results are sorted; sorting that is undone afterwards is removed.
+1. `lstm.data` and similar layers over a packed tensor become `packed::lstm` over the padded sequences. Their
+   output is packed again for readers that need it packed.
+2. `_pad_packed_sequence` of a packed tensor becomes `packed::pad` of the padded sequences with their lengths.
+3. If the sequences were sorted by length for packing, both run in the original order, and their results are
+   sorted. A sort that is undone afterwards is removed.
 4. The number of steps of a packed tensor is the largest length.
-5. An initial state of zeros is left out, so that nothing needs the batch size.
+5. An initial state of zeros is left out, so that the batch size is not needed.
 
-What is used otherwise stays packed, and is composed by its symbolic functions.
+Packed tensors with other uses stay packed; their symbolic functions compose them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NUMBERS = frozenset({"NumToTensor", "Int", "IntImplicit", "ScalarImplicit", "it
 
 
 def _made_by(value: Any, *names: str) -> dict[str, Any] | None:
-    """The arguments of the ATen operator that made a value, where it is one of these."""
+    """The arguments of the ATen operator that made a value, if it is one of these operators."""
     node = value.producer() if isinstance(value, Value) else None
     if node is None or node.domain != "aten" or node.op_type not in names:
         return None
@@ -45,7 +45,7 @@ def _made_by(value: Any, *names: str) -> dict[str, Any] | None:
 
 
 def _same_whole_numbers(value: Value) -> Value:
-    """INT64 values before they were moved or copied."""
+    """An INT64 value before moves and copies."""
     while True:
         given = _made_by(value, *_COPIES)
         if given is None or "other" in given or given.get("dtype") not in (None, DataType.INT64):
@@ -54,7 +54,7 @@ def _same_whole_numbers(value: Value) -> Value:
 
 
 def _number_itself(value: Any) -> Any:
-    """A number before it was made a tensor and a number again."""
+    """A number before its conversion to a tensor and back."""
     while isinstance(value, Value):
         node = value.producer()
         if node is None or node.op_type not in _NUMBERS or len(node.inputs) != 1:
@@ -64,7 +64,7 @@ def _number_itself(value: Any) -> Any:
 
 
 def _is_zero(value: Value) -> bool:
-    """Whether a tensor was made of zeros."""
+    """Whether a tensor was made as zeros."""
     given = _made_by(value, *_REARRANGED)
     while given is not None:
         value = given["self"]
@@ -75,11 +75,11 @@ def _is_zero(value: Value) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Sort:
-    """Numbers sorted downwards.
+    """A descending sort.
 
     Attributes:
-        original: the numbers before.
-        order: where each sorted one stood.
+        original: the unsorted numbers.
+        order: the original position of each sorted number.
     """
 
     original: Value
@@ -87,7 +87,7 @@ class _Sort:
 
 
 def _sort_of(values: Value) -> _Sort | None:
-    """The sort that a value is the sorted numbers of."""
+    """The sort whose sorted numbers are this value."""
     node, given = values.producer(), _made_by(values, "sort")
     if node is None or given is None or values.index() != 0:
         return None
@@ -97,7 +97,7 @@ def _sort_of(values: Value) -> _Sort | None:
 
 
 def _is_inverse(value: Value, order: Value) -> bool:
-    """Whether a value is the inverse of a permutation, as `invert_permutation` or a sort makes it."""
+    """Whether a value is the inverse of a permutation, made by `invert_permutation` or a sort."""
     value = _same_whole_numbers(value)
     given = _made_by(value, "argsort", "sort")
     if given is not None:
@@ -117,21 +117,21 @@ def _is_inverse(value: Value, order: Value) -> bool:
 
 
 def _longest_of(lengths: Value) -> Value:
-    """Lengths that have the same maximum: those before they were sorted."""
+    """The lengths before they were sorted, which have the same maximum."""
     found = _sort_of(lengths)
     return lengths if found is None else found.original
 
 
 @dataclasses.dataclass(frozen=True)
 class _Packed:
-    """What a packed tensor was packed from.
+    """The padded sequences that a packed tensor was made from.
 
     Attributes:
         input: the padded sequences.
-        lengths: of each of them, in the same order.
-        batch_first: of the padded sequences.
-        order: how they were sorted to be packed, where they were.
-        sorted_lengths: the lengths in that order.
+        lengths: the length of each sequence, in the same order.
+        batch_first: whether the padded sequences have the batch dimension first.
+        order: the permutation that sorted them for packing, or None.
+        sorted_lengths: the lengths in sorted order.
     """
 
     input: Value
@@ -141,12 +141,12 @@ class _Packed:
     sorted_lengths: Value
 
     def without_order(self, input: Value) -> _Packed:
-        """The same, taken as it was packed."""
+        """The same sequences without the permutation."""
         return _Packed(input, self.sorted_lengths, self.batch_first, None, self.sorted_lengths)
 
 
 def _packed_from(data: Value, batch_sizes: Value) -> _Packed | None:
-    """What a packed tensor was packed from, where its batch sizes are of the same lengths."""
+    """The origin of a packed tensor, if its batch sizes belong to the same lengths."""
     given, sizes = _made_by(data, "_pack_padded_sequence"), _made_by(batch_sizes, "_pack_padded_sequence")
     if given is None or sizes is None or data.index() != 0 or batch_sizes.index() != 1:
         return None
@@ -177,7 +177,7 @@ class _Fuser:
         }
 
     def run(self) -> bool:
-        """Rewrite every node; whether anything changed."""
+        """Rewrite every node; return whether anything changed."""
         for node in list(self._graph):
             rule = self._rules.get(node.op_type)
             if rule is not None and node.domain == "aten":
@@ -191,7 +191,7 @@ class _Fuser:
         self._modified = True
 
     def _insert(self, node: ir.Node, name: str, given: Mapping[str, Any], outputs: Sequence[Value]) -> None:
-        """Insert a node of several results before another one."""
+        """Insert a node with several outputs before another one."""
         kept = {key: node.metadata_props[key] for key in (MODULE, LINE) if key in node.metadata_props}
         made = source_node(name, given, overload="default", outputs=outputs, metadata_props=kept)
         self._graph.insert_before(node, made)
@@ -293,7 +293,7 @@ def _like(value: Value) -> Value:
 
 
 def _states(hx: Value | list[Value], order: Value | None) -> list[Value | None] | None:
-    """The initial states in the order before sorting, None for zeros; None where that order is not known."""
+    """The initial states in the order before sorting, None for zeros; None if that order is unknown."""
     found: list[Value | None] = []
     for state in hx if isinstance(hx, list) else [hx]:
         chosen = _made_by(state, "index_select")
@@ -320,7 +320,7 @@ def _is_longest(number: Value, lengths: Value) -> bool:
 
 
 class FusePackedSequences(ir.passes.InPlacePass):
-    """Brings layers over packed sequences to padded ones, in a source graph and its sub-blocks."""
+    """Replaces layers over packed sequences by layers over padded ones, in a source graph and sub-blocks."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the model's graphs in place."""
@@ -331,5 +331,5 @@ class FusePackedSequences(ir.passes.InPlacePass):
 
 
 def fuse_packed_sequences(model: ir.Model) -> bool:
-    """Fuse packed sequences, in place; whether anything changed. See `FusePackedSequences`."""
+    """Fuse packed sequences, in place; return whether anything changed. See `FusePackedSequences`."""
     return FusePackedSequences().call(model).modified

@@ -1,13 +1,13 @@
-"""Target pass: the root-mean-square normalization that models write out becomes RMSNormalization.
+"""Target pass: fuses root-mean-square normalization, written as separate operators, into RMSNormalization.
 
     Pow(x, 2) or Mul(x, x) -> ReduceMean over the last dim -> Add(epsilon) -> Sqrt -> Reciprocal -> Mul(x, .)
 
-followed, where it is there, by `Mul(scale, .)` with a one-dimensional scale. From opset 23 on, which has
-the operator (https://onnx.ai/onnx/operators/onnx__RMSNormalization.html).
+optionally followed by `Mul(scale, .)` with a one-dimensional scale. Applies from opset 23, where the operator
+begins (https://onnx.ai/onnx/operators/onnx__RMSNormalization.html).
 
-1. Every intermediate result has no other reader, and is no graph output.
-2. Without a scale of one dimension the pattern stays as it is: the operator demands one.
-3. The element type of scale and x is one; a Cast between them keeps the pattern as it is.
+1. No intermediate result has another reader or is a graph output.
+2. Without a scale of one dimension the pattern is not fused: the operator needs one.
+3. Scale and x have the same element type; a Cast between them prevents fusion.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FIRST_OPSET = 23
 
 
 class FuseRMSNormalization(ir.passes.InPlacePass):
-    """Puts RMSNormalization in the place of its composition, where the model's opset has it."""
+    """Replaces the composition by RMSNormalization, if the model's opset has it."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and say whether anything changed."""
+        """Rewrite the main graph and report whether anything changed."""
         modified = False
         if model.opset_imports.get("", 0) >= FIRST_OPSET:
             for node in list(model.graph):
@@ -36,7 +36,7 @@ def _only_reader(value: ir.Value) -> bool:
 
 
 def _made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    """The node that makes the value, if it is of this type and the value has one reader."""
+    """The node that makes the value, if it has this type and the value has one reader."""
     node = value.producer() if value is not None else None
     if node is None or node.domain or node.op_type != op_type or not _only_reader(node.outputs[0]):
         return None
@@ -44,7 +44,7 @@ def _made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
 
 
 def _operands(node: ir.Node, wanted: str) -> tuple[ir.Node, ir.Value] | None:
-    """The operand of a binary node that an operator of the wanted type makes, and the other one."""
+    """The operand of a binary node that an operator of this type makes, and the other operand."""
     a, b = node.inputs
     for first, second in ((a, b), (b, a)):
         made = _made_by(first, wanted)

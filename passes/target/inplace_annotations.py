@@ -1,15 +1,16 @@
-"""Target pass: says on every node whether its result may be written over one of its operands.
+"""Target pass: annotates each node whose result may overwrite one of its operands.
 
 A node gets the annotation `opsetta.may_overwrite`, `0:1` for "output 0 over input 1", where
 
 1. the operator can work in place on that input (`inplace_operators`), with the same element type and size;
 2. the input was made by a node of the same graph; it is no graph input, initializer, constant or output;
-3. nothing reads the input after this node, in the graph's order, sub-graphs included;
-4. the same holds for every value that may live in the input's memory: views (Reshape, Identity, ...), and
-   what If, Loop, Scan and sequences may pass on by reference;
-5. no function and no operator of another domain has taken or given any of them: it may have kept it.
+3. no later node in the graph's order, sub-graphs included, reads the input;
+4. the same holds for every value that may share the input's memory: views (Reshape, Identity, ...), and
+   values that If, Loop, Scan and sequences may pass by reference;
+5. no function and no operator of another domain takes or returns any of them, because it may keep a
+   reference.
 
-Annotations that were there before are replaced. The time taken is linear in the size of the model.
+Existing annotations are replaced. The time is linear in the size of the model.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _Graph = ir.Graph | ir.Function
 
 
 class AnnotateInplace(ir.passes.InPlacePass):
-    """Annotates every graph and function of a model that nothing changes any more."""
+    """Annotates every graph and function of a finished model."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Annotate the nodes and say whether anything changed."""
+        """Annotate the nodes and report whether anything changed."""
         opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0))
         modified = _annotate(model.graph, opset, model.functions)
         for function in model.functions.values():
@@ -40,17 +41,17 @@ class AnnotateInplace(ir.passes.InPlacePass):
 
 
 def annotate_inplace(model: ir.Model) -> bool:
-    """Annotate a finished ONNX model in place; whether anything changed. See `AnnotateInplace`."""
+    """Annotate a finished ONNX model in place; return whether anything changed. See `AnnotateInplace`."""
     return AnnotateInplace().call(model).modified
 
 
 def record_inplace(
     source: ir.Node, results: Iterable[ir.Value | None], values: Mapping[ir.Value, ir.Value]
 ) -> None:
-    """Where a source node was in place, say so on the ONNX nodes that compute its results.
+    """Mark the ONNX nodes that compute the results of an in-place source node.
 
     Args:
-        values: the ONNX values of the source node's inputs; a result that is one of them was not computed.
+        values: the ONNX values of the source node's inputs; a result among them was not computed.
     """
     if INPLACE not in source.metadata_props:
         return
@@ -85,7 +86,7 @@ def _write(graph: _Graph, depth: int, opset: int, lifetimes: _Lifetimes) -> bool
 
 
 def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes: _Lifetimes) -> int | None:
-    """The first input that output 0 of a node may be written over."""
+    """The first input that output 0 of a node may overwrite."""
     if node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
         return None
     for place in operators.overwritable(node.op_type, opset, len(node.inputs)):
@@ -93,7 +94,8 @@ def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes
         if value is None:
             continue
         if lifetimes.is_view(node):
-            # The view shares the memory, and later readers read what it holds: only the input must be gone.
+            # The view shares the memory and may be read later; only the input itself must have no later
+            # reader.
             ended = lifetimes.is_alone(value, node)
         else:
             ended = lifetimes.ends(value, position, depth)
@@ -109,7 +111,7 @@ def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes
 
 
 def _is_like(node: ir.Node, opset: int, place: int, value: ir.Value, others: dict[int, ir.Value]) -> bool:
-    """Whether output 0 has the element type and the size of one input, as far as can be proven."""
+    """Whether output 0 provably has the element type and the size of an input."""
     result = node.outputs[0]
     if any(v.type is not None and not isinstance(v.type, ir.TensorType) for v in (value, result)):
         return False
@@ -126,13 +128,13 @@ def _dims(value: ir.Value) -> operators.Dims | None:
 
 
 class _Lifetimes:
-    """The values that may share memory, in classes, and where each class is read last.
+    """Classes of values that may share memory, and the last reader of each class.
 
-    A class belongs to the outermost graph that has one of its values; positions count the nodes of that
-    graph, and what a sub-graph reads is read by the node that holds the sub-graph.
+    A class belongs to the outermost graph that has one of its values. Positions count the nodes of that
+    graph; a node reads everything that its sub-graphs read.
 
     Attributes:
-        blocks: the sub-graphs of every node that has any.
+        blocks: the sub-graphs of every node that has some.
     """
 
     def __init__(self, functions: Iterable[ir.OperatorIdentifier]):
@@ -147,7 +149,7 @@ class _Lifetimes:
         self._path: list[int] = []
 
     def is_function(self, node: ir.Node) -> bool:
-        """Whether a node calls one of the model's own functions, of which nothing is said."""
+        """Whether a node calls a function of the model, which is not analysed."""
         return bool(self._functions) and node.op_identifier() in self._functions
 
     def may_share(self, a: ir.Value, b: ir.Value) -> bool:
@@ -155,12 +157,12 @@ class _Lifetimes:
         return self._root(a) is self._root(b)
 
     def ends(self, value: ir.Value, position: int, depth: int) -> bool:
-        """Whether a value's memory is of this graph, and the node at `position` is the last to read it."""
+        """Whether a value's memory belongs to this graph, and the node at `position` reads it last."""
         root = self._root(value)
         return self._last[root] == position and self._depth[root] == depth and root not in self._pinned
 
     def is_alone(self, value: ir.Value, reader: ir.Node) -> bool:
-        """Whether a value's memory was made in the reader's graph for it alone, and nothing else reads it."""
+        """Whether a value's memory belongs to the reader's graph, holds only this value, has one reader."""
         producer = value.producer()
         if producer is None or producer.graph is not reader.graph:
             return False
@@ -201,7 +203,7 @@ class _Lifetimes:
             self._connect(node, inner)
 
     def read(self, graph: _Graph, depth: int) -> None:
-        """Find where each class is read last, and the classes that must not be written over at all."""
+        """Find the last reader of each class, and the classes that must never be overwritten."""
         if depth == 0:
             self._pinned = {self._root(value) for value in self._kept}
         self._path.append(0)
@@ -226,7 +228,7 @@ class _Lifetimes:
         self._last[root] = self._path[self._depth[root]]
 
     def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
-        """Join what a node may have share memory."""
+        """Join the values that may share memory because of a node."""
         standard, name = self._is_standard(node), node.op_type
         if standard and name == "Constant":
             self._kept.extend(node.outputs)
@@ -254,7 +256,7 @@ class _Lifetimes:
                 self._depth[roots[0]] = min(self._depth[roots[0]], self._depth[root])
 
     def _root(self, value: ir.Value) -> ir.Value:
-        """The value that stands for the class, with the way to it shortened."""
+        """The representative value of the class, with path compression."""
         parents = self._parent
         while (parent := parents.get(value)) is not None:
             above = parents.get(parent)

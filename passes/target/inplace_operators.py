@@ -1,7 +1,7 @@
-"""What ONNX operators allow in place: whose result may stand in an operand's memory, and whose is a view.
+"""ONNX operators whose result may overwrite an operand, and ONNX operators whose result may be a view.
 
-Facts of the operators alone, at opset 7 and up; which values are alive is no concern of this module. Read
-from the operators' definitions (https://onnx.ai/onnx/operators/).
+These are facts about the operators, at opset 7 and up; lifetimes of values are not considered here. Source:
+the operators' definitions (https://onnx.ai/onnx/operators/).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ...registration.schemas import operator_schema
 _T = TypeVar("_T")
 
 FIRST_OPSET = 7
-"""Below it broadcasting is by attributes, and nothing is said of any operator."""
+"""The lowest opset with annotations. Below it, attributes control broadcasting."""
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
-"""Domains whose operators give every output memory of its own, but for those named here."""
+"""Domains whose operators put every output into new memory, except those listed here."""
 
 Dims = Sequence[int | str | None]
 """Sizes: numbers, names of symbolic sizes, None where unknown."""
@@ -33,9 +33,9 @@ CONTAINERS = frozenset(
 """Operators over sequences and optionals, which hold tensors by reference."""
 
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
-"""Operators that bind values to those of their sub-graphs, by reference; see `bindings`."""
+"""Operators that pass values to and from their sub-graphs by reference; see `bindings`."""
 
-# Each element of output 0 depends on the same element of input 0, and on other inputs as a whole.
+# Each element of output 0 depends on the same element of input 0, and on any elements of other inputs.
 _ELEMENTWISE = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil "
     "Celu Clip Cos Cosh Dropout Elu Erf Exp Flatten Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log "
@@ -57,14 +57,14 @@ _BROADCASTING = frozenset(
 )
 """Each element of the output depends on one element of every operand; any of full size may be overwritten."""
 
-# beta * C is what a matrix product is added to, and has to have the full size.
+# The matrix product is added to beta * C, which must have the full size.
 _ACCUMULATED = {"Gemm": 2}
 
 
 def overwritable(op_type: str, opset: int, inputs: int) -> range:
-    """Which of a node's inputs output 0 may be written over, for an operator of the ONNX domain.
+    """The inputs that output 0 may overwrite, for an operator of the ONNX domain.
 
-    Their element type and size remain to be seen, and whether they are still needed.
+    The caller checks their element type, size and later readers.
     """
     if opset < FIRST_OPSET:
         return range(0)
@@ -77,12 +77,12 @@ def overwritable(op_type: str, opset: int, inputs: int) -> range:
 
 
 def bound_inputs(op_type: str, inputs: Sequence[_T | None], formals: int) -> Sequence[_T | None]:
-    """The inputs of a control flow node that its sub-graph's inputs, so many, take; None where none does."""
+    """For each of the sub-graph's inputs, the control flow node's input that it takes, or None."""
     if op_type == "If":
         return ()
     if op_type == "Loop":
         return (None, *inputs[1:])
-    # At opset 8 Scan's inputs begin with the lengths of the sequences.
+    # At opset 8 Scan's first input has the lengths of the sequences.
     return inputs[max(0, len(inputs) - formals) :]
 
 
@@ -93,14 +93,14 @@ def bindings(
     results: Sequence[_T],
     outputs: Sequence[_T | None],
 ) -> Iterator[tuple[_T | None, ...]]:
-    """What one sub-graph of a control flow operator binds together, by position.
+    """The values that one sub-graph of a control flow operator connects, by position.
 
-    Per position: the node's input, the sub-graph's input, the sub-graph's result and the node's output, None
-    where there is none. All four may be one tensor, or slices of one.
+    Each entry has the node's input, the sub-graph's input, the sub-graph's output and the node's output, or
+    None. All four may be one tensor, or slices of one.
     """
     shift = 1 if op_type == "Loop" else 0
     actuals = bound_inputs(op_type, inputs, len(formals))
-    # Bodies of Loop take the iteration number first, and return the condition first.
+    # The first input of a Loop body is the iteration number, its first output the condition.
     yield from itertools.zip_longest(actuals[shift:], formals[shift:], results, [None] * shift + [*outputs])
 
 
@@ -112,16 +112,16 @@ def is_view(op_type: str, operand: int | None, result: int | None) -> bool:
 
 
 def allows_twice(op_type: str) -> bool:
-    """Whether the operand that is overwritten may be another operand of the node too."""
+    """Whether the overwritten operand may also be another operand of the node."""
     return op_type in _BROADCASTING
 
 
 def same_element_type(
     op_type: str, opset: int, position: int, operand: int | None, result: int | None
 ) -> bool:
-    """Whether output 0 surely has the element type of the input at `position`.
+    """Whether output 0 certainly has the element type of the input at `position`.
 
-    Known types decide; where one is unknown, a type variable of the schema that both share does.
+    Known types decide; otherwise both must share a type variable of the schema.
     """
     if operand is not None and result is not None:
         return operand == result
@@ -136,11 +136,11 @@ def same_element_type(
 
 
 def same_size(op_type: str, position: int, operands: Mapping[int, Dims | None], result: Dims | None) -> bool:
-    """Whether output 0 surely has as many elements as the input at `position`, aligned with them.
+    """Whether output 0 certainly has as many elements as the input at `position`, in the same order.
 
     Args:
-        operands: the shapes of the inputs that are other values than the one at `position`, and its own.
-        result: the shape of output 0, where it is known.
+        operands: the shape of the input at `position`, and those of the inputs that are other values.
+        result: the shape of output 0, or None.
     """
     if op_type in _FIRST:
         return True

@@ -1,4 +1,4 @@
-"""Target passes: what every ONNX graph goes through after lowering."""
+"""Runs the target passes on an ONNX graph after lowering."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _may_differ(node: ir.Node, opset: int | None) -> bool:
 
 
 class _IdentityElimination(common.IdentityEliminationPass):
-    """Leaves the copies that make an outer value, or an output once more, an output of a sub-graph."""
+    """Identity elimination that keeps copies by which a sub-graph returns an outer or repeated value."""
 
     def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
         source = node.inputs[0] if node.op_type == "Identity" and node.inputs else None
@@ -72,10 +72,10 @@ _PASSES_OF_MANY_OUTPUTS = ir.passes.Sequential(common.RemoveUnusedNodesPass(), N
 
 
 def optimize(model: ir.Model) -> bool:
-    """Remove dead code, repeats and identities, fuse what the opset has an operator for; whether it changed.
+    """Remove dead code, duplicates and identities, and fuse patterns; return whether the graph changed.
 
-    The names of graph outputs may move with their values; inputs and the model's state stay. A graph of more
-    than 512 outputs keeps its repeats and identities, so that the time stays in proportion to its nodes.
+    Names of graph outputs may move to other values; inputs and initializers stay. A graph of more than 512
+    outputs keeps its repeats and identities, so that the time stays in proportion to its nodes.
     """
     many = len(model.graph.outputs) > _MAXIMUM_OUTPUTS
     return (_PASSES_OF_MANY_OUTPUTS if many else _PASSES)(model).modified

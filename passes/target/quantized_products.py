@@ -1,13 +1,13 @@
-"""Target pass: products of dequantized matrices in the form for which onnxruntime has integer kernels.
+"""Target pass: rewrites products of dequantized matrices so that onnxruntime uses its integer kernels.
 
-A product becomes MatMulIntegerToFloat or QGemm where no bias is fused into it; with its bias it becomes QGemm
-only where the sum is quantized again. But a sum of MatMul and a bias of one dimension is first fused into a
-Gemm with that bias, over reshaped tensors where there are more than two dimensions.
+onnxruntime turns a product without bias into MatMulIntegerToFloat or QGemm, but a product with bias into
+QGemm only if the sum is quantized again. It first fuses MatMul and the addition of a one-dimensional bias
+into a Gemm, with reshaped tensors if they have more than two dimensions. The rules prevent that:
 
 1. `Add(MatMul(a, w), bias)` of three dimensions or more gets a bias of shape [1, N].
-2. Of two dimensions it becomes `Add(Gemm(a, w), bias)`, and so does `Gemm(a, w, bias)`, where the opset has
-   Gemm without a bias.
-3. What is quantized again by a constant scale stays; so does a Gemm with Relu or Clip between.
+2. Of two dimensions it becomes `Add(Gemm(a, w), bias)`, and so does `Gemm(a, w, bias)`, if the opset has Gemm
+   without a bias.
+3. A sum that is quantized again with a constant scale is not changed, also if Relu or Clip stands between.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHAPE = "row_shape"
 
 
 class SplitQuantizedProducts(ir.passes.InPlacePass):
-    """Keeps the bias of a product of dequantized matrices apart from it."""
+    """Separates the bias from a product of dequantized matrices."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the graph and its sub-graphs and say whether anything changed."""
+        """Rewrite the graph and its sub-graphs, and report whether anything changed."""
         modified = False
         for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
             if node.domain == "" and node.op_type == "Add":
@@ -59,7 +59,7 @@ def _is_quantized_soon(value: ir.Value) -> bool:
 
 
 def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
-    """The bias in shape [1, N]."""
+    """The bias reshaped to [1, N]."""
     shape = main.meta.get(_SHAPE)
     if shape is None or not shape.is_initializer():
         name = _free_name(main, _SHAPE)

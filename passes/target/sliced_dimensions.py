@@ -1,8 +1,8 @@
-"""Target pass: names the sizes that a Slice of opset 10 leaves unknown.
+"""Target pass: gives a name to each size that a Slice of opset 10 leaves unknown.
 
-The shape inference of that version of Slice, onnx's and so onnxruntime's, gives a dimension that is cut the
-name of the whole dimension. onnxruntime then keeps both tensors in one buffer, and fails as it runs. It
-does not infer a dimension that has a name already.
+onnx's shape inference for this version of Slice, which onnxruntime uses, gives the sliced dimension the name
+of the whole dimension. onnxruntime then puts both tensors into one buffer and fails at run time. It does not
+infer a dimension that already has a name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _MISTAKEN_VERSION = 10
 
 
 class NameSlicedDimensions(ir.passes.InPlacePass):
-    """Gives every unknown size along a dimension that Slice cuts a name of its own."""
+    """Gives every unknown size along a sliced dimension a unique name."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Name the sizes and say whether there were any."""
+        """Name the sizes and report whether there were any."""
         schema = operator_schema("Slice", model.opset_imports.get("", 0))
         if schema is None or schema.since_version != _MISTAKEN_VERSION:
             return ir.passes.PassResult(model, False)

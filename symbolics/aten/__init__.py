@@ -1,1 +1,1 @@
-"""ATen: `opset9` is the base, a module per subject; `opsetN` holds what changes meaning or reach at N."""
+"""ATen's operators: `opset9` is the base, a module per subject; `opsetN` has what changes at opset N."""

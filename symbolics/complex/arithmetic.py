@@ -1,16 +1,16 @@
-"""Arithmetic and comparison of complex numbers, and what makes them and takes them apart."""
+"""Arithmetic and comparison of complex numbers, and conversions from and to real numbers."""
 
 from collections.abc import Callable
 
 from ...registration import GraphContext, Number, Value, onnx_symbolic
 from ..aten.opset9._common import floating
 from ..compositions.sizes import known_rank
-from .parts import Operand, Parts, number, operands, split
+from .real_and_imaginary import Operand, Parts, number, operands, split
 
 
 @onnx_symbolic("complex::from_real")
 def from_real(g: GraphContext, self: Value) -> Value:
-    """A real tensor as complex numbers."""
+    """Convert a real tensor to complex numbers."""
     return Parts(g, floating(g, self)).pair()
 
 
@@ -28,7 +28,7 @@ def polar(g: GraphContext, abs: Value, angle: Value) -> Value:
 
 
 def _broadcast(g: GraphContext, real: Value, imag: Value) -> Parts:
-    """Two parts, in one shape."""
+    """Two parts, broadcast to the same shape."""
     if g.shape(real) == g.shape(imag) and all(isinstance(size, int) for size in g.shape(real) or (None,)):
         return Parts(g, real, imag)
     zeros = g.op("Mul", g.call("aten::zeros_like", real), g.call("aten::zeros_like", imag))
@@ -47,7 +47,7 @@ def imag(g: GraphContext, self: Value) -> Value:
 
 @onnx_symbolic("complex::is_nonzero")
 def is_nonzero(g: GraphContext, self: Value) -> Value:
-    """Whether each complex number is another than zero."""
+    """Whether each complex number is nonzero."""
     return ne(g, self, 0)
 
 
@@ -190,7 +190,7 @@ def isreal(g: GraphContext, self: Value) -> Value:
 
 
 def _of_parts(name: str, combine: str) -> None:
-    """A test that holds of a complex number where it holds of both parts, or of either."""
+    """A test of complex numbers that is true if it is true for both parts, or for either."""
 
     def test(g: GraphContext, self: Value) -> Value:
         parts = split(g, self)
@@ -213,7 +213,7 @@ def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> V
 
 @onnx_symbolic("complex::prod")
 def prod(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """The product of the moduli, at the sum of the angles."""
+    """The product: its modulus is the product of the moduli, its angle the sum of the angles."""
     parts = split(g, self)
     where = {} if dim is None else {"dim": dim, "keepdim": keepdim}
     modulus = g.call("aten::prod", parts.modulus(), **where)
@@ -240,7 +240,7 @@ def var(
     correction: Number | None = None,
     keepdim: bool = False,
 ) -> Value:
-    """The variances of the parts, added."""
+    """The sum of the variances of both parts."""
     rest = {"dim": dim, "correction": correction, "keepdim": keepdim}
     if unbiased is not None:
         rest["correction"] = int(unbiased)
@@ -287,7 +287,7 @@ _with_mean("std")
 
 @onnx_symbolic("complex::logsumexp")
 def logsumexp(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
-    """`log sum e^z`, the largest real part taken off all of them meanwhile."""
+    """`log sum e^z`, with the largest real part subtracted first and added again."""
     z = split(g, self)
     largest = Parts(g, g.call("aten::amax", z.re, dim=dim, keepdim=True))
     powers = split(g, g.call("complex::exp", (z - largest).pair())).sum(dim, True)

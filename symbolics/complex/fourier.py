@@ -1,8 +1,8 @@
-"""The discrete Fourier transforms: `fft_*` and what they are made of.
+"""Discrete Fourier transforms: the `fft_*` operators.
 
-The semantics are those of ATen's SpectralOps. A transform is a product with the matrix of the roots of unity:
-exact to the last digits at any length, and the same at every opset. Lengths that are not prime go in two
-steps (Cooley and Tukey), so that the matrices stay small.
+The semantics are those of ATen's SpectralOps. A transform is a product with a matrix of roots of unity:
+accurate at any length, and the same at every opset. Lengths that are not prime use two steps (Cooley and
+Tukey), so that the matrices stay small.
 """
 
 import functools
@@ -16,22 +16,22 @@ import onnx_ir as ir
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..aten.opset9._common import floating
 from ..compositions.sizes import known_rank
-from .parts import Parts, split
+from .real_and_imaginary import Parts, split
 
 Size = int | Value
 
 _DIRECT = 128
-"""Up to this length a transform is one product, whose matrix is a constant."""
+"""Up to this length a transform is one product with a constant matrix."""
 
 
 class Transform(NamedTuple):
     """A transform along one dimension.
 
     Attributes:
-        kind: `c2c`, from pairs to pairs; `r2c`, from real numbers to pairs; `c2r`, from the half of the
-            pairs that decides real numbers to these.
+        kind: `c2c`, from pairs to pairs; `r2c`, from real numbers to pairs; `c2r`, from half of the pairs to
+            real numbers.
         inverse: whether the exponent of the roots of unity is positive.
-        power: the result is multiplied with the length to this power.
+        power: the result is multiplied by the length to this power.
         onesided: whether `r2c` gives only the first half of the pairs.
     """
 
@@ -45,9 +45,9 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
     """Transform along a dimension.
 
     Args:
-        dim: counted without the dimension of the parts.
-        length: of the transform; what is longer is cut, what is shorter filled with zeros. For `c2r` that
-            of the result, `2 (m - 1)` unless given.
+        dim: the dimension, counted without the last dimension of a pair.
+        length: the length of the transform; the input is cropped or padded with zeros. For `c2r` the length
+            of the result, by default `2 (m - 1)`.
     """
     rank = known_rank(g, self) - (transform.kind != "r2c")
     dim %= max(rank, 1)
@@ -72,7 +72,7 @@ def _exchanged(g: GraphContext, self: Value, a: int, b: int) -> Value:
 
 
 def resized(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
-    """The value cut or filled with zeros at the end of a dimension."""
+    """The value cropped or padded with zeros at the end of a dimension."""
     known = g.size(self, dim)
     if isinstance(known, int) and isinstance(length, int):
         if known == length:
@@ -92,7 +92,7 @@ def resized(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
 
 
 def sized(result: Value, self: Value, dim: int, length: Size | None) -> Value:
-    """A value that has the shape of another one but for one dimension, with that knowledge."""
+    """Set the shape of a value to that of another one except for one dimension."""
     assert self.shape is not None
     sizes = list(self.shape)
     sizes[dim] = length if isinstance(length, int) else ir.SymbolicDim(None)
@@ -124,7 +124,7 @@ def dft(
     power: float,
     onesided: bool,
 ) -> Value:
-    """A transform of the last dimension before that of the parts, which has the length it needs."""
+    """A transform of the last dimension before that of the pair, which already has the right length."""
     transform = Transform(kind, inverse, power, onesided)
     if isinstance(length, Value):
         return _dynamic(g, self, length, transform)
@@ -142,7 +142,7 @@ def dft(
 
 
 def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
-    """All pairs of the spectrum of real numbers from its first half; what must be real there, made so."""
+    """The whole spectrum of real numbers from its first half; imaginary parts that must be 0 are set to 0."""
     dim = known_rank(g, self) - 2
     parts = split(g, self)
     real = np.ones(length // 2 + 1)
@@ -158,27 +158,27 @@ def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
 
 
 def _factor(length: int) -> int:
-    """The divisor nearest below the root of a length that is too long for one product; 1 for a prime."""
+    """The largest divisor up to the root of a length that is too long for one product; 1 for a prime."""
     if length <= _DIRECT:
         return 1
     return next((d for d in range(math.isqrt(length), 1, -1) if length % d == 0), 1)
 
 
 def _angles(rows: int, columns: int, length: int) -> np.ndarray:
-    """`2 pi j k / length`, from a product that is exact."""
+    """`2 pi j k / length`, from an exact product of integers."""
     return 2.0 * np.pi / length * (np.outer(np.arange(rows), np.arange(columns)) % length)
 
 
 @functools.lru_cache(maxsize=8)
 def _matrix(length: int, transform: Transform) -> np.ndarray:
-    """The transform as a matrix, from (index, part) to (index, part)."""
+    """The transform as a matrix from (index, part) to (index, part)."""
     half = length // 2 + 1
     rows = half if transform.kind == "c2r" else length
     columns = half if transform.onesided else length
     angles = _angles(rows, columns, length)
     cosines, sines = np.cos(angles), np.sin(angles) * (1.0 if transform.inverse else -1.0)
     if transform.kind == "c2r":
-        # All but the first pair, and the middle one, stand for two that are conjugate.
+        # Each pair except the first and the middle one represents two conjugate numbers.
         weights = np.full(rows, 2.0)
         weights[0] = 1.0
         if length % 2 == 0:
@@ -194,7 +194,7 @@ def _matrix(length: int, transform: Transform) -> np.ndarray:
 
 
 def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paired: bool) -> Value:
-    """The product over the last dimension, or the last one and that of the parts."""
+    """The matrix product over the last dimension, or for pairs over the last two."""
     rank = known_rank(g, self) - paired
     if paired:
         self = g.op("Reshape", self, shape=[0] * (rank - 1) + [matrix.shape[0]])
@@ -205,7 +205,7 @@ def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paire
 
 
 def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform: Transform) -> Value:
-    """A transform of length `first * second`: over the columns, turned, then over the rows."""
+    """A transform of length `first * second`: over the columns, times twiddle factors, then over the rows."""
     paired = transform.kind != "r2c"
     rank = known_rank(g, self) - paired
     tail = [2] if paired else []
@@ -224,7 +224,7 @@ def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform:
 
 
 def _dynamic(g: GraphContext, self: Value, length: Value, transform: Transform) -> Value:
-    """A transform whose length the graph computes, and its matrix with it."""
+    """A transform of computed length; the graph computes its matrix too."""
     dtype = g.dtype(self) or DataType.FLOAT
     half = _half(g, length)
     rows, columns = (half if flag else length for flag in (transform.kind == "c2r", transform.onesided))
@@ -252,7 +252,7 @@ def _dynamic(g: GraphContext, self: Value, length: Value, transform: Transform) 
 
 
 def _matmul(g: GraphContext, self: Value, matrix: Value) -> Value:
-    """The product over the last dimension, whose rank is known for vectors too."""
+    """The matrix product over the last dimension; sets the rank of the result also for vectors."""
     columns = g.size(matrix, 1)
     return sized(g.op("MatMul", self, matrix), self, -1, columns if isinstance(columns, int) else None)
 
@@ -279,7 +279,7 @@ def _transform(
 
 
 def _register(stem: str, kind: str, inverse: bool) -> None:
-    """The transform of one dimension, of two, and of any number; the last is the one that is real."""
+    """Register the transforms over one, two and any number of dimensions; the last one is the real one."""
     onesided = kind == "r2c"
 
     def one(

@@ -1,14 +1,14 @@
 """Elementary functions of complex numbers.
 
-The formulas keep to C99's Annex G away from its infinities; those of the inverse functions are W. Kahan's
-("Branch Cuts for Complex Elementary Functions", 1987).
+For finite numbers the formulas follow C99's Annex G. Those of the inverse functions are W. Kahan's ("Branch
+Cuts for Complex Elementary Functions", 1987).
 """
 
 import math
 from collections.abc import Callable
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from .parts import Operand, Parts, number, operands, split
+from .real_and_imaginary import Operand, Parts, number, operands, split
 
 _SMALL_POWERS = 8
 
@@ -37,7 +37,7 @@ def exp2(z: Parts) -> Parts:
 
 
 def expm1(z: Parts) -> Parts:
-    """`e^z - 1`, exact near zero: `expm1(x) cos y - 2 sin^2(y / 2)`."""
+    """`e^z - 1`, accurate near zero: `expm1(x) cos y - 2 sin^2(y / 2)`."""
     g, y = z.g, z.imaginary
     half = _real(z, "sin", g.op("Mul", y, 0.5))
     re = g.op(
@@ -64,7 +64,7 @@ def log10(z: Parts) -> Parts:
 
 
 def log1p(z: Parts) -> Parts:
-    """`log(1 + z)`, exact near zero: half of `log1p(x (2 + x) + y^2)`."""
+    """`log(1 + z)`, accurate near zero: the real part is half of `log1p(x (2 + x) + y^2)`."""
     g, y = z.g, z.imaginary
     squares = g.op("Add", g.op("Mul", z.re, g.op("Add", z.re, 2.0)), g.op("Mul", y, y))
     return Parts(g, g.op("Mul", _real(z, "log1p", squares), 0.5), (z + 1).argument())
@@ -232,7 +232,7 @@ for _name, _function in _FUNCTIONS.items():
 
 @onnx_symbolic("complex::pow")
 def pow_(g: GraphContext, self: Operand, exponent: Operand) -> Value:
-    """Small whole powers as products, roots as roots, the rest as `e^(w log z)`; zero to w is zero."""
+    """Small integer powers by products, roots by `sqrt`, others by `e^(w log z)`; zero to w is zero."""
     base, power = operands(g, self, exponent)
     if isinstance(exponent, (int, float)):
         if exponent == int(exponent) and abs(exponent) <= _SMALL_POWERS:

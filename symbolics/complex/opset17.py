@@ -1,14 +1,14 @@
-"""From 17: the operator DFT."""
+"""Fourier transforms from opset 17: the operator DFT."""
 
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import known_rank
 from .fourier import sized, whole_spectrum
-from .parts import split
+from .real_and_imaginary import split
 
 _SHORTEST = 64
-"""Below this length a product with a matrix is as fast."""
+"""Below this length a matrix product is as fast."""
 
 
 @onnx_symbolic("composed::dft", opset=17)
@@ -21,10 +21,10 @@ def dft(
     power: float,
     onesided: bool,
 ) -> Value:
-    """From 17: DFT where the length is a power of two.
+    """From 17: DFT if the length is a power of two.
 
-    At other lengths onnxruntime's DFT loses half of the digits of FLOAT (Bluestein's method, with its chirp
-    in single precision), and products do not.
+    At other lengths onnxruntime's DFT loses half of the digits of FLOAT (Bluestein's method with a chirp in
+    single precision); matrix products do not.
     """
     if isinstance(length, Value) or length < _SHORTEST or length & (length - 1):
         return g.call("composed::dft_by_matrix", self, length, kind, inverse, power, onesided)
@@ -34,7 +34,7 @@ def dft(
         self = whole_spectrum(g, self, length)
     dim = known_rank(g, self) - 2
     if kind == "r2c" and inverse:
-        # DFT has no inverse of one side: the conjugate of the transform is, but for the scale.
+        # DFT has no one-sided inverse: use the conjugate of the transform, with a scale.
         found = g.op("DFT", self, axis=dim, onesided=int(onesided))
     else:
         found = g.op("DFT", self, axis=dim, inverse=int(inverse), onesided=int(onesided))

@@ -1,8 +1,8 @@
-"""Affine quantization in ONNX: QuantizeLinear and DequantizeLinear where an opset has them, else arithmetic.
+"""Affine quantization: QuantizeLinear and DequantizeLinear if the opset has them, else arithmetic.
 
-A real number x is kept as `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, rounded half to even,
-and read back as `(q - zero_point) * scale`. What the operators take (element types, axes, blocks) is read
-from their schemas at the target opset; the rest is composed of arithmetic as torch does it.
+A real number x is stored as `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, rounded half to
+even, and read back as `(q - zero_point) * scale`. The schemas at the target opset decide which element types,
+axes and blocks the operators take; other cases use torch's arithmetic.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class Grid:
 
     Attributes:
         scale: one number, or one for each index of `axis`.
-        zero_point: the integer that stands for 0, likewise; None for 0.
+        zero_point: the quantized value of 0, likewise; None for 0.
         quant_min, quant_max: the lowest and highest integer.
-        axis: the dimension along which scale and zero point vary; None where they do not.
-        block: how many indices of `axis` share a scale, which then has the rank of the tensor; None for one.
-        rounded_last: whether the zero point is added before rounding, as torch does with float zero points.
+        axis: the dimension along which scale and zero point vary, or None.
+        block: the number of indices of `axis` that share a scale, which then has the rank of the tensor; or
+            None.
+        rounded_last: whether the zero point is added before rounding, as for torch's float zero points.
     """
 
     scale: Value | float
@@ -53,7 +54,7 @@ class Grid:
 
 
 def limits(dtype: DataType) -> tuple[int, int]:
-    """Lowest and highest integer of an integer type."""
+    """The lowest and highest integer of an integer type."""
     if dtype in _LIMITS:
         return _LIMITS[dtype]
     low, high = dtypes.limits(dtype)
@@ -61,7 +62,7 @@ def limits(dtype: DataType) -> tuple[int, int]:
 
 
 def number(g: GraphContext, item: Value | Number) -> Number | Value:
-    """The number in a constant of one element; what is computed stays a value."""
+    """The number in a constant of one element; a computed value is returned unchanged."""
     if not isinstance(item, Value):
         return item
     array = g.constant_value(item)
@@ -75,7 +76,7 @@ def _array(g: GraphContext, item: Value | Number | None) -> np.ndarray | None:
 
 
 def _shaped(g: GraphContext, item: Value, axis: int | None) -> Value:
-    """A scale or zero point as QuantizeLinear takes it: zero-dim where there is one, else as it is."""
+    """A scale or zero point in the shape for QuantizeLinear: zero-dim if it has one element."""
     if axis is not None or g.rank(item) == 0:
         return item
     producer = item.producer()
@@ -95,7 +96,7 @@ def aligned(g: GraphContext, item: Value, grid: Grid, rank: int | None) -> Value
 
 
 def _in_dtype(g: GraphContext, item: Value | Number | None, dtype: DataType, axis: int | None) -> Value:
-    """A scale or zero point in another element type; a constant is converted here."""
+    """A scale or zero point cast to another element type; a constant is converted directly."""
     array = _array(g, item)
     if array is None:
         assert isinstance(item, Value)
@@ -107,7 +108,7 @@ def _in_dtype(g: GraphContext, item: Value | Number | None, dtype: DataType, axi
 
 
 def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
-    """The zero points in the quantized type, as many as there are scales."""
+    """The zero points in the quantized type, expanded to the number of scales."""
     if grid.zero_point is None and isinstance(grid.scale, Value) and grid.axis is not None:
         sizes = [size for size in g.shape(grid.scale) or (None,) if isinstance(size, int)]
         if len(sizes) != g.rank(grid.scale):
@@ -117,9 +118,9 @@ def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
 
 
 def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
-    """Whether the zero points are integers of the quantized type, and added after rounding or 0.
+    """Whether the zero points are integers within the quantized type, and added after rounding (or 0).
 
-    Computed ones are known to be where torch's own operator chose them.
+    Computed zero points qualify only if torch's own operator chose them.
     """
     array = _array(g, grid.zero_point)
     if array is None:
@@ -153,14 +154,14 @@ def is_zero(g: GraphContext, zero_point: Value | Number | None) -> bool:
 
 
 def wraps_around(g: GraphContext, zero_point: Value | None) -> bool:
-    """Whether torch subtracts the zero point in a narrow integer type, where the result may wrap around."""
+    """Whether torch subtracts the zero point in a narrow integer type, so that the result may wrap around."""
     if zero_point is None or is_zero(g, zero_point):
         return False
     return g.dtype(zero_point) not in (*dtypes.FLOATS, DataType.INT32, DataType.INT64)
 
 
 def combined(g: GraphContext, op_type: str, a: Value, b: Value) -> Value:
-    """Arithmetic of two tensors in the element type that torch promotes them to."""
+    """An arithmetic operator on two tensors in the element type that torch promotes them to."""
     first, second = g.dtype(a), g.dtype(b)
     if first is None or second is None:
         raise g.refuse("the element types must be known")
@@ -171,7 +172,7 @@ def combined(g: GraphContext, op_type: str, a: Value, b: Value) -> Value:
 
 
 def computed_in(g: GraphContext, value: Value) -> DataType:
-    """The float type of the arithmetic: DOUBLE for DOUBLE, else FLOAT, as torch does it."""
+    """The float type of the arithmetic, as in torch: DOUBLE for DOUBLE, else FLOAT."""
     return DataType.DOUBLE if g.dtype(value) == DataType.DOUBLE else DataType.FLOAT
 
 
@@ -192,7 +193,7 @@ def _inverse(scale: np.ndarray) -> np.ndarray:
 
 
 def clamped(g: GraphContext, value: Value, low: Number | Value, high: Number | Value) -> Value:
-    """The value within two bounds that may be computed; onnxruntime's first Clip takes FLOAT only."""
+    """The value clamped to bounds that may be computed; onnxruntime's earliest Clip takes only FLOAT."""
     if isinstance(low, Value) or isinstance(high, Value) or g.dtype(value) == DataType.DOUBLE:
         dtype = g.dtype(value) or DataType.FLOAT
         lower, upper = (g.constant(_scalar(g, bound), dtype) for bound in (low, high))
@@ -207,7 +208,7 @@ def _scalar(g: GraphContext, item: Value | Number) -> Value | Number:
 
 
 def levels(g: GraphContext, input: Value, grid: Grid) -> Value:
-    """The integers of a tensor before they are clamped, as a float tensor, in torch's own arithmetic.
+    """The quantized integers before clamping, as a float tensor, computed as in torch.
 
     Torch multiplies by the reciprocal of the scale.
     """
@@ -223,7 +224,7 @@ def levels(g: GraphContext, input: Value, grid: Grid) -> Value:
 
 
 def _is_clamped(grid: Grid, dtype: DataType) -> bool:
-    """Whether the type's own range, or a Clip of it, is the range."""
+    """Whether the range is that of the type, or can be reached by a Clip of it."""
     bounds = (grid.quant_min, grid.quant_max)
     return not any(isinstance(bound, Value) for bound in bounds) and (
         dtype in _BYTES or bounds == limits(dtype)
@@ -231,9 +232,9 @@ def _is_clamped(grid: Grid, dtype: DataType) -> bool:
 
 
 def quantize(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Value:
-    """A float tensor as integers of `dtype`, or as one of the small float types.
+    """Quantize a float tensor to integers of `dtype`, or to one of the 8-bit float types.
 
-    What is constant is quantized here, so that a model's weights are kept as integers.
+    Constants are quantized at export, so that a model's weights are stored as integers.
     """
     folded = _quantized_constant(g, input, grid, dtype)
     if folded is not None:
@@ -283,7 +284,7 @@ def _quantized_constant(g: GraphContext, input: Value, grid: Grid, dtype: DataTy
 
 
 def is_read(g: GraphContext, input: Value, grid: Grid) -> bool:
-    """Whether DequantizeLinear reads the tensor at this opset."""
+    """Whether DequantizeLinear supports the tensor at this opset."""
     dtype = g.dtype(input)
     if not _is_said(g, "DequantizeLinear", dtype, grid):
         return False
@@ -291,7 +292,7 @@ def is_read(g: GraphContext, input: Value, grid: Grid) -> bool:
 
 
 def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -> Value:
-    """The real numbers that integers stand for.
+    """Dequantize integers to real numbers.
 
     The arithmetic is FLOAT (DOUBLE for DOUBLE results), and the result is rounded once to `out_dtype`.
     """
@@ -299,7 +300,7 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
     dtype = g.dtype(input)
     constant = g.constant_value(input) is not None
     if constant and not g.has("Round"):
-        # Beside a constant that it sees to be quantized, onnxruntime quantizes the bias, by Round.
+        # onnxruntime quantizes the bias with Round if it recognises a constant as quantized.
         read = False
     else:
         read = out_dtype != DataType.DOUBLE and is_read(g, input, grid)
@@ -314,9 +315,9 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
 
 
 def _dequantized_as_is(g: GraphContext, input: Value) -> Value:
-    """Constant integers as the floats that they are, by DequantizeLinear where there is one.
+    """Constant integers converted to floats, with DequantizeLinear if the opset has it.
 
-    A Cast of them onnxruntime would fold, and quantize the result anew, all channels by one scale.
+    onnxruntime would fold a Cast, and quantize the result again with one scale for all channels.
     """
     plain = Grid(1.0, None, 0, 0)
     if g.dtype(input) not in _TYPES or not is_read(g, input, plain):
@@ -326,7 +327,7 @@ def _dequantized_as_is(g: GraphContext, input: Value) -> Value:
 
 
 def real_numbers(g: GraphContext, whole: Value, grid: Grid, rank: int | None) -> Value:
-    """`(whole - zero_point) * scale` of whole numbers in a float tensor."""
+    """`(whole - zero_point) * scale` for integers in a float tensor."""
     dtype = g.dtype(whole) or DataType.FLOAT
     if not is_zero(g, grid.zero_point):
         zero_point = _in_dtype(g, grid.zero_point, dtype, grid.axis)
@@ -336,7 +337,7 @@ def real_numbers(g: GraphContext, whole: Value, grid: Grid, rank: int | None) ->
 
 
 def _packed(g: GraphContext, input: Value, grid: Grid) -> Value:
-    """Constant integers of four bits in the type of four bits, where the opset has it."""
+    """Constant integers of four bits stored in the 4-bit type, if the opset has it."""
     array = g.constant_value(input)
     bounds = (grid.quant_min, grid.quant_max)
     if array is None or g.dtype(input) not in _BYTES or not array.size:
@@ -356,10 +357,10 @@ def _packed(g: GraphContext, input: Value, grid: Grid) -> Value:
 
 
 def fitting(g: GraphContext, grid: Grid, constant: bool) -> DataType | None:
-    """The integer type for a range of integers: the one of just that range, else one of eight bits.
+    """The integer type for a range: a type with exactly this range, else one of eight bits.
 
     Args:
-        constant: whether the tensor is quantized here, so that only its reading is left to the file.
+        constant: whether the tensor is quantized at export, so that the file only dequantizes it.
     """
     bounds = (grid.quant_min, grid.quant_max)
     if any(isinstance(bound, Value) for bound in bounds):
@@ -379,7 +380,7 @@ def fitting(g: GraphContext, grid: Grid, constant: bool) -> DataType | None:
 
 
 def fake_quantize(g: GraphContext, input: Value, grid: Grid) -> Value:
-    """A float tensor rounded to what its quantized form can hold; the element type stays."""
+    """Round a float tensor to values that its quantized form can represent; the element type stays."""
     out_dtype = g.dtype(input) or DataType.FLOAT
     constant = g.constant_value(input) is not None
     dtype = fitting(g, grid, constant) if computed_in(g, input) == DataType.FLOAT else None
@@ -387,13 +388,13 @@ def fake_quantize(g: GraphContext, input: Value, grid: Grid) -> Value:
         return dequantize(g, quantize(g, input, grid, dtype), grid, out_dtype)
     whole = clamped(g, levels(g, input, grid), grid.quant_min, grid.quant_max)
     if grid.axis is None:
-        # ATen's kernel for one scale works in single precision here, whatever the input's type.
+        # ATen's kernel for one scale computes this in single precision for every input type.
         whole = g.cast(whole, DataType.FLOAT)
     return g.cast(real_numbers(g, whole, grid, g.rank(input)), out_dtype)
 
 
 def is_within(g: GraphContext, input: Value, grid: Grid) -> Value:
-    """Which elements are not clamped, as BOOL: the mask that fake quantization keeps for its gradient."""
+    """A BOOL mask of the elements that are not clamped, which fake quantization keeps for its gradient."""
     whole = levels(g, input, grid)
     below = g.op("Less", whole, g.constant(grid.quant_min, g.dtype(whole)))
     above = g.op("Greater", whole, g.constant(grid.quant_max, g.dtype(whole)))

@@ -1,4 +1,4 @@
-"""What the branches of an If give: results of different shapes, at every opset."""
+"""Builds an If whose branches may return different shapes, at every opset."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,12 +14,12 @@ Branch = Callable[[], Sequence[Value]]
 def choose(
     g: GraphContext, condition: Value, branches: Sequence[Branch], shapes: Sequence[Sequence[ir.Shape | None]]
 ) -> list[Value]:
-    """An If.
+    """Emit an If.
 
     Args:
         condition: a zero-dim BOOL.
-        branches: what happens where it is true, and where it is false.
-        shapes: the shapes that each branch's results are known to have; as many results as shapes.
+        branches: the branch for true, and the branch for false.
+        shapes: the known shapes of each branch's results, one for each result.
     """
     alike = [_same_shape(a, b) for a, b in zip(*shapes, strict=True)]
 
@@ -40,10 +40,10 @@ def choose(
 
 
 def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> None:
-    """See that an operator with sub-graphs gives values of these types.
+    """Check that an operator with sub-graphs can return values of these types.
 
     Raises:
-        UnsupportedError: it does not at this opset.
+        UnsupportedError: it cannot at this opset.
     """
     for value in values:
         if value.dtype is None or g.has(op_type, result=value):
@@ -58,13 +58,13 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
 
 @onnx_symbolic("composed::branch_result")
 def hidden(g: GraphContext, value: Value, chosen: Value) -> Value:
-    """A result of a branch whose shape nobody can tell before it runs.
+    """A result of a branch, with a shape that inference cannot determine.
 
-    Below 11 the results of both branches must have one shape, as far as it can be told: shape inference
-    refuses the file otherwise, or believes one of the two.
+    Below opset 11 the results of both branches must have the same inferred shape: otherwise shape inference
+    refuses the file, or uses the shape of one branch.
 
     Args:
-        chosen: a BOOL that is true where the branch runs.
+        chosen: a BOOL that is true if the branch runs.
     """
     shape = g.op("Mul", g.op("Shape", value), g.cast(chosen, DataType.INT64))
     return g.op("Reshape", value, shape)

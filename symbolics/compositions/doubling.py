@@ -1,4 +1,4 @@
-"""Scans and reductions along a dim, in as many steps as the size of the dim has binary digits."""
+"""Scans and reductions along a dim in a logarithmic number of steps."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,17 +10,17 @@ from .sizes import Size, compute, sizes_of
 
 Pair = Callable[[Value, Value], Value]
 Combine = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
-"""From what earlier elements give and what later ones do to what both give together."""
+"""Combines the result of earlier elements with the result of later ones."""
 
 
 def scanned(g: GraphContext, values: Sequence[Value], at: int, combine: Combine) -> list[Value]:
-    """What the elements up to each one give together, along one dim of all values.
+    """The inclusive scan of all values along one dim.
 
-    Laid out where the size of the dim is known; else a Loop until the step has passed it.
+    Unrolled if the size of the dim is known; else a Loop until the step has passed it.
 
     Args:
-        values: what is combined, of one shape.
-        at: the dim, counted from the front.
+        values: the values to combine, of the same shape.
+        at: the dim, not negative.
         combine: an associative combination.
     """
     size = g.size(values[0], at)
@@ -65,13 +65,13 @@ def _doubled(
 
 
 def reduced_by_halves(g: GraphContext, value: Value, at: int, neutral: Number, combine: Pair) -> Value:
-    """What all elements along a dim give together; the dim stays, with size 1.
+    """The reduction of all elements along a dim; the dim stays, with size 1.
 
-    Laid out where the size of the dim is known; else a Loop until one element is left.
+    Unrolled if the size of the dim is known; else a Loop until one element is left.
 
     Args:
-        at: the dim, counted from the front.
-        neutral: what combines with any element to that element: the result of none.
+        at: the dim, not negative.
+        neutral: the neutral element, which is the result without elements.
         combine: an associative and commutative combination of two slices.
     """
     sizes = sizes_of(g, value)
@@ -109,7 +109,7 @@ def _halved_in_loop(g: GraphContext, value: Value, at: int, size: Size, combine:
 
 
 def _halved(g: GraphContext, value: Value, at: int, size: Size, combine: Pair) -> Value:
-    """The first half combined with the last one; the element between them, if there is one, behind."""
+    """Combine the first and the last half; append the element between them, if there is one."""
     half = compute(g, "floordiv", size, 2)
     rest = compute(g, "sub", size, half)
 

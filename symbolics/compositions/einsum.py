@@ -1,4 +1,4 @@
-"""Einstein summation: the equation read, and a contraction of two operands said with MatMul."""
+"""Einstein summation: parses the equation, and contracts operands with MatMul."""
 
 import dataclasses
 import string
@@ -11,7 +11,7 @@ Labels = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Equation:
-    """An equation with its ellipses spelled out as labels of their own (`.0` is the last of them)."""
+    """An equation with ellipses expanded to separate labels (`.0` is the last of them)."""
 
     operands: tuple[Labels, ...]
     output: Labels
@@ -26,9 +26,9 @@ def _spelled(g: GraphContext, subscripts: str, rank: int) -> Labels:
 
 
 def read(g: GraphContext, equation: str, ranks: list[int]) -> Equation:
-    """Read an equation as torch.einsum does.
+    """Parse an equation as torch.einsum does.
 
-    Without an arrow the output is the ellipsis, then the labels that occur once, capitals first.
+    Without an arrow the output has the ellipsis, then the labels that occur once, capitals first.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -45,7 +45,7 @@ def read(g: GraphContext, equation: str, ranks: list[int]) -> Equation:
 
 
 def written(equation: Equation) -> str:
-    """The equation in letters alone: operators broadcast ellipses of one rank only, if at all."""
+    """The equation with letters only, because Einsum broadcasts only ellipses of the same rank."""
     used = {label for labels in equation.operands for label in labels}
     letters = (letter for letter in string.ascii_letters if letter not in used)
     spelled = {label: label if label[0] != "." else next(letters) for label in sorted(used)}
@@ -56,13 +56,13 @@ def written(equation: Equation) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """A tensor and the labels of its dimensions, each of them once."""
+    """A tensor and the unique labels of its dimensions."""
 
     value: Value
     labels: Labels
 
     def without(self, g: GraphContext, gone: Labels) -> "Operand":
-        """Summed over some labels."""
+        """The operand summed over some labels."""
         if not gone:
             return self
         axes = [self.labels.index(label) for label in gone]
@@ -70,7 +70,7 @@ class Operand:
         return Operand(value, tuple(label for label in self.labels if label not in gone))
 
     def with_diagonals(self, g: GraphContext) -> "Operand":
-        """With every label once: of dimensions that share one, the diagonal."""
+        """The operand with unique labels: dimensions with the same label become their diagonal."""
         twice = next((label for label in self.labels if self.labels.count(label) > 1), None)
         if twice is None:
             return self
@@ -82,14 +82,14 @@ class Operand:
         return Operand(mx.diagonal(g, matrices), labels).with_diagonals(g)
 
     def ordered(self, g: GraphContext, order: Labels) -> "Operand":
-        """With its dimensions in another order."""
+        """The operand with its dimensions permuted."""
         if order == self.labels:
             return self
         perm = [self.labels.index(label) for label in order]
         return Operand(g.op("Transpose", self.value, perm=perm), order)
 
     def stretched(self, label: str) -> bool:
-        """Whether this dimension is known to have size 1, which broadcasts."""
+        """Whether this dimension is known to have size 1, so that it broadcasts."""
         shape = self.value.shape
         return shape is not None and shape[self.labels.index(label)] == 1
 
@@ -130,7 +130,7 @@ def _product(g: GraphContext, operand: Operand, labels: Labels) -> int | Value:
 
 
 def _contracted(g: GraphContext, a: Operand, b: Operand, kept: Labels) -> Operand:
-    """Two operands as one: labels of both that nothing needs any more are summed by a matrix product."""
+    """Contract two operands: a matrix product sums the shared labels that are no longer needed."""
     a = a.without(g, tuple(label for label in a.labels if label not in b.labels and label not in kept))
     b = b.without(g, tuple(label for label in b.labels if label not in a.labels and label not in kept))
     shared = tuple(label for label in a.labels if label in b.labels)
@@ -162,7 +162,7 @@ def _contracted(g: GraphContext, a: Operand, b: Operand, kept: Labels) -> Operan
 
 
 def contract(g: GraphContext, equation: Equation, tensors: list[Value]) -> Value:
-    """The equation by transpositions, sums and matrix products, from left to right."""
+    """Evaluate the equation by transpositions, sums and matrix products, from left to right."""
     pairs = zip(tensors, equation.operands, strict=True)
     operands = [Operand(*pair).with_diagonals(g) for pair in pairs]
     result = operands[0]

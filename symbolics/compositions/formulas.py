@@ -1,4 +1,4 @@
-"""Arithmetic over graph values written as formulas, and the series that special functions are made of."""
+"""Arithmetic on graph values with Python operators, and the series used by special functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Formula:
 
     Attributes:
         g: the graph under construction.
-        value: the value; operands have its element type, numbers take it.
+        value: the value; operands have its element type, and numbers are converted to it.
     """
 
     __slots__ = ("g", "value")
@@ -34,7 +34,7 @@ class Formula:
         return Formula(self.g, self.g.op(op_type, left, self.value))
 
     def call(self, name: str, *others: Operand) -> Formula:
-        """Another symbolic function of this formula."""
+        """Call another symbolic function with this formula as its first argument."""
         return Formula(self.g, self.g.call(name, self.value, *map(_plain, others)))
 
     def __add__(self, other: Operand) -> Formula:
@@ -94,7 +94,7 @@ class Formula:
         return self.call("aten::eq", other)
 
     def chosen(self, true: Operand, false: Operand) -> Formula:
-        """`true` where this condition holds, else `false`; one of them is a formula."""
+        """`true` where this condition is true, else `false`; at least one of them is a formula."""
         return self.op("Where", true, false)
 
     def cast(self, dtype: DataType) -> Formula:
@@ -128,7 +128,7 @@ def _plain(item: Operand) -> Value | float:
 
 
 def coefficients(text: str) -> tuple[float, ...]:
-    """A table of numbers separated by blanks."""
+    """Parse numbers separated by blanks."""
     return tuple(map(float, text.split()))
 
 
@@ -149,7 +149,7 @@ def rational(x: Formula, numerator: Sequence[float], denominator: Sequence[float
 def chebyshev(x: Formula, table: Sequence[float]) -> Formula:
     """A Chebyshev series by Clenshaw's recurrence, its argument doubled (Cephes' `chbevl`).
 
-    Below DOUBLE the leading coefficients, whose sum is below 2**-31 of the largest one, are left out.
+    For types below DOUBLE, leading coefficients whose sum is below 2**-31 of the largest are left out.
     """
     start, dropped = 0, 0.0
     if not x.is_double:
@@ -172,15 +172,15 @@ def iterate(
     step: Callable[..., tuple[Sequence[Formula], Formula | None]],
     limit: int | None = None,
 ) -> list[Formula]:
-    """A Loop in which each element goes on until it is done, and then keeps its state.
+    """A Loop in which each element iterates until it is done, and then keeps its state.
 
     Args:
-        condition: BOOL, which elements begin.
-        state: what is carried, all of the condition's shape.
-        step: from the iteration's number (zero-dim, of the state's element type) and the state to the new
-            state and whether an element goes on; the state of an element that is done is not taken over.
-            None for the latter: until the limit.
-        limit: the most iterations to make.
+        condition: BOOL, the elements that take part.
+        state: the carried values, all with the condition's shape.
+        step: maps the iteration's number (zero-dim, of the state's element type) and the state to the new
+            state and a BOOL of the elements to continue, or None to run until the limit. The new state of an
+            element that is done is discarded.
+        limit: the largest number of iterations.
 
     Returns:
         The state after the last iteration.
@@ -210,14 +210,14 @@ def iterate(
 
 
 def _some(condition: Formula) -> Value:
-    """Whether any element is true, also among none; zero-dim."""
+    """Whether any element is true (zero-dim); false without elements."""
     g = condition.g
     count = g.op("ReduceSum", g.cast(condition.value, DataType.FLOAT), keepdims=0)
     return g.op("Greater", count, 0.5)
 
 
 def spread(x: Formula, *others: Formula) -> Formula:
-    """The values, broadcast to the shape that they have together with the others."""
+    """The values, broadcast to the common shape with the others."""
     for other in others:
         x = (other < 0).chosen(x, x)
     return x

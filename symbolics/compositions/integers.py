@@ -1,4 +1,4 @@
-"""Integers in the element types that runtimes have kernels of."""
+"""Casts of integers to element types for which runtimes have kernels."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _LONG = (DataType.INT64, DataType.UINT32, DataType.UINT64)
 
 
 def widened(g: GraphContext, value: Value) -> Value:
-    """The value; narrow and unsigned integers as INT32 or INT64, which wrap around to them."""
+    """The value, with narrow and unsigned integers as INT32 or INT64; casting back wraps around correctly."""
     dtype = g.dtype(value)
     if dtype not in dtypes.INTEGERS or dtype in (DataType.INT32, DataType.INT64):
         return value
@@ -18,9 +18,9 @@ def widened(g: GraphContext, value: Value) -> Value:
 
 
 def summed_as(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], DataType | None]:
-    """Tensors in a type that there are sums and products of, and the type of the result.
+    """Tensors in a type with kernels for sums and products, and the type of the result.
 
-    In ATen that of integers is theirs after a product, and INT64 after a sum alone.
+    In ATen the result type of integers is their own after a product, and INT64 after a sum only.
     """
     dtype = g.dtype(tensors[0])
     if dtype not in dtypes.INTEGERS and dtype != DataType.BOOL:
@@ -31,7 +31,7 @@ def summed_as(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], D
 
 
 def element(g: GraphContext, number: Number, dtype: DataType) -> np.ndarray:
-    """A number that fills a tensor; as in ATen, a whole one below 0 wraps around in an unsigned type."""
+    """A number to fill a tensor with; as in ATen, a negative integer wraps around in an unsigned type."""
     if dtype not in dtypes.INTEGERS:
         return np.asarray(number).astype(dtype.numpy())
     limits = np.iinfo(dtype.numpy())
@@ -42,9 +42,9 @@ def element(g: GraphContext, number: Number, dtype: DataType) -> np.ndarray:
 
 
 def quotient(g: GraphContext, dividend: Value, divisor: Value | Number) -> Value:
-    """The quotient of integers, rounded to zero.
+    """The quotient of integers, rounded towards zero.
 
-    The negative of -1 / x where the dividend is 1: onnxruntime makes 1 / x * y of integers into y / x.
+    A dividend of 1 becomes the negative of -1 / x, because onnxruntime rewrites 1 / x * y to y / x.
     """
     ones = g.constant_value(dividend)
     if ones is None or g.dtype(dividend) not in (DataType.INT32, DataType.INT64) or not np.any(ones == 1):

@@ -1,8 +1,8 @@
-"""What a list of unknown length is in ONNX: a sequence, or one tensor of its elements, stacked.
+"""Represents lists of unknown length in ONNX: as a sequence, or as one tensor of stacked elements.
 
-A list of numbers is always a one-dimensional tensor, which is the stack of its elements. A list of tensors is
-stacked where its elements are known to have one shape, and a sequence (from opset 11) otherwise. One whose
-elements are at hand is `Known`, and becomes either only where it meets a list that is not.
+A list of numbers is always a one-dimensional tensor. A list of tensors is stacked if its elements are known
+to have the same shape, else it is a sequence (from opset 11). A list with known elements is `Known`, and is
+converted only when it is combined with one that is not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from .sizes import UNKNOWN, Dim, Size, compute, is_non_negative, known, mark_non
 
 
 class Known(Value):
-    """A list whose elements are at hand. It is no value of the ONNX graph.
+    """A list with known elements. It is not a value of the ONNX graph.
 
     Attributes:
         items: its elements.
@@ -36,12 +36,12 @@ def is_sequence(self: Value) -> bool:
 
 
 def is_stacked(self: Value) -> bool:
-    """Whether a list is one tensor of its elements."""
+    """Whether a list is one tensor of stacked elements."""
     return not isinstance(self.type, ir.SequenceType) and not isinstance(self, Known)
 
 
 def common(shapes: Sequence[ir.Shape | Sequence[Dim] | None]) -> list[Dim] | None:
-    """What several shapes share: a size where all have it, unknown where they differ; None without a rank."""
+    """The common part of several shapes: differing sizes become unknown; None if the ranks differ."""
     if not shapes or any(shape is None for shape in shapes):
         return None
     first, *others = [list(shape) for shape in shapes if shape is not None]
@@ -53,12 +53,12 @@ def common(shapes: Sequence[ir.Shape | Sequence[Dim] | None]) -> list[Dim] | Non
 
 
 def is_settled(shape: ir.Shape | Sequence[Dim] | None) -> bool:
-    """Whether everything of a shape is known, as numbers or by name."""
+    """Whether every size of a shape is known, as a number or by name."""
     return shape is not None and all(isinstance(size, int) or size.value is not None for size in shape)
 
 
 def element_shape(self: Value) -> list[Dim] | None:
-    """What is known of the shape that the elements of a list have."""
+    """The shape of a list's elements, as far as it is known."""
     if isinstance(self, Known) and self.items:
         return common([item.shape for item in self.items])
     if self.shape is None:
@@ -67,17 +67,17 @@ def element_shape(self: Value) -> list[Dim] | None:
 
 
 def may_stack(self: Value) -> bool:
-    """Whether the elements of a list at hand are known to have one shape; one that is stacked has."""
+    """Whether the elements of a list are known to have the same shape; those of a stacked list have."""
     if not isinstance(self, Known):
         return is_stacked(self)
     return len(self.items) == 1 or is_settled(element_shape(self))
 
 
 def element(g: GraphContext, item: Value | Number, self: Value) -> Value:
-    """An element for a list, a number as a tensor of the list's element type.
+    """An element for a list; a number becomes a tensor of the list's element type.
 
     Raises:
-        UnsupportedError: it is of another element type.
+        UnsupportedError: it has another element type.
     """
     if not isinstance(item, Value):
         return g.constant(item, self.dtype)
@@ -90,7 +90,7 @@ def element(g: GraphContext, item: Value | Number, self: Value) -> Value:
 
 
 def stack(g: GraphContext, items: Sequence[Value]) -> Value:
-    """Values of one shape as one tensor, along a new first dimension."""
+    """Stack values of the same shape along a new first dimension."""
     raised = [g.op("Unsqueeze", item, axes=[0]) for item in items]
     return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=0)
 
@@ -108,13 +108,13 @@ def as_stacked(
     shape: ir.Shape | Sequence[Dim] | None = None,
     dtype: DataType | None = None,
 ) -> Value:
-    """A list as one tensor. What has no elements gets 0 for every size of theirs that is not a number.
+    """A list as one tensor. Without elements, every size that is not a number becomes 0.
 
     Args:
-        shape, dtype: of its elements, for a list that may be empty.
+        shape, dtype: those of its elements, for a list that may be empty.
 
     Raises:
-        UnsupportedError: a list without elements, of which that is not known.
+        UnsupportedError: the list has no elements, and their shape or type is unknown.
     """
     if is_stacked(self):
         return self
@@ -145,11 +145,11 @@ def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> 
     """A list as a sequence, which begins at opset 11.
 
     Args:
-        dtype: of its elements, for a list that may be empty.
+        dtype: that of its elements, for a list that may be empty.
 
     Raises:
-        EmissionError: below that opset.
-        UnsupportedError: a list without elements, of which the type is not known.
+        EmissionError: the opset is below 11.
+        UnsupportedError: the list has no elements, and their type is unknown.
     """
     if is_sequence(self):
         return self
@@ -168,7 +168,7 @@ def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> 
 
 
 def tensor_or_sequence(g: GraphContext, self: Value) -> Value:
-    """A list as a value of the graph, in the form that suits its elements."""
+    """A list as a graph value: a stacked tensor if possible, else a sequence."""
     return as_stacked(g, self) if may_stack(self) else as_sequence(g, self)
 
 
@@ -201,7 +201,7 @@ def at(g: GraphContext, self: Value, index: Size) -> Value:
 
 @onnx_symbolic("composed::one_of")
 def one_of(g: GraphContext, items: list[Value], index: Value) -> Value:
-    """One of several tensors of any shapes: a branch for each."""
+    """One of several tensors of any shapes, with an If branch for each."""
     first, *rest = items
     if not rest:
         return first
@@ -224,7 +224,7 @@ def one_of_11(g: GraphContext, items: list[Value], index: Value) -> Value:
 
 
 def position(g: GraphContext, self: Value, index: Size) -> Size:
-    """An index that may count from the end, as a position from the front."""
+    """Convert an index that may be negative to a position."""
     index = known(g, index)
     if is_non_negative(index):
         return index
@@ -239,10 +239,10 @@ def part(g: GraphContext, self: Value, start: Size | None, end: Size | None) -> 
 
 
 def _adopted(g: GraphContext, self: Value, other: Value) -> Value:
-    """A stacked list whose elements have at least the sizes of the other's.
+    """A stacked list, expanded to the element sizes of another one.
 
-    That of an empty list may have 0 for its sizes. Where elements differ, the target does not hold them, and
-    the runtime refuses it.
+    The elements of an empty list may have sizes of 0. If elements have different sizes, the runtime raises an
+    error.
     """
     own, wanted = element_shape(self), element_shape(other)
     if own is None or wanted is None or (is_settled(own) and common([own, wanted]) == own):
@@ -261,7 +261,7 @@ def _dimensions(g: GraphContext, self: Value) -> Value:
 
 
 def joined(g: GraphContext, self: Value, other: Value) -> Value:
-    """Two lists one behind the other."""
+    """The concatenation of two lists."""
     if isinstance(self, Known) and isinstance(other, Known):
         return Known([*self.items, *other.items], self.dtype or other.dtype, self.shape)
     for empty, rest in ((self, other), (other, self)):
@@ -278,7 +278,7 @@ def joined(g: GraphContext, self: Value, other: Value) -> Value:
 
 
 def concatenated(g: GraphContext, self: Value, other: Value) -> Value:
-    """Two stacked lists one behind the other; either may be empty, with sizes that say nothing."""
+    """The concatenation of two stacked lists; an empty one may have any element sizes."""
     first, second = _adopted(g, self, other), _adopted(g, other, self)
     result = g.op("Concat", first, second, axis=0)
     shape = common([element_shape(first), element_shape(second)])
@@ -288,7 +288,7 @@ def concatenated(g: GraphContext, self: Value, other: Value) -> Value:
 
 
 def merged(g: GraphContext, self: Value, at: int = 0) -> Value:
-    """Two neighbouring dimensions as one."""
+    """Merge two adjacent dimensions."""
     if self.shape is None:
         if at != 0:
             raise g.refuse("the rank of the elements of a list is unknown")
@@ -301,7 +301,7 @@ def merged(g: GraphContext, self: Value, at: int = 0) -> Value:
 
 
 def appended(g: GraphContext, self: Value, item: Value) -> Value:
-    """A list and one more element, whose sizes are what they are."""
+    """A list with an element of any sizes appended."""
     if isinstance(self, Known):
         return Known([*self.items, item], self.dtype or item.dtype, self.shape)
     if is_sequence(self):
@@ -315,7 +315,7 @@ def appended(g: GraphContext, self: Value, item: Value) -> Value:
 
 
 def inserted(g: GraphContext, self: Value, item: Value, index: Size | None = None) -> Value:
-    """A sequence with an element at a position, at the end unless told."""
+    """A sequence with an element inserted at a position, by default at the end."""
     result = g.op("SequenceInsert", self, item, None if index is None else g.constant(index, DataType.INT64))
     shape = common([self.shape, item.shape])
     result.shape = None if shape is None else ir.Shape(shape)
@@ -328,7 +328,7 @@ def positions(g: GraphContext, self: Value) -> Value:
 
 
 def chosen(g: GraphContext, self: Value, positions: Value) -> Value:
-    """The elements at positions, in their order.
+    """The elements at the given positions, in that order.
 
     Args:
         positions: one-dimensional, not negative.
@@ -340,7 +340,7 @@ def chosen(g: GraphContext, self: Value, positions: Value) -> Value:
 
 
 def _poured(g: GraphContext, onto: Value, self: Value, positions: Value) -> Value:
-    """A sequence, and behind its elements those at positions of another list."""
+    """A sequence with the elements at positions of another list appended."""
 
     def build(iteration: Value, going: Value, items: Value) -> list[Value]:
         index = mark_non_negative(g.op("Gather", positions, iteration, axis=0))
@@ -355,7 +355,7 @@ def _poured(g: GraphContext, onto: Value, self: Value, positions: Value) -> Valu
 
 
 def loop_inputs() -> list[Value]:
-    """The two inputs that the body of every ONNX Loop has: the number of the iteration, and the condition."""
+    """The first two inputs of every Loop body: the iteration number and the condition."""
     return [
         Value(name="iteration", type=ir.TensorType(DataType.INT64), shape=ir.Shape([])),
         Value(name="condition_in", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([])),
@@ -364,7 +364,7 @@ def loop_inputs() -> list[Value]:
 
 @onnx_symbolic("composed::copied_list")
 def copied_list(g: GraphContext, self: Value) -> Value:
-    """The same sequence as another value. Identity takes tensors only: an element is added and removed."""
+    """A copy of a sequence. Identity takes only tensors, so an element is inserted and removed again."""
     one_more = g.op("SequenceInsert", self, g.constant(0, self.dtype))
     result = g.op("SequenceErase", one_more)
     result.shape = self.shape

@@ -1,7 +1,7 @@
-"""Batches of matrices: rows, columns, masks and loops that the compositions of linear algebra are made of.
+"""Batches of matrices: rows, columns, masks and loops for the compositions of linear algebra.
 
-A matrix is the last two dimensions of a value of known rank; what stands before them is its batch. Loops
-run over rows or columns, and each step works on the whole batch at once.
+A matrix is the last two dimensions of a value of known rank; the other dimensions are its batch. Loops run
+over rows or columns, and each step works on the whole batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from .list_values import loop_inputs
 from .sizes import Size, compute, known, known_rank
 
 Step = Callable[..., Sequence[Value]]
-"""From the number of the step (zero-dim INT64) and the carried values to new carried values."""
+"""Maps the number of the step (zero-dim INT64) and the carried values to new carried values."""
 
 
 def matrix_rank(g: GraphContext, value: Value) -> int:
     """The rank of a batch of matrices.
 
     Raises:
-        UnsupportedError: it is unknown.
+        UnsupportedError: the rank is unknown.
     """
     rank = known_rank(g, value)
     if rank < 2:
@@ -40,7 +40,7 @@ def width(g: GraphContext, value: Value) -> Size:
 
 
 def shorter(g: GraphContext, value: Value) -> Size:
-    """The smaller one of the two sizes of a matrix."""
+    """The smaller of the two sizes of a matrix."""
     return compute(g, "min", height(g, value), width(g, value))
 
 
@@ -50,10 +50,10 @@ def batch_sizes(g: GraphContext, value: Value) -> list[Size]:
 
 
 def dtype_of(g: GraphContext, value: Value) -> DataType:
-    """The element type of a matrix, which is a float type.
+    """The element type of a matrix, which must be a float type.
 
     Raises:
-        UnsupportedError: it is another one.
+        UnsupportedError: it is not a float type.
     """
     dtype = g.dtype(value) or DataType.FLOAT
     if dtype not in (DataType.FLOAT, DataType.DOUBLE):
@@ -62,7 +62,7 @@ def dtype_of(g: GraphContext, value: Value) -> DataType:
 
 
 def zeros(g: GraphContext, sizes: Sequence[Size], dtype: DataType) -> Value:
-    """Zeros of some sizes, whose number is known even where they are not."""
+    """Zeros of given sizes, some of which may be computed."""
     result = g.call("composed::full", size=list(sizes), fill_value=0, dtype=dtype)
     if result.producer() is not None:
         result.shape = ir.Shape([size if isinstance(size, int) else None for size in sizes])
@@ -70,12 +70,12 @@ def zeros(g: GraphContext, sizes: Sequence[Size], dtype: DataType) -> Value:
 
 
 def positions(g: GraphContext, count: Size) -> Value:
-    """The numbers from 0 on, INT64 `[count]`."""
+    """The numbers from 0 to `count - 1`, INT64 `[count]`."""
     return g.call("packed::positions", count=count)
 
 
 def numbers(g: GraphContext, count: Size) -> Value:
-    """The numbers from 0 on, FLOAT `[count]`: below opset 9 only floats have an order."""
+    """The numbers from 0 to `count - 1`, FLOAT `[count]`: below opset 9 only floats can be compared."""
     if isinstance(count, int):
         g.reserve(count)
         return g.constant(np.arange(count, dtype=np.float32))
@@ -88,17 +88,17 @@ def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> 
 
 
 def unit(g: GraphContext, count: Size, place: Value) -> Value:
-    """Where a vector has its one element, BOOL `[count]`."""
+    """A mask of one element of a vector, BOOL `[count]`."""
     return g.op("Equal", positions(g, count), place)
 
 
 def after(g: GraphContext, count: Size, place: Value) -> Value:
-    """Which elements of a vector are behind a place, BOOL `[count]`."""
+    """A mask of the elements after a position, BOOL `[count]`."""
     return g.op("Greater", numbers(g, count), g.cast(place, DataType.FLOAT))
 
 
 def diagonal_mask(g: GraphContext, rows: Size, columns: Size) -> Value:
-    """Where the main diagonal is, BOOL `[rows, columns]`."""
+    """A mask of the main diagonal, BOOL `[rows, columns]`."""
     if isinstance(rows, int) and isinstance(columns, int):
         g.reserve(rows, columns)
         return g.constant(np.eye(rows, columns, dtype=bool))
@@ -107,10 +107,10 @@ def diagonal_mask(g: GraphContext, rows: Size, columns: Size) -> Value:
 
 
 def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, strict: bool = False) -> Value:
-    """Where a triangle is, BOOL `[rows, columns]`.
+    """A mask of a triangle, BOOL `[rows, columns]`.
 
     Args:
-        strict: without the diagonal.
+        strict: whether to exclude the diagonal.
     """
     if isinstance(rows, int) and isinstance(columns, int):
         g.reserve(rows, columns)
@@ -124,7 +124,7 @@ def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, stric
 
 
 def triangle(g: GraphContext, value: Value, upper: bool, strict: bool = False) -> Value:
-    """A triangle of a matrix, zeros elsewhere."""
+    """A triangle of a matrix, with zeros elsewhere."""
     mask = triangle_mask(g, height(g, value), width(g, value), upper, strict)
     return chosen(g, mask, value, 0)
 
@@ -135,7 +135,7 @@ def identity(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Val
 
 
 def identities(g: GraphContext, like: Value, rows: Size, columns: Size) -> Value:
-    """An identity for each matrix of a batch, in its element type."""
+    """An identity matrix for each matrix of a batch, in its element type."""
     dtype = g.dtype(like) or DataType.FLOAT
     one = identity(g, rows, columns, dtype)
     batch = batch_sizes(g, like)
@@ -143,7 +143,7 @@ def identities(g: GraphContext, like: Value, rows: Size, columns: Size) -> Value
 
 
 def transposed(g: GraphContext, value: Value) -> Value:
-    """With rows and columns exchanged."""
+    """The transposed matrix."""
     rank = matrix_rank(g, value)
     return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
@@ -185,7 +185,7 @@ def total(g: GraphContext, value: Value, dim: int = -1, keepdim: bool = False) -
 
 
 def largest(g: GraphContext, value: Value, dim: int = -1) -> Value:
-    """The largest element over a dimension, which stays; 0 where it is empty. None may be negative."""
+    """The largest of non-negative elements over a dimension, which is kept; 0 if the dimension is empty."""
     axis = known_rank(g, value) + dim
     sizes = [known(g, g.size(value, place)) for place in range(known_rank(g, value))]
     if not isinstance(sizes[axis], int) or sizes[axis] == 0:
@@ -196,7 +196,7 @@ def largest(g: GraphContext, value: Value, dim: int = -1) -> Value:
 
 
 def is_zero(g: GraphContext, value: Value) -> Value:
-    """Where floats are zero."""
+    """A mask of the zeros among floats."""
     return g.op("Not", g.cast(value, DataType.BOOL))
 
 
@@ -225,7 +225,7 @@ def repeated(
     """A Loop whose carried values keep their shapes.
 
     Args:
-        going: from the new carried values to a zero-dim BOOL: whether to go on. It is asked after a step.
+        going: maps the new carried values to a zero-dim BOOL, whether to continue. Evaluated after each step.
 
     Returns:
         The carried values after the last step.

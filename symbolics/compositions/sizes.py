@@ -1,4 +1,4 @@
-"""Arithmetic over sizes: Python ints stay Python ints, symbolic ints become nodes of the graph."""
+"""Arithmetic on sizes: Python ints stay Python ints, symbolic ints become nodes."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -26,14 +26,14 @@ _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
 
 
 def same(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are known to be equal: unknown ones never are."""
+    """Whether two sizes are known to be equal; unknown ones are not."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
     return a.value is not None and a.value == b.value
 
 
 def known(g: GraphContext, size: Size) -> Size:
-    """The size as an int where it is a constant."""
+    """The size as an int if it is constant, else unchanged."""
     if isinstance(size, Value) and g.is_foldable(size):
         array = g.constant_value(size)
         if array is not None and array.size == 1 and array.dtype.kind in "iu":
@@ -67,7 +67,7 @@ def sizes_of(g: GraphContext, value: Value) -> list[Size]:
 
 
 def where_true(g: GraphContext, mask: Value) -> Value:
-    """The positions of what is not zero in a one-dimensional tensor."""
+    """The positions of the nonzero elements of a one-dimensional tensor."""
     result = g.op("Squeeze", g.op("NonZero", mask), axes=[0])
     result.shape = ir.Shape([None])
     return result
@@ -86,19 +86,19 @@ def known_rank(g: GraphContext, value: Value) -> int:
 
 
 def static_size(g: GraphContext, value: Value, dim: int) -> int | None:
-    """One size of a value where it is a number; the dimension is counted from the front."""
+    """One size of a value if it is a number, else None; the dimension is not negative."""
     shape = g.shape(value)
     size = None if shape is None else shape[dim]
     return size if isinstance(size, int) else None
 
 
 def axis(g: GraphContext, value: Value, dim: int) -> int:
-    """A dimension counted from the front; a zero-dim tensor counts as one-dimensional."""
+    """A non-negative dimension; a zero-dim tensor counts as one-dimensional."""
     return dim % max(known_rank(g, value), 1) if dim < 0 else dim
 
 
 def origin(size: Size) -> tuple[Value, int] | None:
-    """The value and the dimension that a symbolic int was read from, None where it was computed otherwise."""
+    """The value and the dimension that a symbolic int was read from; None if it was computed otherwise."""
     node = size.producer() if isinstance(size, Value) else None
     while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity"):
         node = node.inputs[0].producer() if node.inputs[0] is not None else None
@@ -115,7 +115,7 @@ def origin(size: Size) -> tuple[Value, int] | None:
 
 
 def dimension(size: Size) -> Dim:
-    """What is known of a size before it is computed: itself, or the dimension that it was read from."""
+    """What is known of a size: the int itself, or the dimension that it was read from."""
     if isinstance(size, int):
         return size if size >= 0 else UNKNOWN
     found = origin(size)
@@ -133,13 +133,13 @@ _COUNTS = "opsetta.counts"
 
 
 def mark_non_negative(value: Value) -> Value:
-    """Note of a value that nothing here made, such as the number of an iteration, that it is not negative."""
+    """Mark a value without a known producer, such as an iteration number, as non-negative."""
     value.meta[_COUNTS] = True
     return value
 
 
 def is_non_negative(size: Size | None, depth: int = 12) -> bool:
-    """Whether a number, or every element of a tensor, is known not to be negative, from what made it."""
+    """Whether a number, or every element of a tensor, is known to be non-negative from its producers."""
     if not isinstance(size, Value):
         return size is not None and size >= 0
     if size.const_value is not None:

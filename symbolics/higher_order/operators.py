@@ -1,7 +1,7 @@
 """torch.export's higher-order operators: cond, while_loop, scan, map and associative_scan.
 
-Semantics: the eager implementations in torch/_higher_order_ops. Blocks read the operands that stay the same
-from the graph around them, as ONNX sub-graphs may.
+Semantics: the eager implementations in torch/_higher_order_ops. Blocks read invariant operands from the
+enclosing graph, as ONNX sub-graphs may.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from ..compositions.sizes import compute, known
 from ..prim.control_flow import constant_condition
 
 Step = Callable[..., Sequence[Value]]
-"""From carried values and slices to new carried values and what is stacked."""
+"""Maps carried values and slices to new carried values and results to stack."""
 
 
 @onnx_symbolic("higher_order::cond")
 def cond(g: GraphContext, pred: Value | bool, operands: list[Value | Number]) -> Sequence[Value]:
-    """A branch; the one that is always taken stands in its place."""
+    """A conditional; if the condition is constant, the taken branch is inlined."""
     true_graph, false_graph = g.blocks
     decided = constant_condition(g, pred)
     if decided is not None:
@@ -37,7 +37,7 @@ def cond(g: GraphContext, pred: Value | bool, operands: list[Value | Number]) ->
 def while_loop(
     g: GraphContext, carried_inputs: list[Value | Number], additional_inputs: list[Value | Number]
 ) -> Sequence[Value]:
-    """A loop whose condition is asked before each run of its body."""
+    """A loop whose condition is evaluated before each run of its body."""
     initial = _initial(g, carried_inputs)
     going = _asked(g, initial, additional_inputs)
     if constant_condition(g, going) is False:
@@ -49,7 +49,7 @@ def while_loop(
 def while_loop_stack_output(
     g: GraphContext, carried_inputs: list[Value | Number], additional_inputs: list[Value | Number]
 ) -> Sequence[Value]:
-    """The carried values after every run of the body, stacked; what was given, where it never runs."""
+    """The stacked carried values after every run of the body; the initial values if it never runs."""
     initial = _initial(g, carried_inputs)
     going = _asked(g, initial, additional_inputs)
 
@@ -71,7 +71,7 @@ def while_loop_stack_output(
 def scan(
     g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
 ) -> Sequence[Value]:
-    """From carried values and a slice of each of `xs` to new carried values and slices of results."""
+    """Each step maps carried values and slices of `xs` to new carried values and slices of results."""
     [combine_fn] = g.blocks
     if not xs:
         return init
@@ -80,7 +80,7 @@ def scan(
 
 @onnx_symbolic("higher_order::map_impl", opset=9)
 def map_impl(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -> Sequence[Value]:
-    """A function of each slice of `xs`, its results stacked."""
+    """A function of each slice of `xs`, with stacked results."""
     [f] = g.blocks
     return _scan(g, f, [], xs, pos_args)
 
@@ -89,7 +89,7 @@ def map_impl(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -
 def scan_by_loop(
     g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
 ) -> Sequence[Value]:
-    """Below 9: Scan has a batch dimension, so a Loop takes its place."""
+    """Below opset 9 a Loop, because Scan has a batch dimension."""
     [combine_fn] = g.blocks
     if not xs:
         return init
@@ -98,7 +98,7 @@ def scan_by_loop(
 
 @onnx_symbolic("higher_order::map_impl", opset=8)
 def map_by_loop(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -> Sequence[Value]:
-    """Below 9: Scan has a batch dimension, so a Loop takes its place. It has to carry something."""
+    """Below opset 9 a Loop, because Scan has a batch dimension. The Loop must carry a value."""
     [f] = g.blocks
     nothing = g.constant(0)
 
@@ -112,11 +112,11 @@ def map_by_loop(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]
 def associative_scan(
     g: GraphContext, xs: list[Value], additional_inputs: list[Value | Number]
 ) -> Sequence[Value]:
-    """The running combination of the slices of `xs`, from the first one on.
+    """The inclusive scan of the slices of `xs`.
 
-    One combination after another: as many as there are slices less one, where a tree of them would need
-    as many again and the function over stacks of slices. A Loop, for the only slice of one-slice tensors
-    leaves nothing to scan over, which onnxruntime's Scan refuses.
+    Combines sequentially, which takes one combination less than there are slices. A tree would take twice as
+    many, and the function applied to stacks of slices. Uses Loop, because onnxruntime's Scan refuses to scan
+    over nothing, which happens for a single slice.
     """
     [combine_fn] = g.blocks
     first = [g.op("Gather", x, 0, axis=0) for x in xs]
@@ -142,7 +142,7 @@ def _flag(g: GraphContext, value: Value) -> Value:
 
 
 def _initial(g: GraphContext, carried: Sequence[Value | Number]) -> list[Value]:
-    """What a loop begins with, Python numbers as tensors of the type that its body takes."""
+    """The initial values of a loop; Python numbers become tensors of the type that its body takes."""
     body = g.blocks[1]
     return [
         g.constant(value, formal.dtype) for value, formal in zip(carried, body.graph.inputs, strict=False)
@@ -150,7 +150,7 @@ def _initial(g: GraphContext, carried: Sequence[Value | Number]) -> list[Value]:
 
 
 def _asked(g: GraphContext, carried: Sequence[Value], additional: Sequence[Value | Number]) -> Value:
-    """The condition of a while_loop for some carried values."""
+    """Evaluate the condition of a while_loop for some carried values."""
     [condition] = g.blocks[0].inline(*carried, *additional)
     return _flag(g, condition)
 
@@ -162,7 +162,7 @@ def _while(
     additional: Sequence[Value | Number],
     stacked: Sequence[Value],
 ) -> list[Value]:
-    """The Loop of a while_loop: its carried values, then those that are stacked."""
+    """The Loop of a while_loop: its carried values, then the stacked ones."""
     body_fn = g.blocks[1]
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
@@ -211,11 +211,11 @@ def _loop_over(
     stacked: int,
     start: int = 0,
 ) -> list[Value]:
-    """A Loop over the slices of `xs` from one of them on: carried values, then stacked ones.
+    """A Loop over the slices of `xs` from a given one on: carried values, then stacked ones.
 
     Args:
         formals: values like the carried ones.
-        stacked: how many results a step gives beyond the carried ones.
+        stacked: the number of results of a step beyond the carried ones.
     """
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
@@ -237,7 +237,7 @@ def _loop(
 def _typed(
     g: GraphContext, op_type: str, results: Value | list[Value], returned: Sequence[Value], carried: int
 ) -> list[Value]:
-    """The outputs of a Loop or a Scan as a list, with the types and ranks of what its body returns."""
+    """The outputs of a Loop or a Scan as a list, with types and ranks from its body."""
     check_carried(g, op_type, returned)
     results = results if isinstance(results, list) else [results]
     for index, (value, like) in enumerate(zip(results, returned, strict=True)):

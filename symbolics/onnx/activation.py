@@ -1,4 +1,4 @@
-"""Activations below the opsets where their operators begin, and for element types that runtimes lack."""
+"""Activations below the opsets at which their operators begin, and for element types without kernels."""
 
 import math
 
@@ -29,7 +29,7 @@ def mish(g: GraphContext, X: Value) -> Value:
 
 @onnx_symbolic("onnx::Gelu")
 def gelu(g: GraphContext, X: Value, approximate: str = "none") -> Value:
-    """Below 20: in the forms that onnxruntime fuses into its own Gelu and, on accelerators, FastGelu."""
+    """Below 20: composed in the forms that onnxruntime fuses into its Gelu and, on accelerators, FastGelu."""
     if approximate == "tanh":
         cubic = g.op("Add", X, g.op("Mul", g.op("Pow", X, 3.0), 0.044715))
         bent = g.op("Tanh", g.op("Mul", cubic, math.sqrt(2.0 / math.pi)))
@@ -41,7 +41,7 @@ def gelu(g: GraphContext, X: Value, approximate: str = "none") -> Value:
 def _register_softmax(op_type: str) -> None:
     @below(op_type, 13)
     def along(g: GraphContext, input: Value, axis: int = -1) -> Value:
-        """Below 13 everything from the axis on is one row: the axis is put last."""
+        """Below 13 the operator flattens everything from the axis on: the axis is moved to the end."""
         rank = known_rank(g, input)
         at = axis % rank if rank else 0
         if all(size == 1 for size in (g.shape(input) or ())[at + 1 :]):

@@ -1,4 +1,4 @@
-"""Arithmetic and comparison that an opset does not have, or not of these element types."""
+"""Arithmetic and comparison that an opset lacks, or lacks for some element types."""
 
 import math
 
@@ -21,7 +21,7 @@ def mod(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
 
 @below("Mod", 28)
 def mod_of_floats(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
-    """Below 28 floats have the remainder with the dividend's sign only."""
+    """Below 28 Mod of floats gives only the remainder with the dividend's sign."""
     if fmod or g.dtype(A) not in dtypes.FLOATS or not g.has("Mod"):
         return g.op("Mod", A, B, fmod=fmod)
     B = g.constant(B, g.dtype(A))
@@ -33,7 +33,7 @@ def mod_of_floats(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -
 
 @onnx_symbolic("onnx::BitShift")
 def bit_shift(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
-    """Below 11, and of signed numbers below 28: multiplication and division."""
+    """Below 11, and for signed integers below 28: multiplication and division."""
     name = "aten::bitwise_left_shift" if direction == "LEFT" else "aten::bitwise_right_shift"
     dtype = g.dtype(X)
     if dtype == DataType.UINT64:
@@ -42,7 +42,7 @@ def bit_shift(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
 
 
 def _shifted_wide(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
-    """Of unsigned 64-bit numbers: their powers of two, and nothing where the shift is as long as they are."""
+    """Shift of unsigned 64-bit integers by powers of two; 0 if the shift is not less than 64."""
     amount = g.cast(Y, DataType.INT64)
     inside = g.op("Less", amount, 64)
     powers = g.constant(np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64)))
@@ -53,7 +53,7 @@ def _shifted_wide(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
 
 @onnx_symbolic("onnx::BitwiseNot")
 def bitwise_not(g: GraphContext, X: Value) -> Value:
-    """Below 18: in two's complement `~x` is the distance from x to all bits set."""
+    """Below 18: in two's complement `~x` is all bits set minus x."""
     dtype = g.dtype(X)
     everything = dtypes.limits(dtype)[1] if dtype in dtypes.UNSIGNED else -1
     return g.op("Sub", g.constant(everything, dtype), X)
@@ -61,7 +61,7 @@ def bitwise_not(g: GraphContext, X: Value) -> Value:
 
 @onnx_symbolic("onnx::BitCast")
 def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
-    """Below 26: between integers of one width, whose Cast keeps the bits."""
+    """Below 26: between integers of the same width, for which Cast keeps the bits."""
     own, wanted = g.dtype(input), DataType(to)
     if own == wanted:
         return g.op("Identity", input)
@@ -80,7 +80,7 @@ def _running(g: GraphContext, x: Value, at: int, op_type: str) -> Value:
 
 
 def _masked_sum(g: GraphContext, x: Value, dim: int) -> Value:
-    """A running sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
+    """A cumulative sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
     rank, size = known_rank(g, x), g.size(x, dim)
     places = g.call("aten::arange", end=size)
     beyond = g.op("Greater", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
@@ -125,7 +125,7 @@ def cum_prod(g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, r
 
 @onnx_symbolic("onnx::Round")
 def round_(g: GraphContext, X: Value) -> Value:
-    """Below 11: up where more than half is left of the floor, or exactly half and the floor is odd."""
+    """Below 11: up if the fraction is above one half, or one half and the floor is odd."""
     floor = g.op("Floor", X)
     left = g.op("Sub", X, floor)
     halved = g.op("Mul", floor, 0.5)
@@ -137,7 +137,7 @@ def round_(g: GraphContext, X: Value) -> Value:
 
 @onnx_symbolic("onnx::IsInf")
 def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    """Below 10: what is above the largest number."""
+    """Below 10: numbers above the largest finite one."""
     found = g.op("Greater", g.op("Abs", X), float(dtypes.limits(g.dtype(X) or DataType.FLOAT)[1]))
     if not detect_negative:
         found = g.op("And", found, g.op("Greater", X, 0.0))
@@ -147,7 +147,7 @@ def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive:
 
 
 def _unordered(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Whether one of the operands is NaN, which none of these comparisons is true for."""
+    """Whether an operand is NaN, for which none of these comparisons is true."""
     nan = g.op("IsNaN", A)
     if not isinstance(B, Value) or g.is_foldable(B):
         return nan
@@ -162,7 +162,7 @@ def _neither(g: GraphContext, failed: Value, A: Value, B: Value | Number) -> Val
 
 @onnx_symbolic("onnx::Equal")
 def equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Below 11 of floats; of short integers and UINT64 by their difference."""
+    """Below 11 for floats; short integers and UINT64 compare their difference with 0."""
     if g.dtype(A) == DataType.UINT64:
         return g.op("Not", g.cast(g.op("Sub", A, B), DataType.BOOL))
     if g.dtype(A) not in dtypes.FLOATS:
@@ -185,7 +185,7 @@ def less_or_equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
 def _register_extreme(op_type: str, comparison: str) -> None:
     @below(op_type, 8)
     def of_one_shape(g: GraphContext, data_0: list[Value]) -> Value:
-        """At 7: without broadcasting. With a number it is a clip."""
+        """At 7: no broadcasting; with a number it is Clip."""
         first, *others = data_0
         for other in others:
             limit = g.constant_value(other) if g.is_foldable(other) else None
@@ -204,7 +204,7 @@ def _register_extreme(op_type: str, comparison: str) -> None:
 
     @below(op_type, 12)
     def extreme(g: GraphContext, data_0: list[Value]) -> Value:
-        """Below 12: of integers, the one that a comparison chooses."""
+        """Below 12 for integers: selected by a comparison."""
         first, *others = data_0
         if g.dtype(first) in dtypes.FLOATS or g.dtype(first) is None:
             return g.op(op_type, *data_0)
@@ -222,13 +222,13 @@ _register_extreme("Min", "Less")
 def clip(
     g: GraphContext, input: Value, min: Value | Number | None = None, max: Value | Number | None = None
 ) -> Value:
-    """Below 12: of integers, and below 11 by computed bounds, as Max and Min."""
+    """Below 12 for integers, and below 11 for computed bounds: Max and Min."""
     bounds = [item for item in (min, max) if item is not None]
     contents = [g.constant_value(item) if isinstance(item, Value) else item for item in bounds]
     arrays = [content for content in contents if content is not None]
     constant = len(arrays) == len(bounds)
     if g.dtype(input) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) and constant:
-        # The attributes are FLOAT, and a lower bound above the upper one gives the upper one.
+        # The attributes are FLOAT; if the bounds cross, the upper one is the result.
         exact = all(isinstance(array, (int, float)) or np.float32(array) == array for array in arrays)
         ordered = len(arrays) < 2 or bool(arrays[0] <= arrays[1])
         if exact and ordered:
@@ -243,7 +243,7 @@ def clip(
 
 @below("Pow", 12)
 def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
-    """Below 12: of one floating type."""
+    """Below 12: both operands in the same float type."""
     own, other = g.dtype(X), g.dtype(Y)
     if own == other and own in dtypes.FLOATS:
         return g.op("Pow", X, Y)
@@ -266,13 +266,13 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
 
 @onnx_symbolic("onnx::Det")
 def det(g: GraphContext, X: Value) -> Value:
-    """Below 11: of the factors."""
+    """Below 11: from the LU factors."""
     return g.call("aten::_linalg_det", X)[0]
 
 
 @onnx_symbolic("onnx::Einsum")
 def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
-    """Below 12: products, sums and transpositions."""
+    """Below 12: matrix products, sums and transpositions."""
     ranks = [rank for rank in map(g.rank, Inputs) if rank is not None]
     if len(ranks) != len(Inputs):
         raise g.refuse("the rank of every tensor must be known", first_opset=12)
@@ -284,7 +284,7 @@ def _register_position(op_type: str) -> None:
     def position(
         g: GraphContext, data: Value, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> Value:
-        """Below 12 the last of equal elements is the first one backwards."""
+        """Below 12 the last of equal elements is the first of the reversed tensor."""
         if not select_last_index:
             raise g.refuse(f"ONNX operator {op_type} does not take {g.dtype(data)} here")
         at = front(g, data, axis)
@@ -309,6 +309,6 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """Below 11 the operator needs its third input: 0."""
+    """Below 11 the operator needs its third input; passes 0."""
     added = C if C is not None else g.constant(0, g.dtype(A) or DataType.FLOAT)
     return g.op("Gemm", A, B, added, alpha=alpha, beta=beta, transA=transA, transB=transB)

@@ -1,4 +1,4 @@
-"""BFLOAT16 below 13, where no Cast knows it: held in FLOAT, and rounded after every operator."""
+"""BFLOAT16 below 13, where Cast does not support it: held in FLOAT, and rounded after every operator."""
 
 import math
 
@@ -7,7 +7,7 @@ import numpy as np
 from ...registration import DataType, GraphContext, Value, held_in, holder_of, onnx_symbolic
 
 _BITS = 8
-"""Of the significand, the hidden one included."""
+"""Bits of the significand, the hidden one included."""
 _SMALLEST_NORMAL = 2.0**-126
 
 
@@ -36,7 +36,7 @@ _ROUNDED = "opsetta.rounded"
 
 
 def _is_rounded(value: Value, depth: int = 8) -> bool:
-    """Whether the numbers of a FLOAT are known to be such as BFLOAT16 has."""
+    """Whether a FLOAT tensor is known to have only numbers that BFLOAT16 represents."""
     if value.meta.get(_ROUNDED):
         return True
     node = value.producer()
@@ -47,22 +47,22 @@ def _is_rounded(value: Value, depth: int = 8) -> bool:
 
 
 def _rounded(g: GraphContext, value: Value) -> Value:
-    """A FLOAT rounded to the nearest BFLOAT16, half to even, by adding and taking off a large number.
+    """A FLOAT rounded to the nearest BFLOAT16, half to even, by adding and subtracting a large number.
 
-    The number is 1.5 times the power of two at which DOUBLE has as many bits left as BFLOAT16 has. The power
-    of two below a number: Rump, "Ultimately fast accurate summation", algorithm 3.5.
+    The large number is 1.5 times the power of two at which DOUBLE has as many bits left as BFLOAT16. For the
+    power of two below a number see Rump, "Ultimately fast accurate summation", algorithm 3.5.
     """
     if _is_rounded(value):
         return value
     x = g.cast(value, DataType.DOUBLE)
     scaled = g.op("Mul", x, 2.0**52 + 1)
-    # Not scaled * (1 - 2**-53): onnxruntime takes that factor for 1.
+    # Not scaled * (1 - 2**-53), because onnxruntime reads that factor as 1.
     below = g.op("Sub", scaled, g.op("Mul", scaled, 2.0**-53))
     power = g.op("Abs", g.op("Sub", scaled, below))
     power = g.op("Where", g.op("Less", power, _SMALLEST_NORMAL), _SMALLEST_NORMAL, power)
     large = g.op("Mul", power, 1.5 * 2.0 ** (53 - _BITS))
     nearest = g.op("Sub", g.op("Add", x, large), large)
-    # Zero keeps its sign, and what is not finite stays.
+    # Zero keeps its sign; infinity and NaN stay.
     kept = g.op("Where", g.op("Less", g.op("Abs", nearest), 2.0**-140), g.op("Mul", x, 0.0), nearest)
     finite = g.op("Less", g.op("Abs", x), math.inf)
     result = g.cast(g.op("Where", finite, kept, x), DataType.FLOAT)

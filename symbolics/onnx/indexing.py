@@ -1,4 +1,4 @@
-"""Reading and writing by positions, below the opsets where the operators begin or gain their arguments."""
+"""Reads and writes by positions, below the opsets at which the operators or their arguments begin."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from .support import below, integers
 
 @below("Gather", 11, any_data=True)
 def gather(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Below 11 positions count from the front."""
+    """Below 11 positions may not be negative."""
     at = front(g, data, axis) if axis < 0 else axis
     array = g.constant_value(indices)
     if array is None or np.any(array < 0):
@@ -20,7 +20,7 @@ def gather(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value
 
 @below("GatherElements", 11, any_data=True)
 def gather_elements_from_front(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Below 11 positions count from the front."""
+    """Below 11 positions may not be negative."""
     at = front(g, data, axis)
     index = g.call("composed::wrap", index=indices, size=g.size(data, at))
     return g.op("GatherElements", data, index, axis=at)
@@ -28,7 +28,7 @@ def gather_elements_from_front(g: GraphContext, data: Value, indices: Value, axi
 
 @onnx_symbolic("onnx::GatherElements")
 def gather_elements(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Below 11: the positions in the flattened tensor are gathered."""
+    """Below 11: Gather from the flattened tensor."""
     at = front(g, data, axis)
     return g.op("Gather", g.op("Reshape", data, [-1]), g.call("composed::flat_positions", data, at, indices))
 
@@ -37,7 +37,7 @@ def gather_elements(g: GraphContext, data: Value, indices: Value, axis: int = 0)
 def scatter_elements_from_front(
     g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """Below 11 positions count from the front."""
+    """Below 11 positions may not be negative."""
     at = front(g, data, axis)
     index = g.call("composed::wrap", index=indices, size=g.size(data, at))
     return g.op("ScatterElements", data, index, updates, axis=at, reduction=reduction)
@@ -47,7 +47,7 @@ def scatter_elements_from_front(
 def scatter_elements(
     g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """Below 11: Scatter; with a reduction below 16, and with the extremes below 18, slice after slice."""
+    """Below 11: Scatter. With a reduction below 16, or max and min below 18: slice after slice."""
     at = front(g, data, axis)
     if reduction != "none":
         return g.call("composed::scatter_slices", data, at, indices, updates, reduction)
@@ -57,7 +57,7 @@ def scatter_elements(
 
 
 def _row_positions(g: GraphContext, sizes: list[Size], indices: Value, depth: int) -> Value:
-    """The row that each tuple of the last dimension points to, of rows over the first so many dimensions."""
+    """The row number of each index tuple in the last dimension, for rows over the first dimensions."""
     total: Value | None = None
     last = known_rank(g, indices) - 1
     for at in range(depth):
@@ -77,7 +77,7 @@ def _depth(g: GraphContext, indices: Value) -> int:
 
 @onnx_symbolic("onnx::GatherND")
 def gather_nd(g: GraphContext, data: Value, indices: Value, batch_dims: int = 0) -> Value:
-    """Below 11 (with batches, 12): rows of the merged dimensions."""
+    """Below 11 (with batch dimensions, 12): Gather rows of the merged dimensions."""
     depth = _depth(g, indices)
     sizes = sizes_of(g, data)
     rest = sizes[batch_dims + depth :]
@@ -100,7 +100,7 @@ def gather_nd(g: GraphContext, data: Value, indices: Value, batch_dims: int = 0)
 def scatter_nd(
     g: GraphContext, data: Value, indices: Value, updates: Value, reduction: str = "none"
 ) -> Value:
-    """Below 11; with a reduction below 16, and with the extremes below 18: rows of the merged dimensions."""
+    """Below 11, with a reduction below 16, or max and min below 18: scatter rows of the merged dimensions."""
     depth = _depth(g, indices)
     sizes = sizes_of(g, data)
     rest = sizes[depth:]
@@ -126,7 +126,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Value:
-    """Below 24: each batch's slice written at its own place of one dimension."""
+    """Below 24: write each batch's slice at its own position of one dimension."""
     at = front(g, past_cache, axis)
     rank = known_rank(g, past_cache)
     sizes = sizes_of(g, update)
@@ -151,14 +151,14 @@ def top_k(
     sorted: int = 1,
     k: int | None = None,
 ) -> list[Value]:
-    """Below 11: the largest of floats; a computed number below 10. Below 10 it is an attribute, `k`."""
+    """Below 11 only the largest of floats; below 10 `k` is an attribute and constant."""
     at = front(g, X, axis)
     number = k if k is not None else _single(g, K)
     return list(g.call("composed::top", X, number, at, bool(largest)))[:2]
 
 
 def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value:
-    """The one number of a list."""
+    """The single number of a list."""
     if isinstance(K, list) and len(K) == 1:
         return K[0]
     given = g.constant(K)
@@ -169,7 +169,7 @@ def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value
 @onnx_symbolic("onnx::OneHot", opset=8)
 @below("OneHot", 11, any_data=True)
 def one_hot(g: GraphContext, indices: Value, depth: Value, values: Value, axis: int = -1) -> Value:
-    """Below 11 no position counts from the end."""
+    """Below 11 positions may not be negative."""
     number = g.cast(depth, DataType.INT64)
     if g.rank(number) != 0:
         number = g.op("Reshape", number, g.constant([], DataType.INT64))
@@ -177,7 +177,7 @@ def one_hot(g: GraphContext, indices: Value, depth: Value, values: Value, axis: 
     counted = g.op("Where", g.op("Less", whole, 0), g.op("Add", whole, number), whole)
     rank = known_rank(g, indices) + 1
     at = axis + rank if axis < 0 else axis
-    # Not by OneHot: what is outside on either side is nowhere, and runtimes differ there.
+    # Not with OneHot, because runtimes differ for positions out of range.
     raised = g.op("Unsqueeze", counted, axes=[at])
     numbers = g.call("sym::range", start=0, end=number)
     after = rank - at - 1
@@ -191,7 +191,7 @@ def one_hot(g: GraphContext, indices: Value, depth: Value, values: Value, axis: 
 def reverse_sequence(
     g: GraphContext, input: Value, sequence_lens: Value, batch_axis: int = 1, time_axis: int = 0
 ) -> Value:
-    """Below 10: positions within a sequence counted backwards, those behind it as they are."""
+    """Below 10: Gather with reversed positions inside of each sequence."""
     rank = known_rank(g, input)
     sizes = sizes_of(g, input)
     steps = g.call("sym::range", start=0, end=sizes[time_axis])
@@ -211,7 +211,7 @@ def reverse_sequence(
 
 @onnx_symbolic("onnx::DepthToSpace")
 def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "DCR") -> Value:
-    """Below 11 channels are innermost."""
+    """Below 11 the operator has channels last (DCR)."""
     if mode == "DCR":
         return g.op("DepthToSpace", input, blocksize=blocksize)
     channels = g.size(input, 1)
@@ -225,7 +225,7 @@ def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "D
 def unique(
     g: GraphContext, X: Value, axis: int | None = None, sorted: int = 1, outputs: int = 1
 ) -> list[Value]:
-    """Below 11: sorted, of all elements."""
+    """Below 11: only sorted unique elements of the whole tensor."""
     if axis is not None and known_rank(g, X) != 1:
         raise g.refuse("unique parts of a tensor along an axis", first_opset=11)
     flat = g.op("Reshape", X, [-1])
@@ -246,7 +246,7 @@ def unique(
 
 
 def _first_places(g: GraphContext, inverse: Value, length: Size, count: Size) -> Value:
-    """Where each unique element stands first: the largest of what is left behind each place, counted back."""
+    """The first position of each unique element."""
     numbers = g.call("sym::range", start=0, end=count)
     rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=length), axes=[1])
     here = g.op("Equal", rows, g.op("Unsqueeze", inverse, axes=[0]))

@@ -1,4 +1,4 @@
-"""Normalisation below the opsets where its operators begin, or take a scale for each channel."""
+"""Normalization below the opsets at which its operators begin, or take a scale for each channel."""
 
 import numpy as np
 
@@ -20,18 +20,18 @@ from .support import below
 
 
 def _is_all(g: GraphContext, value: Value | None, number: float) -> bool:
-    """Whether a parameter is known to do nothing."""
+    """Whether every element of a parameter is known to equal `number`."""
     array = g.constant_value(value) if value is not None and g.is_foldable(value) else None
     return value is None or (array is not None and bool(np.all(array == number)))
 
 
 def _dimensions(g: GraphContext, X: Value, axis: int) -> int:
-    """How many dimensions there are from an axis on."""
+    """The number of dimensions from an axis on."""
     return -axis if axis < 0 else known_rank(g, X) - axis
 
 
 def _stashed(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
-    """The element type to compute in where it is another one than the input's and no half's FLOAT."""
+    """The `stash_type`, if it differs from the input's type and is not FLOAT for half precision."""
     wide, own = DataType(stash_type), g.dtype(X)
     is_default = wide == DataType.FLOAT and own in (DataType.FLOAT16, DataType.BFLOAT16)
     return None if own is None or own == wide or is_default else wide
@@ -41,7 +41,7 @@ def _stashed(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
 def layer_norm(
     g: GraphContext, input: Value, dimensions: int, weight: Value | None, bias: Value | None, eps: float
 ) -> list[Value]:
-    """In the form that runtimes recognise and fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps)."""
+    """Composed in the form that runtimes fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps)."""
     wide, (weight, bias) = widened(g, input, weight, bias)
     centred, mean, deviation = moments(g, wide, trailing_axes(g, input, dimensions), eps)
     result = narrowed(g, affine(g, g.op("Div", centred, deviation), weight, bias), input)
@@ -87,7 +87,7 @@ def rms_normalization(
 def group_norm(
     g: GraphContext, input: Value, num_groups: int, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
-    """Each group as a channel of InstanceNormalization, which runtimes have for FLOAT."""
+    """InstanceNormalization with groups as channels; runtimes have it for FLOAT."""
     if (weight is not None or bias is not None) and g.rank(input) is None:
         raise g.refuse("the rank of the input must be known")
     wide, (weight, bias) = widened(g, input, weight, bias)

@@ -1,7 +1,7 @@
-"""ONNX operators below the opset where they begin, or begin to take an element type.
+"""ONNX operators at opsets 7 and 8, before the opset at which they or their element types begin.
 
-Choices are made by position: both alternatives are laid end to end, and each result is gathered from where it
-stands. That is exact for every element type, and infinite numbers and NaN stay where they are.
+Selection uses positions: both alternatives are concatenated, and each result is gathered from one of them.
+That is exact for every element type, infinity and NaN included.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from ..compositions.sizes import Size, compute, known_rank, product, sizes_of
 
 
 def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
-    """Where each element stands in the flattened value, in the value's own shape; and how many there are."""
+    """The row-major position of each element, in the value's shape; and the number of elements."""
     shape = g.shape(value)
     if shape is not None and all(isinstance(size, int) for size in shape):
         known = [size for size in shape if isinstance(size, int)]
@@ -33,9 +33,9 @@ def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
 
 
 def _grid(g: GraphContext, sizes: Sequence[Size]) -> Value:
-    """The positions in a shape: a sum of what each dimension adds, broadcast.
+    """The row-major positions of a shape, as a broadcast sum over dimensions.
 
-    A Reshape of their range would take a size of 0 for a copy of its own size.
+    A Reshape of their range would read a size of 0 as a copy.
     """
     last = list(itertools.takewhile(lambda size: isinstance(size, int), reversed(sizes)))
     fixed = [size for size in reversed(last) if isinstance(size, int)]
@@ -58,7 +58,7 @@ def _flat(g: GraphContext, value: Value) -> Value:
 
 @onnx_symbolic("onnx::Where", opset=8)
 def where(g: GraphContext, condition: Value, X: Value | Number, Y: Value | Number) -> Value:
-    """Below 9: Gather from both."""
+    """Below 9: Gather from both alternatives."""
     dtype = next((g.dtype(item) for item in (X, Y) if isinstance(item, Value)), None)
     first, second = g.constant(X, dtype), g.constant(Y, dtype)
     (ours, count), (others, _) = _positions(g, first), _positions(g, second)
@@ -70,7 +70,7 @@ def where(g: GraphContext, condition: Value, X: Value | Number, Y: Value | Numbe
 
 @onnx_symbolic("onnx::Expand", opset=7)
 def expand(g: GraphContext, input: Value, shape: Value | list[int | Value]) -> Value:
-    """At 7: what is known to have size 1 is tiled, else positions added to zeros of the wanted shape."""
+    """At 7: tile dimensions of known size 1, else gather by positions broadcast to the target shape."""
     wanted = g.constant(shape)
     if isinstance(shape, list) and g.rank(input) is not None:
         added = len(shape) - known_rank(g, input)
@@ -91,7 +91,7 @@ def expand(g: GraphContext, input: Value, shape: Value | list[int | Value]) -> V
 
 
 def _same_shape(g: GraphContext, a: Value, b: Value) -> tuple[Value, Value]:
-    """Two values broadcast to one shape."""
+    """Broadcast two values to the same shape."""
     if g.shape(a) is not None and g.shape(a) == g.shape(b) and None not in map(_name, g.shape(a) or ()):
         return a, b
     (ours, _), (others, _) = _positions(g, a), _positions(g, b)
@@ -106,7 +106,7 @@ def _name(size: object) -> object:
 def _extreme(op_type: str, first_is_less: bool) -> None:
     @onnx_symbolic(f"composed::broadcast_{op_type.lower()}", opset=7)
     def extreme(g: GraphContext, a: Value, b: Value) -> Value:
-        """Max and Min at 7: of floats of one shape; of integers a choice, and of DOUBLE for onnxruntime."""
+        """Max and Min at 7: only floats of the same shape; integers, and DOUBLE in onnxruntime, use Where."""
         if g.dtype(a) == DataType.DOUBLE:
             takes_second = g.op("Less", *((a, b) if not first_is_less else (b, a)))
             return g.op("Where", g.op("Or", takes_second, g.op("IsNaN", b)), b, a)
@@ -121,7 +121,7 @@ _extreme("Min", first_is_less=True)
 
 
 def _as_doubles(g: GraphContext, item: Value | Number) -> tuple[Value, Value]:
-    """A whole number as two doubles, exactly: its multiple of 2^32, and the rest, of the number's sign."""
+    """An integer as two exact doubles: a multiple of 2^32, and a rest with the number's sign."""
     whole = g.constant(item, DataType.INT64)
     high = g.op("Div", whole, 2**32)
     return g.cast(high, DataType.DOUBLE), g.cast(
@@ -131,7 +131,7 @@ def _as_doubles(g: GraphContext, item: Value | Number) -> tuple[Value, Value]:
 
 @onnx_symbolic("onnx::Less", opset=8)
 def less(g: GraphContext, A: Value | Number, B: Value | Number) -> Value:
-    """Below 9: of integers by halves, for Less takes floats."""
+    """Below 9: integers compare by halves, because Less takes only floats."""
     if any(isinstance(item, Value) and g.dtype(item) == DataType.UINT64 for item in (A, B)):
         raise g.refuse("unsigned 64-bit integers cannot be compared", first_opset=9)
     (high, low), (other_high, other_low) = _as_doubles(g, A), _as_doubles(g, B)
@@ -141,13 +141,13 @@ def less(g: GraphContext, A: Value | Number, B: Value | Number) -> Value:
 
 @onnx_symbolic("onnx::Greater", opset=8)
 def greater(g: GraphContext, A: Value | Number, B: Value | Number) -> Value:
-    """Below 9: Less the other way round."""
+    """Below 9: Less with exchanged operands."""
     return g.op("Less", B, A) if isinstance(B, Value) else less(g, B, A)
 
 
 @onnx_symbolic("onnx::IsNaN", opset=8)
 def is_nan(g: GraphContext, X: Value) -> Value:
-    """Below 9: what is neither below 1 nor above 0."""
+    """Below 9: neither below 1 nor above 0."""
     return g.op("Not", g.op("Or", g.op("Less", X, 1.0), g.op("Greater", X, 0.0)))
 
 
@@ -179,7 +179,7 @@ def _polynomial(g: GraphContext, variable: Value, coefficients: tuple[float, ...
 
 @onnx_symbolic("onnx::Erf", opset=8)
 def erf(g: GraphContext, input: Value) -> Value:
-    """Below 9: a rational function, to the accuracy of FLOAT. FLOAT16 does not hold its coefficients."""
+    """Below 9: a rational function with FLOAT accuracy. FLOAT16 cannot represent its coefficients."""
     if g.dtype(input) == DataType.DOUBLE:
         return g.call("composed::erf_of_double", input)
     if g.dtype(input) == DataType.FLOAT16:
@@ -191,7 +191,7 @@ def erf(g: GraphContext, input: Value) -> Value:
 
 @onnx_symbolic("onnx::Sign", opset=8)
 def sign(g: GraphContext, input: Value) -> Value:
-    """Below 9: as the difference of two comparisons."""
+    """Below 9: the difference of two comparisons."""
     dtype = g.dtype(input) or DataType.FLOAT
     positive = g.cast(g.op("Greater", input, 0), dtype)
     return g.op("Sub", positive, g.cast(g.op("Less", input, 0), dtype))
@@ -199,7 +199,7 @@ def sign(g: GraphContext, input: Value) -> Value:
 
 @onnx_symbolic("onnx::ConstantOfShape", opset=8)
 def constant_of_shape(g: GraphContext, input: Value | list[int | Value], value: Any = None) -> Value:
-    """Below 9: constants, and for computed sizes one element that is repeated."""
+    """Below 9: a constant, or for computed sizes one repeated element."""
     given = value.numpy() if isinstance(value, ir.TensorProtocol) else value
     content = np.zeros(1, dtype=np.float32) if given is None else to_array(given).reshape(1)
     sizes = g.constant(input, DataType.INT64)
@@ -215,13 +215,13 @@ def constant_of_shape(g: GraphContext, input: Value | list[int | Value], value: 
 
 @onnx_symbolic("onnx::Scatter", opset=8)
 def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
-    """Below 9: slice after slice of the indices, so that the last of those at one place stays."""
+    """Below 9: one slice of the indices after the other, so that the last write to a position stays."""
     return g.call("composed::scatter_slices", data, axis, indices, updates, "none")
 
 
 @onnx_symbolic("onnx::NonZero", opset=8)
 def nonzero(g: GraphContext, X: Value) -> Value:
-    """Below 9: the place of the k-th is how many places have at most k that are not zero up to them."""
+    """Below 9: the k-th position is the number of positions with at most k nonzero elements up to them."""
     shape = g.shape(X)
     if shape is not None and 0 in shape:
         return g.constant(np.zeros((len(shape), 0), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Questions to values that may be missing; below 18 a tensor cannot be asked."""
+"""Operators on optional values; below 18 they do not take tensors."""
 
 import onnx_ir as ir
 
@@ -8,7 +8,7 @@ from .support import below
 
 @below("OptionalGetElement", 18)
 def get_element(g: GraphContext, input: Value) -> Value:
-    """Below 18 a value that cannot be missing is itself."""
+    """Below 18 a value that is not optional is returned unchanged."""
     if isinstance(input.type, ir.OptionalType):
         return g.op("OptionalGetElement", input)
     return g.op("Identity", input)
@@ -16,7 +16,7 @@ def get_element(g: GraphContext, input: Value) -> Value:
 
 @below("OptionalHasElement", 18)
 def has_element(g: GraphContext, input: Value | None = None) -> Value:
-    """Below 18 a value that cannot be missing is there, and one that is left out is not."""
+    """Below 18 a value that is not optional gives true, and an omitted input gives false."""
     if input is not None and isinstance(input.type, ir.OptionalType):
         return g.op("OptionalHasElement", input)
     if input is not None and input.type is None:

@@ -1,4 +1,4 @@
-"""Quantization below the opsets where its operators begin, or take axes, blocks and types."""
+"""Quantization below the opsets at which its operators, their axes, blocks or types begin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .support import below
 
 
 def _spread(g: GraphContext, item: Value, like: Value, axis: int, block_size: int) -> Value:
-    """A scale or zero point against a tensor: one number, one for each index of an axis, or of a block."""
+    """A scale or zero point in a shape that broadcasts to a tensor: per tensor, per axis or per block."""
     rank = g.rank(item)
     if rank == 0:
         return item
@@ -45,7 +45,7 @@ def _quantized_type(g: GraphContext, zero_point: Value | None, output_dtype: int
 
 
 def _quantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, dtype: DataType) -> Value:
-    """`clamp(round(x / scale) + zero_point)`, of a scale and zero point that broadcast."""
+    """`clamp(round(x / scale) + zero_point)`, for a scale and zero point that broadcast."""
     if dtype not in dtypes.INTEGERS:
         raise g.refuse(f"{dtype.name} as a quantized type")
     own = g.dtype(x)
@@ -72,7 +72,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """Composed of arithmetic."""
+    """Composed from arithmetic operators."""
     dtype = _quantized_type(g, y_zero_point, output_dtype)
     if precision and DataType(precision) != g.dtype(y_scale):
         y_scale = g.cast(y_scale, DataType(precision))
@@ -93,7 +93,7 @@ def quantize_linear_by_rank(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """Below 13: of one scale."""
+    """Below 13: one scale."""
     if g.rank(y_scale) == 0 and not block_size and not precision:
         return g.op("QuantizeLinear", x, y_scale, _zero_point(g, y_scale, y_zero_point, output_dtype))
     return quantize_linear(g, x, y_scale, y_zero_point, axis, block_size, output_dtype, precision)
@@ -111,7 +111,7 @@ def quantize_linear_13(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """Below 21 the type is that of a zero point."""
+    """Below 21 the zero point determines the type."""
     return g.op(
         "QuantizeLinear",
         x,
@@ -150,7 +150,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """Composed of arithmetic."""
+    """Composed from arithmetic operators."""
     scale = _spread(g, x_scale, x, axis, block_size)
     zero = None if x_zero_point is None else _spread(g, x_zero_point, x, axis, block_size)
     wide = DataType(output_dtype) if output_dtype else g.dtype(x_scale) or DataType.FLOAT
@@ -167,7 +167,7 @@ def dequantize_linear_by_rank(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """Below 13: by one scale."""
+    """Below 13: one scale."""
     plain = not output_dtype or DataType(output_dtype) == g.dtype(x_scale)
     if g.rank(x_scale) == 0 and not block_size and plain:
         return g.op("DequantizeLinear", x, x_scale, x_zero_point)
@@ -175,7 +175,7 @@ def dequantize_linear_by_rank(
 
 
 def _centred(g: GraphContext, value: Value, zero_point: Value | None, axis: int) -> Value:
-    """Quantized numbers less their zero point, INT32; one zero point for each index of an axis, or one."""
+    """Quantized numbers minus their zero point, in INT32; the zero point is per axis or per tensor."""
     exact = g.cast(value, DataType.INT32)
     if zero_point is None:
         return exact
@@ -195,7 +195,7 @@ def mat_mul_integer(
     a_zero_point: Value | None = None,
     b_zero_point: Value | None = None,
 ) -> Value:
-    """Below 10: of INT32."""
+    """Below 10: computed in INT32."""
     return g.op("MatMul", _centred(g, A, a_zero_point, -2), _centred(g, B, b_zero_point, -1))
 
 
@@ -211,7 +211,7 @@ def q_linear_mat_mul(
     y_scale: Value,
     y_zero_point: Value,
 ) -> Value:
-    """Below 10: whole numbers multiplied, their scales put together."""
+    """Below 10: multiplies integers, and combines the scales."""
     product = g.op("MatMul", _centred(g, a, a_zero_point, -2), _centred(g, b, b_zero_point, -1))
     scale = g.op("Div", g.op("Mul", a_scale, b_scale), y_scale)
     real = g.op("Mul", g.cast(product, DataType.FLOAT), g.cast(scale, DataType.FLOAT))
@@ -227,7 +227,7 @@ def _convolved(
     w_zero_point: Value | None,
     named: dict[str, Any],
 ) -> Value:
-    """A convolution of whole numbers in FLOAT, which holds sums below 2**24 exactly."""
+    """A convolution of integers in FLOAT, which represents sums below 2**24 exactly."""
     shape = g.shape(w)
     if shape is None or not all(isinstance(size, int) for size in shape):
         raise g.refuse("the size of a quantized kernel is unknown", first_opset=10)

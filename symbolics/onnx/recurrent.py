@@ -1,4 +1,4 @@
-"""Recurrent layers with the batch in front, which is an argument from 14 on."""
+"""Recurrent layers with `layout=1` (batch first), an argument from opset 14."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def _register(op_type: str) -> None:
         linear_before_reset: int | None = None,
         outputs: int = 1,
     ) -> list[Value]:
-        """Below 14: the batch is put second on the way in, and first on the way out."""
+        """Below 14: transposes the batch to the second dimension, and back."""
 
         def turned(value: Value | None) -> Value | None:
             return None if value is None else g.op("Transpose", value, perm=[1, 0, 2])

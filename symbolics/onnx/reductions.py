@@ -1,4 +1,4 @@
-"""Reductions: by computed axes, over no axes, and of element types that an opset does not reduce."""
+"""Reductions over computed axes, over no axes, and for element types that an opset lacks."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def _root(g: GraphContext, value: Value) -> Value:
     return g.op("Sqrt", value)
 
 
-# What is done to each element, how they are put together, and what is done to the result.
+# The function of each element, the reduction, and the function of the result.
 _PARTS: dict[str, tuple[Step, str, Step]] = {
     "ReduceSum": (_unchanged, "ReduceSum", _unchanged),
     "ReduceMax": (_unchanged, "ReduceMax", _unchanged),
@@ -44,7 +44,7 @@ _PARTS: dict[str, tuple[Step, str, Step]] = {
 
 
 _OF_BOOL = ("ReduceMax", "ReduceMin")
-"""The reductions that take BOOL from 20 on."""
+"""The reductions that take BOOL from opset 20."""
 
 
 def _register(op_type: str) -> None:
@@ -58,12 +58,12 @@ def _register(op_type: str) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        """Below 18 (ReduceSum: 13) axes are constant and not empty: an empty list says all, or none."""
+        """Below 18 (ReduceSum: 13) axes are constant and not empty; an empty list means all, or none."""
         known = integers(g, axes)
         shape = g.shape(axes) if isinstance(axes, Value) else None
         if known == [] or axes is None or (shape is not None and shape == (0,)):
             if noop_with_empty_axes:
-                # Over no axes log(exp(x)) is x, as every other reduction is.
+                # Over no axes log(exp(x)) is x, like the other reductions.
                 return after(g, g.op("Identity", before(g, data)))
             return _reduced(g, op_type, data, None, keepdims)
         if known is not None:
@@ -85,7 +85,7 @@ def _register(op_type: str) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        """At 18 and 19: not of BOOL."""
+        """At 18 and 19: no BOOL."""
         if not noop_with_empty_axes:
             return _reduced(g, op_type, data, axes, keepdims)
         return g.op(op_type, data, axes=axes, keepdims=keepdims, noop_with_empty_axes=1)
@@ -94,7 +94,7 @@ def _register(op_type: str) -> None:
 def _reduced(
     g: GraphContext, op_type: str, data: Value, axes: Value | list[int] | None, keepdims: int
 ) -> Value:
-    """BOOL below 20 by counting: the least of none at all is true, the most is false."""
+    """BOOL below 20 by counting: without elements the minimum is true and the maximum false."""
     if g.dtype(data) != DataType.BOOL or op_type not in _OF_BOOL or g.has(op_type, dtype=DataType.BOOL):
         return g.op(op_type, data, axes=axes, keepdims=keepdims)
     least = op_type == "ReduceMin"
@@ -106,7 +106,7 @@ def _reduced(
 def _by_computed_axes(
     g: GraphContext, op_type: str, data: Value, axes: Value, keepdims: int, noop: int
 ) -> Value:
-    """One dimension after the other, reduced where it is among the axes."""
+    """Reduce one dimension after the other, if it is among the axes."""
     before, base, after = _PARTS[op_type]
     rank = known_rank(g, data)
     chosen = chosen_axes(g, axes, rank)

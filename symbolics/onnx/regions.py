@@ -1,4 +1,4 @@
-"""RoiAlign with half pixels below 16, where the operator does not move coordinates."""
+"""RoiAlign with half pixels below 16, where the operator does not shift coordinates."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from ..compositions.sizes import Size
 
 @dataclasses.dataclass(frozen=True)
 class _Pooling:
-    """The attributes of RoiAlign that stay as they are."""
+    """The attributes of RoiAlign that do not change."""
 
     mode: str
     height: int
@@ -33,10 +33,10 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Value:
-    """Regions moved by half a pixel.
+    """Shift the regions by half a pixel.
 
-    The operator makes regions of less than one pixel as large as one, which half pixels do not. Where there
-    may be such, each point is sampled by a region of one pixel around it.
+    The operator extends regions below one pixel to one pixel, but half-pixel mode does not. If such regions
+    may occur, each point is sampled with a region of one pixel around it.
     """
     if coordinate_transformation_mode != "half_pixel":
         raise g.refuse("ONNX operator RoiAlign does not take these element types here")
@@ -54,7 +54,7 @@ def roi_align(
     if array is not None:
         ends = array * spatial_scale - 0.5
         return by_regions() if np.all(ends[:, 2:] - ends[:, :2] >= 1) else by_points()
-    # A number beside them, for there may be no regions.
+    # An additional number, because there may be no regions.
     some = g.op("Concat", g.op("Reshape", lengths, [-1]), g.constant([1.0], g.dtype(rois)), axis=0)
     large = g.op("Not", g.op("Less", g.op("ReduceMin", some, axes=[0], keepdims=0), 1.0))
     shape = ir.Shape([_known(g, rois, 0), _known(g, X, 1), output_height, output_width])
@@ -91,8 +91,8 @@ def _points(
     """The points of each bin along one axis.
 
     Returns:
-        Where they lie, `[regions, bins, points]`; how many there are in a bin at most; and how many in a
-        bin of each region, `[regions, 1, 1]`, where the operator decides that.
+        Their coordinates, `[regions, bins, points]`; the largest number in a bin; and the number in a bin of
+        each region, `[regions, 1, 1]`, if the operator chooses it.
     """
     start, length = (g.op("Unsqueeze", item, axes=[2]) for item in (start, length))
     dtype = g.dtype(start) or DataType.FLOAT
@@ -144,7 +144,7 @@ def _pooled(
     high: Size,
     wide: Size,
 ) -> Value:
-    """The points of each bin put together, of `[regions, height, points, width, points, channels]`."""
+    """Reduce the points of each bin, from `[regions, height, points, width, points, channels]`."""
     if rows is None or columns is None:
         return g.op("ReduceMax" if mode == "max" else "ReduceMean", values, axes=[2, 4], keepdims=0)
     dtype = g.dtype(rows) or DataType.FLOAT

@@ -26,7 +26,7 @@ _DEFAULTS = {
 
 
 def _given(g: GraphContext, value: Any) -> Any:
-    """An optional input, None where the empty tensor stands for its absence."""
+    """An optional input; None if it is the empty tensor that means "omitted"."""
     return None if isinstance(value, Value) and g.shape(value) == (0,) else value
 
 

@@ -1,4 +1,4 @@
-"""Operators that ask for shapes and change them, where an opset wants constants or lacks an argument."""
+"""Operators on shapes, for opsets that need constants or lack an argument."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def shape(g: GraphContext, data: Value, start: int = 0, end: int | None = None) 
 
 
 def _at(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int]:
-    """Whether each of so many dimensions is among the axes; and how many axes there are."""
+    """Whether each dimension is among the axes, and the number of axes."""
     given = g.constant(axes)
     shape = g.shape(given)
     if shape is None or len(shape) > 1:
@@ -34,7 +34,7 @@ def _at(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int
 
 @onnx_symbolic("onnx::Unsqueeze", opset=9)
 def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
-    """Below 13, by computed axes: each dimension is 1, or the next one of the data's own."""
+    """Below 13 with computed axes: each dimension is 1, or the next one of the data."""
     rank = g.rank(data)
     if rank is None:
         raise g.refuse("the rank of its input is unknown, and its axes are computed", first_opset=13)
@@ -48,7 +48,7 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
 
 @onnx_symbolic("onnx::Squeeze", opset=9)
 def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
-    """Below 13, by computed axes: the sizes of the others."""
+    """Below 13 with computed axes: keeps the sizes of the other dimensions."""
     if axes is None:
         raise g.refuse("no axes are given, and the operator does not take this type here")
     rank = known_rank(g, data)
@@ -64,13 +64,13 @@ def _reshaped(g: GraphContext, data: Value, wanted: Value, rank: int) -> Value:
 
 @onnx_symbolic("onnx::Reshape", opset=9)
 def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: int = 0) -> Value:
-    """Below 14: sizes of 0 that are meant as they stand are constants here."""
+    """Below 14: real sizes of 0 (`allowzero`) must be constants."""
     if not allowzero:
         return g.op("Reshape", data, shape)
     wanted = integers(g, shape)
     own = g.shape(data)
     if own is not None and all(isinstance(size, int) and size > 0 for size in own):
-        # What has elements goes into no shape that has none.
+        # A tensor with elements cannot take a shape without elements.
         return g.op("Reshape", data, shape)
     if wanted is None:
         raise g.refuse("computed sizes of 0 are taken as they stand", first_opset=14)
@@ -81,7 +81,7 @@ def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: i
 
 @onnx_symbolic("composed::empty_like")
 def empty_like(g: GraphContext, data: Value, sizes: list[int]) -> Value:
-    """A tensor without elements, of sizes that hold a 0."""
+    """A tensor without elements, for sizes that contain 0."""
     dtype = g.dtype(data)
     if dtype is None:
         raise g.refuse("the element type of its input is unknown")
@@ -97,7 +97,7 @@ def slice_(
     axes: Value | None = None,
     steps: Value | None = None,
 ) -> Value:
-    """Below 10, by computed bounds or steps: the positions of each dimension are gathered."""
+    """Below 10 with computed bounds or steps: gathers the positions of each dimension."""
     known = [None if item is None else integers(g, item) for item in (axes, steps)]
     shape = g.shape(starts)
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
@@ -120,14 +120,14 @@ def slice_(
 
 
 def _positions(g: GraphContext, size: int | Value, start: Value, end: Value, step: int | Value) -> Value:
-    """The positions of a slice of a dimension, of zero-dim values, as Slice clamps them."""
+    """The positions of a slice of a dimension, from zero-dim values, clamped as by Slice."""
     length = g.constant(size, DataType.INT64)
     forward = g.op("Greater", g.constant(step), 0)
     low = g.op("Where", forward, 0, -1)
     high = g.op("Where", forward, length, g.op("Sub", length, 1))
     bounds = []
     for bound in (start, end):
-        # The lowest number stays lowest when a size is added to it.
+        # Where, because the lowest number stays out of range when a size is added.
         wrapped = g.op("Where", g.op("Less", bound, 0), g.op("Add", bound, length), bound)
         bounds.append(g.call("sym::min", a=g.call("sym::max", a=wrapped, b=low), b=high))
     span = g.op("Sub", bounds[1], bounds[0])
@@ -146,7 +146,7 @@ def _sliced_by_mask(
     steps: Value | None,
     count: int,
 ) -> Value:
-    """By axes or steps that are computed too: each dimension looks for its bounds among those given."""
+    """With computed axes or steps too: each dimension selects its bounds from the given ones."""
     rank = known_rank(g, data)
     given = axes if axes is not None else g.constant(np.arange(count, dtype=np.int64))
     places = from_front(g, given, rank)
@@ -184,7 +184,7 @@ def split(
     num_outputs: int | None = None,
     outputs: int = 1,
 ) -> list[Value]:
-    """By computed sizes: slices. By a number of parts below 18: parts of the rounded-up size."""
+    """With computed sizes: Slice. With a number of parts below 18: parts of the rounded-up size."""
     at = axis % known_rank(g, input) if axis < 0 else axis
     if split is not None:
         sizes: list[int | Value] = [g.op("Gather", split, i, axis=0) for i in range(outputs)]
@@ -213,7 +213,7 @@ def split(
 def split_before_18(
     g: GraphContext, input: Value, split: Value | list[int] | None = None, axis: int = 0, outputs: int = 1
 ) -> list[Value]:
-    """Without sizes, parts of one size; today their number is an argument."""
+    """Without sizes, equal parts; the newest version has their number as an argument."""
     given = g.constant(split) if split is not None else None
     made = g.op(
         "Split",
@@ -228,7 +228,7 @@ def split_before_18(
 
 @onnx_symbolic("onnx::Trilu", opset=9)
 def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1) -> Value:
-    """Below 14: the triangle kept by comparing row and column numbers."""
+    """Below 14: keeps the triangle by comparing row and column numbers."""
     if g.rank(input) is None:
         raise g.refuse("the rank of its input is unknown", first_opset=14)
     height, width = sizes_of(g, input)[-2:]
@@ -250,7 +250,7 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
 
 @onnx_symbolic("onnx::Range", opset=9)
 def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type: int = 1) -> Value:
-    """Below 11: counted from 0, scaled and moved; short floats in the type of the stash."""
+    """Below 11: counts from 0, scales and shifts; 16-bit floats compute in the stash type."""
     dtype = g.dtype(start)
     if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != DataType(stash_type):
         wide = (g.cast(item, DataType(stash_type)) for item in (start, limit, delta))
@@ -281,7 +281,7 @@ def cast_like(
     saturate: int = 1,
     round_mode: str = "up",
 ) -> Value:
-    """Below 15: Cast, where the type is known."""
+    """Below 15: Cast, if the type is known."""
     dtype = g.dtype(target_type)
     if dtype is None:
         raise g.refuse("the element type that it casts to is unknown", first_opset=15)
@@ -299,7 +299,7 @@ def pad_by_attribute(
     value: float | None = None,
     paddings: list[int] | None = None,
 ) -> Value:
-    """Below 11 of floats, by constant amounts: all else is joined with blocks."""
+    """Below 11 Pad takes only floats and constant amounts; other padding is a Concat."""
     amounts = pads if pads is not None else paddings
     filler = constant_value if constant_value is not None else value
     if mode != "constant" or axes is not None or not isinstance(amounts, list) or isinstance(filler, Value):
@@ -336,7 +336,7 @@ def pad(
     mode: str = "constant",
     value: float | None = None,
 ) -> Value:
-    """By axes below 18, around the edge below 19, and of types or amounts that the opset does not take."""
+    """With axes below 18, mode `wrap` below 19, and types or amounts that the opset does not take."""
     rank = known_rank(g, data)
     filler = constant_value if constant_value is not None else value
     amounts = _amounts(g, g.constant(pads), axes, rank)
@@ -358,7 +358,7 @@ def pad(
 
 
 def _amounts(g: GraphContext, pads: Value, axes: Value | list[int] | None, rank: int) -> list[int] | None:
-    """The amounts of every dimension, where they are constant."""
+    """The amounts of every dimension, if they are constant."""
     given = integers(g, pads)
     chosen = list(range(rank)) if axes is None else integers(g, g.constant(axes))
     if given is None or chosen is None:
@@ -394,7 +394,7 @@ def _padded_by_positions(
     mode: str,
     filler: Value | Number | None,
 ) -> Value:
-    """Each dimension gathered from where its elements come; the constant is chosen for those from nowhere."""
+    """Gather each dimension from the source positions; elements without a source get the constant."""
     rank = known_rank(g, data)
     for at in range(rank):
         size = g.constant(g.size(data, at), DataType.INT64)

@@ -1,4 +1,4 @@
-"""What the functions of several operators share: constants, computed axes, and the rungs of the ladder."""
+"""Helpers shared by several operators: constants, computed axes, and registration below an opset."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ from ...registration import DataType, GraphContext, Value, default_registry
 
 
 def integers(g: GraphContext, value: Value | list[int] | None) -> list[int] | None:
-    """Whole numbers where they are constant."""
+    """The integers of a value if it is constant, else None."""
     if value is None or isinstance(value, list):
         return value
     array = g.constant_value(value)
@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 def below(op_type: str, opset: int, *, any_data: bool = False) -> Callable[[Function], Function]:
-    """Register what says an operator's newest meaning below an opset; see this package's docstring."""
+    """Register an operator's newest meaning below an opset; see this package's docstring."""
 
     def register(function: Function) -> Function:
         default_registry.stand_in(op_type, opset, function, any_data=any_data)
@@ -30,12 +30,12 @@ def below(op_type: str, opset: int, *, any_data: bool = False) -> Callable[[Func
 
 
 def taken(g: GraphContext, values: Value, position: int) -> Value:
-    """One of several whole numbers, zero-dim."""
+    """One of several integers, as a zero-dim value."""
     return g.op("Gather", g.cast(values, DataType.INT64), position, axis=0)
 
 
 def from_front(g: GraphContext, axes: Value, rank: int) -> Value:
-    """Axes counted from the front, one-dimensional."""
+    """Non-negative axes, one-dimensional."""
     axes = g.cast(axes, DataType.INT64)
     if g.rank(axes) != 1:
         axes = g.op("Reshape", axes, [-1])
@@ -43,7 +43,7 @@ def from_front(g: GraphContext, axes: Value, rank: int) -> Value:
 
 
 def chosen_axes(g: GraphContext, axes: Value, rank: int) -> Value:
-    """Whether each of so many dimensions is among axes that are computed."""
+    """Whether each dimension is among computed axes."""
     column = g.op("Unsqueeze", from_front(g, axes, rank), axes=[1])
     hits = g.op("Equal", column, np.arange(rank, dtype=np.int64))
     count = g.op("ReduceSum", g.cast(hits, DataType.INT64), axes=[0], keepdims=0)
@@ -51,12 +51,12 @@ def chosen_axes(g: GraphContext, axes: Value, rank: int) -> Value:
 
 
 def kept_sizes(g: GraphContext, data: Value, gone: Value) -> Value:
-    """The sizes of the dimensions that are not gone."""
+    """The sizes of the dimensions that are kept."""
     return g.op("Compress", g.op("Shape", data), g.op("Not", gone), axis=0)
 
 
 def by_axis(g: GraphContext, axis: Value, results: Sequence[Value]) -> Value:
-    """Of what there is for each axis, the one of a computed axis; all of one shape."""
+    """Select the value of a computed axis from values for each axis, all of the same shape."""
     whole = g.cast(axis, DataType.INT64)
     if g.rank(whole) != 0:
         whole = g.op("Reshape", whole, g.constant([], DataType.INT64))

@@ -1,1 +1,1 @@
-"""Numbers, lists, branches and loops as TorchScript has them: the dialects `prim`, `list` and `promotion`."""
+"""TorchScript's numbers, lists, branches and loops: the dialects `prim`, `list` and `promotion`."""

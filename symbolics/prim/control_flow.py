@@ -1,4 +1,4 @@
-"""Branches and loops of the `prim` dialect, as TorchScript has them: If and Loop, lists included."""
+"""TorchScript's branches and loops, the `prim` dialect, as If and Loop, with lists."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -28,18 +28,18 @@ from .list_flow import grows_evenly, is_list, is_stacked_later, note_owner
 _ENDLESS = np.iinfo(np.int64).max
 
 _Form = Callable[[GraphContext, Value], Value]
-"""Gives a value the form that it has to have where a sub-graph takes or returns it."""
+"""Converts a value to the form in which a sub-graph takes or returns it."""
 
 
 @onnx_symbolic("prim::Constant")
 def constant(g: GraphContext, value: Number) -> Value:
-    """A Python number where a block has to return a value."""
+    """A Python number as a value, for the result of a block."""
     [expected] = g.expected
     return g.constant(value, expected.dtype)
 
 
 def constant_condition(g: GraphContext, condition: Value | bool) -> bool | None:
-    """A condition where it is known as the graph is built."""
+    """The value of a condition if it is constant, else None."""
     if isinstance(condition, bool):
         return condition
     array = g.constant_value(condition) if g.is_foldable(condition) else None
@@ -58,18 +58,18 @@ def _form_of_list(
     shape: Sequence[Dim] | None,
     uniform: bool,
 ) -> _Form:
-    """The form in which an If or a Loop gives a list: stacked where that is sure to do, else a sequence.
+    """The form in which an If or a Loop returns a list: stacked if that is certain to work, else a sequence.
 
-    Below the opset where it gives sequences, stacked where the model itself stacks the list later on.
+    Below the opset at which it can return sequences: stacked if the model itself stacks the list later.
 
     Args:
         output: the source value of the result.
-        lists: what becomes the result, or the first of what does.
-        shape: what is known of the shape of its elements.
-        uniform: whether they are known to have one shape, as far as `lists` do not tell.
+        lists: the lists that become the result, or the first of them.
+        shape: the shape of its elements, as far as it is known.
+        uniform: whether elements that are not in `lists` are known to have the same shape.
 
     Raises:
-        UnsupportedError: it is sure of no form.
+        UnsupportedError: no form is certain to work.
     """
     empty = any(isinstance(item, Known) and not item.items for item in lists)
     rest = [item for item in lists if not isinstance(item, Known) or item.items]
@@ -100,7 +100,7 @@ def _form_of_list(
 
 
 def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
-    """What a sub-graph returns, with copies of the sequences that it did not make, or returns already."""
+    """The results of a sub-graph, with copies of sequences that it did not make or returns twice."""
     result: list[Value] = []
     for value in values:
         node = value.producer()
@@ -112,7 +112,7 @@ def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
 
 @onnx_symbolic("prim::If")
 def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
-    """A branch; the one that is always taken stands in its place."""
+    """A conditional; if the condition is constant, the taken branch is inlined."""
     blocks = g.blocks
     if g.node is not None:
         note_owner(g.node, *(block.graph for block in blocks))
@@ -138,7 +138,7 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
 
 
 def _continued(g: GraphContext, graph: ir.Graph, emit: Callable[[], Sequence[Value]]) -> list[Value]:
-    """What nodes that are added to a branch give."""
+    """The results of nodes that are added to a branch."""
     results: list[Value] = []
 
     def build() -> list[Value]:
@@ -150,7 +150,7 @@ def _continued(g: GraphContext, graph: ir.Graph, emit: Callable[[], Sequence[Val
 
 
 def _opened(g: GraphContext, emit: Callable[[], Sequence[Value]], name: str) -> tuple[ir.Graph, list[Value]]:
-    """A branch as an ONNX sub-graph, and what it returns: its outputs wait for what the other returns."""
+    """A branch as an ONNX sub-graph, and its results; its outputs are set when both branches are known."""
     graph = g.subgraph(list, name=name)
     return graph, _continued(g, graph, emit)
 
@@ -158,7 +158,7 @@ def _opened(g: GraphContext, emit: Callable[[], Sequence[Value]], name: str) -> 
 def _formed(
     g: GraphContext, graph: ir.Graph, forms: Sequence[_Form], results: Sequence[Value]
 ) -> list[Value]:
-    """What a branch returns, in the forms that both branches give it."""
+    """The results of a branch in the forms common to both branches."""
     return _continued(g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)])
 
 
@@ -170,7 +170,7 @@ def _close(
     results: Sequence[Value],
     types: Sequence[Value],
 ) -> None:
-    """Give a branch its outputs, those that the other returns in another shape marked as such."""
+    """Set the outputs of a branch; hide shapes that differ from the other branch."""
 
     def build() -> list[Value]:
         outputs = list(results)
@@ -192,7 +192,7 @@ def _branch_form(g: GraphContext, output: Value, results: Sequence[Value]) -> _F
 
 
 def _branch_type(g: GraphContext, output: Value, results: Sequence[Value]) -> Value:
-    """A value of the type and shape that both branches return."""
+    """A value with the common type and shape of both branches."""
     first, second = results
     if first.dtype is not None and second.dtype is not None and first.dtype != second.dtype:
         raise g.refuse(f"its branches return {first.dtype.name} and {second.dtype.name} as '{output.name}'")
@@ -207,13 +207,13 @@ def _branch_type(g: GraphContext, output: Value, results: Sequence[Value]) -> Va
 
 @dataclasses.dataclass
 class _Carried:
-    """How one carried value of a loop is lowered.
+    """The lowering of one carried value of a loop.
 
     Attributes:
         scanned: a list that every iteration appends to: its new elements are scan outputs.
-        initial: its value before the loop; in its form, unless it is scanned.
-        form: of what the body returns for it.
-        formal: what the body's formal input is like.
+        initial: its value before the loop, in `form` unless it is scanned.
+        form: the form of the body's result for it.
+        formal: a value with the type of the body's input.
     """
 
     scanned: bool
@@ -250,9 +250,9 @@ def _plan(g: GraphContext, body: ir.Graph, index: int, initial: Value, output: V
 def loop(
     g: GraphContext, max_trip_count: Value | int, condition: Value | bool, carried: list[Value | Number]
 ) -> Sequence[Value]:
-    """A loop that carries values. One that never runs gives what it was given.
+    """A loop with carried values. A loop that never runs returns their initial values.
 
-    A list to which every iteration appends is made of scan outputs, any other is carried.
+    A list to which every iteration appends becomes a scan output; other lists are carried.
     """
     [body] = g.blocks
     if g.node is not None:
@@ -289,9 +289,9 @@ def loop(
 def _loop_body(
     g: GraphContext, body: Block, plans: Sequence[_Carried]
 ) -> tuple[ir.Graph, dict[int, list[Value]], bool]:
-    """The ONNX body, the elements that it appends to scanned lists, and whether it never ends the loop.
+    """The ONNX body, the elements that it appends to scanned lists, and whether its condition is always true.
 
-    Loop takes at least one value to carry below opset 11: where there is none, one that says nothing.
+    Below opset 11 Loop must carry at least one value: without one, a dummy is added.
     """
     kept = [plan for plan in plans if not plan.scanned]
     scans: dict[int, list[Value]] = {}
@@ -307,7 +307,7 @@ def _loop_body(
         results = []
         for index, (plan, value) in enumerate(zip(plans, returned, strict=True)):
             if plan.scanned:
-                # It is none where an append was refused: then nothing is made of the graph.
+                # None if an append was refused; then the graph is not used.
                 scans[index] = value.items if isinstance(value, Known) else []
                 continue
             value = plan.form(g, value)
@@ -333,7 +333,7 @@ def _loop_results(
     results: Sequence[Value],
     graph: ir.Graph,
 ) -> list[Value]:
-    """The carried values after the loop, of the outputs of the ONNX Loop."""
+    """The carried values after the loop, from the outputs of the ONNX Loop."""
     kept = sum(not plan.scanned for plan in plans)
     final, scanned = iter(results[:kept]), iter(results[max(kept, 1) :])
     items = iter(graph.outputs[1 + max(kept, 1) :])
@@ -354,11 +354,11 @@ def _loop_results(
 
 
 def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
-    """The shape of a scan output: a size that has a name in the body only has none outside.
+    """The shape of a scan output; a size named only in the body is unknown outside.
 
     Args:
-        item: what an iteration appends.
-        formal: the list, whose shape is that of all its elements.
+        item: the element that an iteration appends.
+        formal: the list, whose shape holds for all of its elements.
     """
     if item.shape is None:
         return None
@@ -369,7 +369,7 @@ def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
 
 
 def _grown(g: GraphContext, initial: Value, parts: Sequence[Value]) -> Value:
-    """A list, and behind it what every iteration of a loop appended, an element of each part."""
+    """A list with the elements appended that the iterations of a loop produced."""
     if not parts:
         return initial
     if len(parts) == 1:

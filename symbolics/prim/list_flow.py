@@ -1,4 +1,4 @@
-"""What the source graph says of a list in a block: how it grows there, and whether it is stacked later."""
+"""Analyses lists in the source graph: how a list grows in a loop, and whether it is stacked later."""
 
 from collections.abc import Iterator
 
@@ -12,21 +12,21 @@ _OWNER = "opsetta.owner"
 
 
 def note_owner(node: ir.Node, *blocks: ir.Graph) -> None:
-    """Note of sub-blocks whose they are."""
+    """Record the node that owns each sub-block."""
     for block in blocks:
         block.meta[_OWNER] = node
 
 
 def is_list(self: Value) -> bool:
-    """Whether a source value is known to be a list of tensors: one of unknown elements has no type."""
+    """Whether a source value is known to be a list of tensors; a list of unknown elements has no type."""
     return isinstance(self.type, ir.SequenceType)
 
 
 def grows_evenly(body: ir.Graph, index: int) -> bool:
-    """Whether every run of a loop's body does nothing with a carried list but to append to it, equally often.
+    """Whether every run of a loop's body only appends to a carried list, and equally often.
 
     Args:
-        index: of the list among the carried values.
+        index: the index of the list among the carried values.
     """
     formal, result = body.inputs[index + 1], body.outputs[index + 1]
     if formal is result:
@@ -60,7 +60,7 @@ def _appends(node: ir.Node, items: Value) -> bool:
 
 
 def is_stacked_later(self: Value) -> bool:
-    """Whether all elements of a list are stacked whenever it is made, so that they have one shape."""
+    """Whether the model always stacks all elements of a list, so that they must have the same shape."""
     seen: set[Value] = set()
     pending = [self]
     while pending:
@@ -79,7 +79,7 @@ def is_stacked_later(self: Value) -> bool:
 
 
 def _receivers(node: ir.Node, value: Value) -> Iterator[Value]:
-    """The lists that hold all elements of a list that a node of its own graph reads."""
+    """The lists that a reader makes and that contain all elements of a list."""
     name = qualified_name(node)
     if name in _KEEP_ELEMENTS:
         yield node.outputs[0]

@@ -1,4 +1,4 @@
-"""The `list` dialect: Python lists of tensors or numbers whose length is unknown as the graph is built."""
+"""The `list` dialect: Python lists of tensors or numbers with unknown length."""
 
 import onnx_ir as ir
 
@@ -21,12 +21,12 @@ from ..compositions.list_values import (
 from ..compositions.sizes import Size, compute, is_non_negative, known
 
 _END = 2**63 - 1
-"""What TorchScript gives for the end of a slice that has none."""
+"""TorchScript's value for the end of a slice without end."""
 
 
 @onnx_symbolic("list::construct")
 def construct(g: GraphContext, items: list[Value | Number]) -> Value:
-    """A list of tensors stays at hand; one of numbers becomes a tensor."""
+    """A list of tensors stays `Known`; a list of numbers becomes a tensor."""
     [expected] = g.expected
     if not isinstance(expected.type, ir.TensorType):
         tensors = [item for item in items if isinstance(item, Value)]
@@ -62,13 +62,13 @@ def extend(g: GraphContext, self: Value, other: Value) -> Value:
 
 
 def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
-    """A list in a form that takes a change at an index: one at hand stays that where the index is known."""
+    """A list in a form that can be changed at an index; a `Known` list stays so if the index is constant."""
     return tensor_or_sequence(g, self) if isinstance(self, Known) and isinstance(index, Value) else self
 
 
 @onnx_symbolic("list::insert")
 def insert(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
-    """Python's: an index beyond an end means that end."""
+    """As in Python, an index beyond an end means that end."""
     index, item = known(g, index), element(g, item, self)
     self = _changeable(g, self, index)
     if isinstance(self, Known) and isinstance(index, int):
@@ -84,7 +84,7 @@ def insert(g: GraphContext, self: Value, index: int | Value, item: Value | Numbe
 
 
 def _replaced(g: GraphContext, self: Value, start: Size, end: Size, item: Value | None) -> Value:
-    """A stacked list with an element, or none, in the place of a part."""
+    """A stacked list with a part replaced by an element, or removed."""
     result = part(g, self, None, start)
     if item is not None:
         result = appended(g, result, item)
@@ -142,7 +142,7 @@ def slice_(
     end: int | Value | None = None,
     step: int = 1,
 ) -> Value:
-    """Python's: bounds beyond an end mean that end, and a negative step goes backwards."""
+    """As in Python, bounds beyond an end mean that end, and a negative step goes backwards."""
     start = None if start is None else known(g, start)
     end = None if end is None or end == _END else known(g, end)
     if isinstance(self, Known):
@@ -159,13 +159,13 @@ def slice_(
     end = last if end is None else _bound(g, end, size, step)
     if step > 0:
         return chosen(g, self, g.call("sym::range", start=start, end=end, step=step))
-    # onnxruntime makes a Slice of a Gather by a Range, in which an end of -1 is another one.
+    # onnxruntime turns a Gather by a Range into a Slice, where an end of -1 has another meaning.
     back = g.call("sym::range", start=0, end=compute(g, "sub", start, end), step=-step)
     return chosen(g, self, g.op("Sub", start, back))
 
 
 def _bound(g: GraphContext, bound: Size, size: Size, step: int) -> Size:
-    """A bound of a slice as a position: from 0 to the size, or one before that for a step backwards."""
+    """Convert a bound of a slice to a position from 0 to the size, or one less for a negative step."""
     if not is_non_negative(bound):
         if isinstance(bound, int):
             bound = compute(g, "add", bound, size)
@@ -182,7 +182,7 @@ def reverse(g: GraphContext, self: Value) -> Value:
 
 @onnx_symbolic("list::repeat")
 def repeat(g: GraphContext, self: Value, times: int | Value) -> Value:
-    """A number of times below 0 is 0."""
+    """A negative number of repetitions counts as 0."""
     times = known(g, times)
     if isinstance(self, Known):
         if isinstance(times, int):
@@ -193,7 +193,7 @@ def repeat(g: GraphContext, self: Value, times: int | Value) -> Value:
     size = length(g, self)
     count = compute(g, "mul", size, times if is_non_negative(times) else compute(g, "max", times, 0))
     repeated = g.call("sym::range", start=0, end=count)
-    # A remainder by 0 is none, and there is nothing to take one of.
+    # Avoids a remainder by 0 for an empty list.
     return chosen(g, self, g.call("sym::mod", a=repeated, b=compute(g, "max", size, 1)))
 
 
@@ -207,7 +207,7 @@ def from_tensor(g: GraphContext, self: Value, dim: int = 0) -> Value:
 def from_parts(
     g: GraphContext, self: Value, split_size: int | Value | list[int | Value], dim: int = 0
 ) -> Value:
-    """Parts of a dimension: of one size, the last one of what is left, or of the sizes of a list."""
+    """Parts of a dimension: of a fixed size, with the remainder last, or of the sizes in a list."""
     sizes = g.stack(split_size) if isinstance(split_size, list) else g.constant(split_size, DataType.INT64)
     result = g.op("SplitToSequence", self, sizes, axis=dim)
     if self.shape is not None:
@@ -239,14 +239,14 @@ def contains(g: GraphContext, self: Value, item: Value | Number) -> Value:
 
 @onnx_symbolic("list::index")
 def index(g: GraphContext, self: Value, item: Value | Number) -> Value:
-    """The first position. One that is not there is an error of the runtime, as it is one in Python."""
+    """The first position of an element. A missing element is a run-time error, as in Python."""
     found = g.call("aten::nonzero", self=_matches(g, self, item))
     return g.op("Squeeze", g.op("Gather", found, 0, axis=0), axes=[0])
 
 
 @onnx_symbolic("list::sum")
 def sum_(g: GraphContext, self: Value) -> Value:
-    """Of bools, the number of those that are true."""
+    """The sum; for bools, the number of true ones."""
     self = _numbers(g, self)
     counted = g.cast(self, DataType.INT64) if self.dtype == DataType.BOOL else self
     return g.op("ReduceSum", counted, keepdims=0)
@@ -279,7 +279,7 @@ def all_(g: GraphContext, self: Value) -> Value:
 
 @onnx_symbolic("list::equal")
 def equal(g: GraphContext, self: Value, other: Value) -> Value:
-    """As many equal elements as the longer list has, over the length of the shorter one."""
+    """Whether the number of equal elements, up to the shorter length, is the length of the longer list."""
     sizes = [length(g, _numbers(g, item)) for item in (self, other)]
     shorter, longer = compute(g, "min", *sizes), compute(g, "max", *sizes)
     same = g.call("aten::eq", self=part(g, self, 0, shorter), other=part(g, other, 0, shorter))

@@ -1,4 +1,4 @@
-"""Arithmetic over numbers below opset 9: comparisons take floats only, and there is no Where or NonZero."""
+"""Arithmetic on numbers below opset 9: comparisons take only floats, and there is no Where or NonZero."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def _is_integral(g: GraphContext, item: Value | Number) -> bool:
 
 
 def _greater(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """Ints compare as doubles; those that are one double differ so little that the difference tells."""
+    """Ints compare as doubles; two ints that round to the same double are compared by their difference."""
     larger = g.op("Greater", g.constant(a, DOUBLE), g.constant(b, DOUBLE))
     if not (_is_integral(g, a) and _is_integral(g, b)):
         return larger
@@ -44,7 +44,7 @@ for _name, _swapped, _negated in (
 
 
 def _extreme(sign: int) -> Callable[..., Value]:
-    """The first number where it is the larger or smaller one, else the second, even beside NaN."""
+    """The first number if it is larger (or smaller), else the second, also if one is NaN."""
 
     def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         dtype = INT if _is_integral(g, a) and _is_integral(g, b) else DOUBLE
@@ -66,7 +66,7 @@ onnx_symbolic("sym::min", opset=8)(_extreme(-1))
 
 @onnx_symbolic("composed::wrap", opset=8)
 def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
-    """Below 9: what is negative gets the size added."""
+    """Below 9: adds the size to negative positions."""
     if is_non_negative(index):
         return index
     index = g.cast(index, INT)
@@ -76,7 +76,7 @@ def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
 
 @onnx_symbolic("sym::range", opset=8)
 def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1) -> Value:
-    """Below 9: the numbers of the iterations of a loop. It has to carry something."""
+    """Below 9: the iteration numbers of a Loop, which must carry a value."""
     span = compute(g, "sub", end, start)
     steps: Size = compute(g, "add", span, step - (1 if step > 0 else -1))
     steps = compute(g, "floordiv", steps, step)

@@ -1,4 +1,4 @@
-"""The `promotion` dialect: casts whose element type was unknown until the operands were lowered."""
+"""The `promotion` dialect: casts whose element type is known only after the operands are lowered."""
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...registration.promotion import operand, settle
@@ -15,11 +15,11 @@ def promote(
     integers: DataType | None,
     expected: DataType | None,
 ) -> Value:
-    """`self` in the element type that the operands of an operator are computed in together.
+    """Cast `self` to the element type in which an operator computes its operands.
 
     Args:
-        operator: the operator that it is done for.
-        numbers: for each operand that is a symbolic number its kind, `int`, `float` or `bool`.
+        operator: the operator that needs the cast.
+        numbers: for each operand, `int`, `float` or `bool` if it is a symbolic number.
         uniform, integers, expected: as in `registration.promotion`.
     """
     known = [operand(item, number, uniform=uniform) for item, number in zip(operands, numbers, strict=True)]

@@ -1,4 +1,4 @@
-"""The `quantized_decomposed` operators that choose scales as the model runs, or have one per token or group.
+"""The `quantized_decomposed` operators with scales chosen at run time, or per token or group.
 
 The semantics are those of torch/ao/quantization/fx/_decomposed.py and of `determine_qparams` beside it.
 """
@@ -40,7 +40,7 @@ def _chosen(g: GraphContext, scale: Value, zero_point: Value) -> tuple[Value, Va
 def choose_qparams(
     g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
 ) -> tuple[Value, Value]:
-    """The range is divided in the input's element type, the rest is FLOAT."""
+    """The range is divided in the input's element type; the rest is computed in FLOAT."""
     if max(abs(quant_min), abs(quant_max)) > _EXACT_IN_FLOAT:
         raise g.refuse("zero points in a range of more than 24 bits are not exact in the float arithmetic")
     lowest, highest = _range(g, input)
@@ -56,7 +56,7 @@ def choose_qparams(
 def choose_qparams_symmetric(
     g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
 ) -> tuple[Value, Value]:
-    """The zero point is 0, and 128 for UINT8."""
+    """The zero point is 0, or 128 for UINT8."""
     lowest, highest = _range(g, input)
     farthest = g.op("Max", g.op("Neg", lowest), highest)
     step = g.op("Div", farthest, (quant_max - quant_min) / 2)
@@ -66,13 +66,13 @@ def choose_qparams_symmetric(
 
 
 def _bounded(g: GraphContext, name: str, value: Value, bound: float) -> Value:
-    """The maximum or minimum with a number, also where Max and Min do not broadcast."""
+    """The maximum or minimum with a number, also at opsets where Max and Min do not broadcast."""
     return g.call(f"aten::{name}", value, g.constant(bound, g.dtype(value)))
 
 
 @onnx_symbolic(_SYMMETRIC_PER_TOKEN)
 def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> tuple[Value, Value]:
-    """Torch computes floats, and declares DOUBLE and INT64."""
+    """Computed in FLOAT; the results are DOUBLE and INT64, as torch declares."""
     if dtype != DataType.INT8:
         raise g.refuse(f"it takes INT8, not {dtype.name}")
     farthest = g.op("ReduceMax", g.op("Abs", input), axes=[-1], keepdims=1)
@@ -88,7 +88,7 @@ def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> 
 def choose_qparams_per_token_asymmetric(
     g: GraphContext, input: Value, dtype: DataType
 ) -> tuple[Value, Value]:
-    """INT8 whatever `dtype` says, as in torch."""
+    """Always INT8, whatever `dtype` is, as in torch."""
     low, high = limits(DataType.INT8)
     lowest = _bounded(g, "minimum", g.op("ReduceMin", input, axes=[-1], keepdims=1), 0.0)
     highest = _bounded(g, "maximum", g.op("ReduceMax", input, axes=[-1], keepdims=1), 0.0)
@@ -107,7 +107,7 @@ def choose_qparams_per_token_asymmetric(
 
 
 def _as_computed(value: Value) -> Value:
-    """Scales in the element type in which torch computes them, where it declares another one."""
+    """Scales in the element type that torch computes, which differs from the declared one."""
     producer = value.producer()
     if producer is None or producer.op_type != "Cast":
         return value
@@ -169,7 +169,7 @@ def dequantize_per_token(
 
 
 def _group_size(g: GraphContext, input: Value, scales: Value, group_size: int) -> int:
-    """The size of a group: a row, where rows are shorter than a group and have one scale."""
+    """The size of a group; a whole row if rows are shorter than a group and have one scale."""
     shape, given = g.shape(input), g.shape(scales)
     if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
         raise g.refuse("quantization in groups needs a matrix whose number of columns is known")
@@ -211,7 +211,7 @@ def dequantize_per_channel_group(
     group_size: int = 128,
     output_dtype: DataType = DataType.FLOAT,
 ) -> Value:
-    """In blocks where DequantizeLinear has them, and the scales are FLOAT."""
+    """Uses blocks if DequantizeLinear supports them and the scales are FLOAT."""
     group_size = _group_size(g, input, scales, group_size)
     grid = Grid(scales, zero_points, quant_min, quant_max, axis=1, block=group_size)
     plain = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT

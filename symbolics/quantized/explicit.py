@@ -1,4 +1,4 @@
-"""The `quantized_decomposed` dialect, which PT2E quantization leaves: quantization as explicit operators.
+"""The `quantized_decomposed` dialect: the explicit quantization operators of PT2E quantization.
 
 The semantics are those of torch/ao/quantization/fx/_decomposed.py.
 """
@@ -80,7 +80,7 @@ def dequantize_per_channel(
 
 
 def _read(g: GraphContext, input: Value, zero_points: Value | None, grid: Grid, out_dtype: DataType) -> Value:
-    """Dequantize; in torch's own promotion where integers are wide or wrap around, or scales are halves."""
+    """Dequantize, with torch's promotion if integers are wide or wrap, or scales are 16-bit floats."""
     assert isinstance(grid.scale, Value)
     plain = g.dtype(grid.scale) in (DataType.FLOAT, DataType.DOUBLE)
     small = g.dtype(input) != DataType.INT32 or is_zero(g, zero_points)

@@ -1,1 +1,1 @@
-"""The `sym` dialect: arithmetic over symbolic sizes and numbers."""
+"""The `sym` dialect: arithmetic on symbolic sizes and numbers."""

@@ -1,4 +1,4 @@
-"""The `sym` dialect: Python arithmetic over symbolic ints (zero-dim INT64) and floats (zero-dim DOUBLE)."""
+"""The `sym` dialect: Python arithmetic on symbolic ints (zero-dim INT64) and floats (zero-dim DOUBLE)."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def _dtype(g: GraphContext, number: Value | Number) -> DataType:
 
 
 def _numbers(g: GraphContext, *numbers: Value | Number) -> list[Value]:
-    """Numbers of one type, as Python's arithmetic sees them: float if any is, else int."""
+    """Numbers converted to one type as in Python: float if any is a float, else int."""
     dtype = FLOAT if any(_dtype(g, number) == FLOAT for number in numbers) else INT
     return [g.constant(number, dtype) for number in numbers]
 
@@ -51,7 +51,7 @@ for _name, _op_type, _negated in (
 
 @onnx_symbolic("sym::eq")
 def eq(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """ATen's, for Equal takes no floats before opset 11."""
+    """Calls `aten::eq`, because Equal takes no floats before opset 11."""
     first, second = _numbers(g, a, b)
     return g.call("aten::eq", self=first, other=second)
 
@@ -62,7 +62,7 @@ def ne(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
 
 
 def _extreme(comparison: str) -> Callable[..., Value]:
-    """Max and Min take no integers before opset 12, and give NaN where either float is NaN."""
+    """Composed, because Max and Min take no integers before opset 12, and return NaN if a float is NaN."""
 
     def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         first, second = _numbers(g, a, b)
@@ -119,7 +119,7 @@ def sum_(g: GraphContext, a: list[Value | Number]) -> Value | int:
 
 @onnx_symbolic("sym::floordiv")
 def floordiv(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """Rounds down, where ONNX's integer Div rounds to zero."""
+    """Rounds down; ONNX's integer Div rounds towards zero."""
     first, second = _numbers(g, a, b)
     if _is_float(g, a, b):
         return g.op("Floor", g.op("Div", first, second))
@@ -150,7 +150,7 @@ def mod(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
 
 @onnx_symbolic("sym::mod", opset=10)
 def mod_10(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """From 10: Mod, whose integer remainder has the divisor's sign, and whose float one is exact."""
+    """From 10: Mod, whose integer remainder has the divisor's sign and whose float remainder is exact."""
     first, second = _numbers(g, a, b)
     if not _is_float(g, a, b):
         return g.op("Mod", first, second)
@@ -165,7 +165,7 @@ def truediv(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
 
 @onnx_symbolic("sym::pow")
 def pow_(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """Small whole powers multiply, which keeps integers exact at every opset."""
+    """Small integer powers are products, which keeps integers exact at every opset."""
     power = known(g, b) if isinstance(b, Value) and _dtype(g, b) == INT else b
     if isinstance(power, int) and 0 <= power <= 8:
         [base] = _numbers(g, a)
@@ -203,12 +203,12 @@ def sqrt(g: GraphContext, a: Value | Number) -> Value:
 @onnx_symbolic("sym::int")
 @onnx_symbolic("sym::trunc")
 def int_(g: GraphContext, a: Value | Number) -> Value:
-    """Cast rounds to zero, as Python's int does."""
+    """Cast rounds towards zero, as Python's int does."""
     return g.constant(a, INT)
 
 
 def _whole(op_type: str) -> Callable[..., Value]:
-    """Python's floor and ceil give ints."""
+    """Python's floor and ceil return ints."""
 
     def symbolic(g: GraphContext, a: Value | Number) -> Value:
         if not _is_float(g, a):
@@ -250,7 +250,7 @@ def pos(g: GraphContext, a: Value | Number) -> Value:
 def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1) -> Value:
     """`range(start, end, step)` as a one-dimensional INT64 tensor.
 
-    Range begins at opset 11: below, the positions of the ones in a tensor of that length.
+    Range begins at opset 11. Below, the positions of nonzero elements in a tensor of ones.
     """
     start, end = known(g, start), known(g, end)
     if isinstance(start, int) and isinstance(end, int):

@@ -1,1 +1,1 @@
-"""The `transformers` dialect: operators that the transformers library registers, which is not imported."""
+"""The `transformers` dialect: operators registered by the transformers library, which is not imported."""

@@ -1,4 +1,4 @@
-"""Matrix products of mixture-of-experts layers where torch has none (transformers/integrations/moe.py)."""
+"""Matrix products of mixture-of-experts layers from transformers/integrations/moe.py."""
 
 from ...registration import GraphContext, Value, onnx_symbolic
 

@@ -1,4 +1,4 @@
-"""Other ways to capture a model whose capture failed, tried on a copy of it before they are recommended."""
+"""After a failed capture, tries other ways to capture a copy of the model, to recommend those that work."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ...torch_boundary.replacements.transformer_modules import without_fused_att
 from ...torch_boundary.silence import quiet
 
 SECONDS = 5.0
-"""A try costs what a capture costs: none is made after a failed capture that took longer."""
+"""A try takes as long as a capture, so there is none after a failed capture that took longer than this."""
 BYTES = 256 * 2**20
 """A model with more parameters and buffers than this is not copied."""
 
 Captures = Mapping[str, Callable[[Any], Any]]
-"""By name (strict, script, trace), what captures a model in that form, and raises where it cannot."""
+"""By name (strict, script, trace), a function that captures a model in that form, or raises."""
 
 _FORMS = {
     "strict": "strict=True",
@@ -38,17 +38,17 @@ _FORMS = {
 _Change = Callable[[torch.Tensor], torch.Tensor]
 _FRACTIONS: tuple[_Change, ...] = (lambda x: -x, lambda x: x * 0.5 + 1, torch.zeros_like)
 _NUMBERS: tuple[_Change, ...] = (lambda x: x.flip(tuple(range(x.dim()))), lambda x: x // 2, torch.zeros_like)
-"""Whole numbers may be indices: these stay in their range."""
+"""Integers may be indices, so these changes stay within their range."""
 
 
 class Alternatives:
-    """The alternatives to a capture, over one call of one model.
+    """The alternatives to the capture of a model with given arguments.
 
     Args:
-        model: is copied, and neither run nor changed itself.
+        model: the model, which is copied, but neither run nor changed.
         call: the example arguments, `(args, kwargs)`.
-        captures: what captures the model in each form.
-        seconds: how long the failed capture took.
+        captures: the functions that capture the model in each form.
+        seconds: the time that the failed capture took.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class Alternatives:
         """Run a copy of the model in PyTorch, then try the alternatives; nothing is printed or left changed.
 
         Returns:
-            What PyTorch raises, None where the model runs; and a line on what was found.
+            The exception of eager PyTorch, or None; and lines about the alternatives.
         """
         names = [name for name in names if name in self._captures]
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             forms = ", ".join(_FORMS[name] for name in names)
-            return None, [f"not tried, for it would take long or need copies: {forms}"] if names else []
-        # In the caller's grad mode: a model may differentiate in its forward.
+            return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
+        # Use the caller's grad mode, because a model may differentiate in its forward.
         with boundary(quiet(), without_fused_attention(), _unheard()):
             try:
                 model = copy.deepcopy(self._model)
                 call = _cloned(self._call)
             except Exception:
-                # What cannot be copied cannot be tried without side effects.
+                # Without a copy, a try would have side effects.
                 return None, []
             try:
                 model(*call[0], **call[1])
@@ -99,7 +99,7 @@ class Alternatives:
             try:
                 found.append(self._try(name))
             except Exception:
-                # Whatever stops it, the alternative is none.
+                # After any error, the alternative does not work.
                 failed.append(_FORMS[name])
         found += [f"tried, and fails too: {', '.join(failed)}"] if failed else []
         return found + ([f"not tried: {', '.join(skipped)}"] if skipped else [])
@@ -126,14 +126,14 @@ class Alternatives:
         if agreed is None:
             return "torch.jit.trace(model, args) does not help: for other inputs its results differ (tried)"
         return (
-            "opsetta.export(torch.jit.trace(model, args), args) captures this model (tried), but only the "
-            f"path that the example takes; it agreed with the model for {agreed} other inputs, and is wrong "
+            "opsetta.export(torch.jit.trace(model, args), args) captures this model (tried), but records "
+            f"only the path of the example; it agreed with the model for {agreed} other inputs, and is wrong "
             "for inputs that take another path"
         )
 
 
 def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> int | None:
-    """For how many other inputs a trace gives what the model gives; None where it differs for one."""
+    """The number of other inputs for which a trace agrees with the model; None if it differs for one."""
     count = 0
     for other in _others(call):
         args, kwargs = _cloned(other)
@@ -141,7 +141,7 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> 
         try:
             expected = copy.deepcopy(model)(*args, **kwargs)
         except Exception:
-            # The model does not take these values, which says nothing about the trace.
+            # The model refuses these values, which does not count against the trace.
             continue
         args, kwargs = _cloned(other)
         torch.manual_seed(0)
@@ -157,7 +157,7 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> 
 
 
 def _others(call: tuple[tuple, dict[str, Any]]) -> Iterator[tuple[tuple, dict[str, Any]]]:
-    """The call with other values in its tensors, of the same shapes."""
+    """The call with other values in tensors of the same shapes."""
     for number, fraction in zip(_NUMBERS, _FRACTIONS, strict=True):
 
         def changed(tensor: torch.Tensor, number: _Change = number, fraction: _Change = fraction) -> Any:
@@ -182,7 +182,7 @@ def _bytes(model: torch.nn.Module) -> int:
 
 
 def _reaches_state(model: torch.nn.Module) -> bool:
-    """Whether a function that stands for a model has, outside of it, what a copy would share."""
+    """Whether a function refers to outer state that a copy of it would share."""
     function = vars(model).get("forward")
     if function is None or not inspect.isfunction(function):
         return False
@@ -193,14 +193,14 @@ def _reaches_state(model: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """Within it, this thread prints nothing; the model has printed in the capture already."""
+    """Suppress this thread's output, because the model has already printed during the capture."""
     muted = _Muted(sys.stdout), _Muted(sys.stderr)
     with contextlib.redirect_stdout(muted[0]), contextlib.redirect_stderr(muted[1]):
         yield
 
 
 class _Muted(io.TextIOBase):
-    """A stream that takes what other threads write."""
+    """A stream that passes on only what other threads write."""
 
     def __init__(self, stream: TextIO | None):
         self._stream = stream
@@ -213,6 +213,6 @@ class _Muted(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream behind it."""
+        """Flush the underlying stream."""
         if self._stream is not None:
             self._stream.flush()

@@ -41,19 +41,19 @@ def capture(
     strict: bool = False,
     source_lines: bool = False,
 ) -> Capture:
-    """Capture a model as a source graph, in the state (training or not) that it is in.
+    """Capture a model as a source graph, in its current mode (training or not).
 
     Args:
         model: a module, a function of tensors, or an `ExportedProgram`.
-        args, kwargs: example arguments; their values do not matter, types and static sizes do.
-        dynamic_shapes: as torch.export takes them; a string may stand for a `Dim` of that name.
+        args, kwargs: example arguments; only their types and static sizes matter.
+        dynamic_shapes: as for torch.export; a string may replace a `Dim` of that name.
         dynamic_axes: torch.onnx's older form, by input name.
-        input_names, output_names: the names that `dynamic_axes` may use beside those of the parameters.
+        input_names, output_names: further names that `dynamic_axes` may use.
         strict: trace through TorchDynamo instead of plain Python.
         source_lines: keep the user's source line on every node.
 
     Raises:
-        CaptureError: torch.export refused the model or the arguments; its own words are in the message.
+        CaptureError: torch.export refused the model or the arguments; the message includes its error.
     """
     if isinstance(model, torch.export.ExportedProgram):
         if dynamic_shapes is not None or dynamic_axes is not None:
@@ -99,7 +99,7 @@ def capture(
     found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
     dimensions.write(found.source.metadata_props, limits.restrictions)
     for restriction in limits.unlike_model:
-        warnings.warn(f"the export holds for {restriction}", stacklevel=4)
+        warnings.warn(f"the export is valid for {restriction}", stacklevel=4)
     found.interface.parameter_names = shapes.parameter_names(model)
     found.example = (args, dict(kwargs))
     return found
@@ -112,10 +112,10 @@ def _export(
     leaves: shapes.Leaves,
     strict: bool,
 ) -> tuple[torch.export.ExportedProgram, list[Any]]:
-    """torch.export over the example, enlarged where a dynamic dimension would be specialised.
+    """Run torch.export on the example, enlarged if a dynamic dimension would be specialised.
 
     Returns:
-        The program, and the leaves of the example that it was exported with.
+        The program, and the leaves of the example used.
     """
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
@@ -148,7 +148,7 @@ def _limits(
     names: Mapping[Any, str],
     structure: Any,
 ) -> size_limits.Limits:
-    """The sizes that the program holds for; names that the model makes one are refused."""
+    """The sizes for which the program is valid; refuses two names for dimensions that must be equal."""
     captured = _placeholders(program)
     shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
     if not names:
@@ -160,14 +160,14 @@ def _limits(
 
 
 def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
-    """What stands for each leaf of the call in a captured graph."""
+    """The counterpart of each leaf of the call in a captured graph."""
     names = program.graph_signature.user_inputs
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
 def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[str, Any]) -> Captures:
-    """What captures the model in another form, by the name of the form."""
+    """Functions that capture the model in another form, by name of the form."""
 
     def capture_strictly(model: torch.nn.Module) -> None:
         leaves = shapes.resolve(model, args, kwargs, **given)
@@ -184,7 +184,7 @@ def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[
 def _specification(
     model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
 ) -> dict[str, Any]:
-    """The dynamic shapes as torch.export takes them: by parameter name, nested like the arguments."""
+    """The dynamic shapes in torch.export's form: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
     bound = shapes.bind(model, args, kwargs)
     by_name = {name: _nested(bound[name], dims) for name in shapes.call_order(bound, kwargs)}
@@ -202,14 +202,14 @@ def _nested(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
 
 
 class _FunctionModule(torch.nn.Module):
-    """A plain function as a module; its signature stays visible to torch.export."""
+    """Wraps a function as a module; torch.export still sees its signature."""
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         try:
             inspect.signature(function)
         except ValueError:
-            # A builtin shows none; its arguments are positional.
+            # A builtin has no signature; its arguments are positional.
             self.forward = lambda *args: function(*args)
         else:
             self.forward = function

@@ -1,6 +1,6 @@
-"""Decomposition of single operators: torch's own, traced over fake tensors, into operators that are known.
+"""Decomposes single operators with torch's own decompositions, traced on fake tensors.
 
-Whole-graph decomposition is never run: it costs more than everything else together, and it takes apart
+Whole-graph decomposition is never run: it costs more than everything else together, and it also decomposes
 operators that ONNX has.
 """
 
@@ -22,7 +22,7 @@ from ....passes import promote_types, real_pairs, remove_inplace
 from ....passes.complex_pairs.real_pairs import serves_pairs
 from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ....registration.arguments import arguments, source_node
-from ...files.source_file.likeness import likeness
+from ...files.source_file.fingerprint import fingerprint
 from ...torch_boundary import decompositions, pytree
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.fake_tensors import FakeTensorMode
@@ -39,11 +39,11 @@ _SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
 
 @dataclasses.dataclass
 class _Trace:
-    """One trace of an operator, which holds for every table that decides alike about what was met in it.
+    """One trace of an operator. It can be reused if the same operators that it met are known.
 
     Attributes:
-        met: the operators of torch's table that the trace came upon.
-        graph: what it became, None where it cannot be had.
+        met: the operators of torch's decomposition table that the trace met.
+        graph: the decomposition, or None if there is none.
     """
 
     met: frozenset[Any]
@@ -52,9 +52,9 @@ class _Trace:
 
 
 class Decomposer:
-    """Gives the decomposition of a source node, and remembers it for nodes that are alike.
+    """Decomposes source nodes, and reuses decompositions for equal nodes.
 
-    What it gives depends on the node and on what is known, and not on what it was asked before.
+    The result depends on the node and on the known operators, not on earlier calls.
     """
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class Decomposer:
         self._tables: dict[str, tuple[IsKnown | None, frozenset[Any]]] = {}
 
     def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
-        """A source graph that computes what the node does, all of whose operators satisfy `is_known`.
+        """An equivalent source graph, all of whose operators satisfy `is_known`.
 
         Returns:
-            The graph, its inputs in the order of the node's inputs; None where torch has no decomposition,
-            or it does not end in known operators, or holds for some sizes only.
+            The graph, with inputs in the order of the node's; None if torch has no decomposition, or if it
+            ends in unknown operators or is valid for some sizes only.
         """
         # What pairs do is known by the operator on complex numbers.
         dialect = "aten" if node.domain == "complex" else node.domain
@@ -74,7 +74,7 @@ class Decomposer:
         if operator is None or not decompositions.is_decomposable(operator):
             return None
         unknown = self._unknown(is_known, node.domain)
-        traces = self._traces.setdefault(likeness(node), [])
+        traces = self._traces.setdefault(fingerprint(node), [])
         trace = next((trace for trace in traces if trace.met & unknown == trace.decomposed), None)
         if trace is None:
             with boundary(torch.no_grad(), quiet()):
@@ -85,7 +85,7 @@ class Decomposer:
         return trace.graph
 
     def _unknown(self, is_known: IsKnown, domain: str) -> frozenset[Any]:
-        """The operators of torch's table that are not known; the same for all nodes of a lowering.
+        """The operators of torch's table that are not known, computed once for each lowering.
 
         Args:
             domain: that of the node; what is known of real numbers need not be of complex ones.

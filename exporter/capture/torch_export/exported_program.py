@@ -1,4 +1,4 @@
-"""From a `torch.export.ExportedProgram` to a source graph."""
+"""Converts a `torch.export.ExportedProgram` to a source graph."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def import_exported_program(
     """Turn an exported program into a source graph.
 
     Args:
-        program: as torch.export returned it (training IR); it is read, not changed.
+        program: the result of torch.export (training IR), which is not changed.
         names: a name for each symbol; those of `symbol_names` unless given.
-        unproven: axes whose sizes are not what the program says, by the name of the value.
+        unproven: axes whose sizes in the program are not reliable, by name of the value.
         source_lines: keep the user's source line on every node.
 
     Raises:
-        CaptureError: the program holds what a source graph cannot.
+        CaptureError: a source graph cannot represent the program.
     """
     known = symbol_names(program, {}) if names is None else names
     importer = _ProgramImporter(program, known, unproven or {}, source_lines)
@@ -53,7 +53,7 @@ def import_exported_program(
 def symbol_names(
     program: torch.export.ExportedProgram, wanted: Mapping[tuple[int, int], str]
 ) -> dict[Any, str]:
-    """A name for each symbol: what the user called it, else the input and axis where it first stands.
+    """A name for each symbol: the user's, else the input and axis of its first use.
 
     Args:
         wanted: the user's names by (position among the call's leaves, axis).
@@ -76,7 +76,7 @@ def symbol_names(
                 continue
             name = wanted.get((leaf, axis))
             if (name is not None) == named:
-                # Two symbols that the user gave one name have one size: that is what the name says.
+                # Two symbols to which the user gave the same name have the same size.
                 found[size.node.expr] = name or f"{stem}_dim_{axis}"
     return found
 
@@ -153,7 +153,7 @@ class _ProgramImporter:
         return value
 
     def _state(self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]) -> ir.Value:
-        """A parameter, buffer or lifted constant; weights that share their memory are one value."""
+        """The value of a parameter, buffer or lifted constant; weights that share memory are one value."""
         if specification.kind not in _KINDS:
             raise CaptureError(f"input '{node.name}' is a {specification.kind.name}, which ONNX cannot hold")
         name = specification.target
@@ -201,7 +201,7 @@ class _ProgramImporter:
 
 
 def output_names(capture: Capture) -> list[str]:
-    """A name for each graph output, from its place in the model's result: `logits`, `output`, `hidden_0`."""
+    """A name for each graph output, from its path in the model's result: `logits`, `output`, `hidden_0`."""
     paths = leaf_names(capture.interface.output_specification, "output")
     by_position = {
         entry: path

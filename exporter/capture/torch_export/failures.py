@@ -1,4 +1,4 @@
-"""What a failed capture says: the user's line, the cause in torch's words, and what to do about it."""
+"""Explains a failed capture: the user's line, the cause in torch's words, and remedies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Kind:
     """A kind of failure.
 
     Attributes:
-        pattern: what torch's message has.
-        cause: what went wrong, in a sentence; empty where torch's words say it.
-        remedies: what helps, beside the alternatives that were tried.
+        pattern: a pattern that torch's message matches.
+        cause: the cause in a sentence; empty if torch's message says it.
+        remedies: remedies besides the alternatives that were tried.
         tries: the alternatives that may help, by name: strict, script, trace.
     """
 
@@ -44,9 +44,9 @@ class Kind:
 
 _NUMBER = Kind(
     re.compile("Could not extract specialized|DynamicOutputShapeException"),
-    "A number that is read from a tensor (.item(), int(), tolist()) decides what is computed.",
+    "The computation depends on a number read from a tensor (.item(), int(), tolist()).",
     (
-        "compute it from sizes (x.shape[0]), or pass it as an argument of its own",
+        "compute it from sizes (x.shape[0]), or pass it as a separate argument",
         "torch._check(...) tells torch.export the range of a number that only decides a size",
     ),
     ("script", "trace"),
@@ -64,7 +64,7 @@ _INPUT = Kind(
     re.compile("Unsupported input type|pytree containers of basic types"),
     "An argument is of a class that torch.export cannot open.",
     (
-        "pass the tensors and numbers that it holds, or a dataclass of them, which is opened by its fields",
+        "pass the tensors and numbers in it, or a dataclass of them",
         "register the class with torch.utils._pytree.register_pytree_node",
     ),
     (),
@@ -73,15 +73,15 @@ _KINDS = (
     _NUMBER,
     _DATA,
     Kind(
-        # The assertion fails inside torch, where it looks for words for a constraint that is no equality.
+        # The assertion fails inside torch, which formats a constraint that is not an equality.
         re.compile(
             "Constraints violated|specialized it to be a constant|ConstraintViolation|Expected op to be '=='"
         ),
-        "The model does not take every size of a dimension that dynamic_shapes marks.",
+        "The model does not support every size of a dimension that dynamic_shapes marks as dynamic.",
         (
-            "leave the dimension out of dynamic_shapes: it is fixed at the size of the example then",
-            "or write the model for every size: x.shape[0] or -1 where it has a number",
-            "or mark it with Dim.AUTO: the program refuses the sizes for which it does not hold",
+            "leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
+            "or change the model to support every size: use x.shape[0] or -1 instead of a number",
+            "or mark it with Dim.AUTO: the program then refuses sizes for which it is not valid",
         ),
         (),
     ),
@@ -94,11 +94,11 @@ _KINDS = (
     ),
     Kind(
         re.compile("no fake impl|UnsupportedOperatorException|register_fake|no meta kernel|abstract impl"),
-        "An operator of the model says nothing of the shapes of its results.",
+        "An operator of the model does not define the shapes of its results.",
         (
-            "register a function that returns empty tensors of the shapes of its results: "
+            "register a function that returns empty tensors with the shapes of its results: "
             '@torch.library.register_fake("{operator}")',
-            'register how it is written in ONNX: @opsetta.onnx_symbolic("{operator}", opset=9)',
+            'register a symbolic function for it: @opsetta.onnx_symbolic("{operator}", opset=9)',
         ),
         (),
     ),
@@ -120,17 +120,18 @@ _UNKNOWN = Kind(re.compile(""), "", (), ("strict", "script", "trace"))
 Try = Callable[[Sequence[str]], "tuple[Exception | None, list[str]]"]
 """Runs the model in PyTorch, and tries alternatives by name.
 
-Gives what eager PyTorch raises, and a line on each alternative."""
+Returns the exception of eager PyTorch, and a line on each alternative.
+"""
 
 
 def explain(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str, Any]], attempt: Try) -> str:
-    """The message of a capture that failed.
+    """The message for a failed capture.
 
     Args:
-        error: what torch.export raised.
+        error: the exception of torch.export.
         model: the model that was captured.
-        leaves: the leaves of the example arguments by the expression that reaches each.
-        attempt: tries the alternatives that fit the failure.
+        leaves: the leaves of the example arguments by the expression for each.
+        attempt: tries the alternatives for this kind of failure.
     """
     if isinstance(error, CaptureError):
         return f"torch.export could not capture the model: {error}"
@@ -144,7 +145,7 @@ def explain(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str
     words = _words(error)
     cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
     said = [cause, f"torch says: {type(error).__name__}: {words}"]
-    # Without a line of the user's, the cause comes first.
+    # Without a line of the user's code, the cause comes first.
     head = place or (said.pop(0) if cause else said.pop())
     lines = [f"torch.export could not capture the model: {head}"]
     lines += [f"  {part}" for part in said if part]
@@ -165,12 +166,12 @@ def _of_eager(error: Exception) -> str:
     return (
         f"the model fails in PyTorch itself on the example arguments{where}\n"
         f"  {type(error).__name__}: {_words(error)}\n"
-        "  - pass example arguments that the model takes; model(*args, **kwargs) must run"
+        "  - pass example arguments for which model(*args, **kwargs) runs"
     )
 
 
 def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None:
-    """Which argument has the class that an error names."""
+    """A sentence that names the argument whose class an error mentions."""
     found = _CLASS.search(str(error))
     for path, leaf in leaves:
         if found is not None and str(type(leaf)) == found[0]:
@@ -179,7 +180,7 @@ def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None
 
 
 def _of_buffers(place: Place | None, model: torch.nn.Module) -> list[str]:
-    """Remedies where a line of the model uses a buffer as a Python value."""
+    """Remedies if a line of the model uses a buffer as a Python value."""
     if place is None:
         return []
     names = {path.rpartition(".")[2] for path, _ in model.named_buffers()}

@@ -1,8 +1,8 @@
-"""From a `torch.fx` graph of ATen operators, as torch.export leaves it, to a source graph.
+"""Converts torch.export's `torch.fx` graph of ATen operators to a source graph.
 
-The training IR is taken as it is: nothing is decomposed, in-place operators and views stay what they
-are. Assertions about sizes are left out, for they say nothing about values; wrappers that only switch
-gradients are opened.
+The training IR is imported unchanged: nothing is decomposed, and in-place operators and views stay.
+Assertions about sizes are left out, because they do not affect values; wrappers that only switch gradients
+are inlined.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ ASSERTIONS = frozenset(
     }
 )
 _BY_STRIDES = {"aten::as_strided": 3, "aten::as_strided_copy": 3, "aten::as_strided_scatter": 4}
-"""Operators that read a storage, and the place of their offset among their arguments."""
+"""Operators that read a storage, and the position of their offset argument."""
 
 
 def _begins_its_storage(node: torch.fx.Node, position: int) -> bool:
-    """Whether the storage that a view by strides reads begins with the elements of its tensor, in order.
+    """Whether the storage read by a strided view begins with the elements of its tensor, in order.
 
-    Without an offset of its own the view begins where the tensor does.
+    Without an offset argument the view begins where the tensor does.
     """
     first = node.args[0]
     tensor = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
@@ -79,16 +79,16 @@ class GraphImporter(abc.ABC):
         self._aliases_matter = False
         self.nodes: list[ir.Node] = []
         self.initializers: list[ir.Value] = []
-        """Tensors that stand in the graph as attributes of its module."""
+        """Tensors that are attributes of the graph's module."""
         self.origins: dict[torch.fx.Node, Any] = self._environment
-        """What each fx node became: a value, a list of values, or a Python constant."""
+        """The result of each fx node: a value, a list of values, or a Python constant."""
 
     def bind(self, node: torch.fx.Node, value: Any) -> None:
-        """Say what a placeholder is."""
+        """Set the value of a placeholder."""
         self._environment[node] = value
 
     def run(self, graph: torch.fx.Graph) -> Any:
-        """Import every node and return what the graph returns, nested as it is."""
+        """Import every node and return the graph's results, nested as they are."""
         self._aliases_matter = self._aliases_matter or any(_mutates(node) for node in graph.nodes)
         done: set[torch.fx.Node] = set()
         for node in graph.nodes:
@@ -134,8 +134,8 @@ class GraphImporter(abc.ABC):
             return item
         if is_without_data(item):
             raise CaptureError(
-                f"torch.export kept no data of tensor '{node.target}', which a function given to an operator "
-                "reads from around it: pass it to the operator"
+                f"torch.export kept no data of tensor '{node.target}', which a function passed to an "
+                "operator uses from outside: pass it to the operator"
             )
         name = self._names.unique(str(node.target))
         value = describe(ir.Value(name=name), item, self._dimensions)
@@ -145,7 +145,7 @@ class GraphImporter(abc.ABC):
         return value
 
     def argument(self, item: Any) -> Any:
-        """An argument of an fx node in the form in which source nodes keep it."""
+        """Convert an argument of an fx node to its form on source nodes."""
         if isinstance(item, torch.fx.Node):
             return self._environment[item]
         if isinstance(item, (list, tuple)):
@@ -190,7 +190,7 @@ class GraphImporter(abc.ABC):
         return self._result(node, made)
 
     def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Any:
-        """Python arithmetic over symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
+        """Import Python arithmetic on symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
         name = getattr(target, "__name__", str(target)).strip("_").removeprefix("sym_")
         if not node.kwargs and len(node.args) <= 3:
             letters = ("cond", "a", "b") if name == "ite" else ("a", "b", "c")
@@ -199,7 +199,7 @@ class GraphImporter(abc.ABC):
         raise CaptureError(f"function {name} is not part of a captured graph")
 
     def child(self, module: torch.nn.Module) -> GraphImporter:
-        """An importer for a graph inside this one, whose nodes are its own."""
+        """An importer with a separate node list for a graph inside this one."""
         inner = type(self)(
             module, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
         )
@@ -208,7 +208,7 @@ class GraphImporter(abc.ABC):
         return inner
 
     def value(self, stem: str, example: Any = None) -> ir.Value:
-        """A fresh value, with the element type and shape of an example where there is one."""
+        """A new value, with the element type and shape of an example if given."""
         return describe(ir.Value(name=self.unique(stem)), example, self._dimensions, stem)
 
     def unique(self, stem: str) -> str:
@@ -216,7 +216,7 @@ class GraphImporter(abc.ABC):
         return self._names.unique(stem)
 
     def inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
-        """Import the nodes of a graph here; from its operands to what it returns, nested as it is."""
+        """Import the nodes of a graph here, with given operands; return its results, nested as they are."""
         inner = self.child(module)
         inner.nodes = self.nodes
         for placeholder, operand in zip(placeholders(module), operands, strict=True):
@@ -232,7 +232,7 @@ class GraphImporter(abc.ABC):
         attributes: Sequence[ir.Attr] = (),
         outputs: Sequence[ir.Value] | None = None,
     ) -> ir.Node:
-        """Append a source node in place of an fx node, with its results unless others are given."""
+        """Append a source node for an fx node, by default with its results."""
         if outputs is None:
             outputs = [self.value(stem, example) for stem, example in _results(node)]
         made = source_node(
@@ -325,7 +325,7 @@ class GraphImporter(abc.ABC):
 
     @staticmethod
     def _result(node: torch.fx.Node, made: ir.Node) -> Any:
-        """The node's results as its readers see them: a value, or values nested in lists."""
+        """The node's results in the form that readers expect: a value, or values nested in lists."""
         values = iter(made.outputs)
 
         def place(example: Any) -> Any:
@@ -352,7 +352,7 @@ def placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
 
 
 def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
-    """The name stem and fake value of each result of a node; a result that is None has none."""
+    """The name stem and fake value of each result of a node, without results that are None."""
     example = node.meta.get("val")
     if not isinstance(example, (list, tuple)):
         return [] if example is None else [(node.name, example)]

@@ -1,4 +1,4 @@
-"""Which operators a captured graph runs at given sizes."""
+"""Traces the operators that a captured graph runs at given sizes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class _Tensor:
     """A tensor of the run.
 
     Attributes:
-        kind: element type, device, whether gradients are asked for, shape and strides.
-        origin: where it comes from.
-        made: the tensor itself; None where only what is known of it was needed so far.
-        is_kind_all: whether an operator sees nothing of it but its kind: it holds no constant and no size
-            that only data tells.
+        kind: element type, device, requires_grad, shape and strides.
+        origin: its origin in the run.
+        made: the tensor itself; None until it is needed.
+        is_kind_all: whether operators depend only on its kind: it has no constant data and no data-dependent
+            size.
     """
 
     kind: tuple[Any, ...]
@@ -41,7 +41,7 @@ class _Tensor:
         return self.kind[3]
 
     def make(self) -> torch.Tensor:
-        """The tensor, a fake one."""
+        """The fake tensor."""
         if self.made is None:
             dtype, device, requires_grad, shape, strides = self.kind
             made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
@@ -51,19 +51,19 @@ class _Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Argument:
-    """The origin of what an operator was given, by its position among the arguments."""
+    """The origin of an operator's argument, as a position among its arguments."""
 
     position: int
 
 
 @dataclasses.dataclass
 class _Kernel:
-    """What an operator of the graph runs for arguments of certain kinds.
+    """The operators that an operator of the graph runs for arguments of certain kinds.
 
     Attributes:
-        steps: the operators that it consists of; their own results are counted from 0.
-        results: what it gives: tensors by kind and origin, other values as they are.
-        structure: the tree that the results are the leaves of.
+        steps: the operators that it runs; their results are numbered from 0.
+        results: its results: tensors by kind and origin, other values unchanged.
+        structure: the tree structure of its results.
     """
 
     steps: list[Step]
@@ -72,20 +72,19 @@ class _Kernel:
 
 
 Kernels = dict[Hashable, _Kernel]
-"""Kernels by operator and kinds of arguments; those of one tracer serve all its runs."""
+"""Kernels by operator and kinds of arguments, shared by all runs of a tracer."""
 
 
 class GraphTrace(torch.fx.Interpreter):
-    """Traces a captured graph, and compares the sizes of its values with those that the graph says.
+    """Traces a captured graph, and compares the sizes of its values with those in the graph.
 
-    An operator runs once for arguments of the same kinds: models repeat their layers.
+    An operator runs once for arguments of the same kinds, because models repeat their layers.
 
     Args:
         module: the graph.
-        recorder: notes what runs.
-        size_of: the size that a symbolic size of the graph has in this run, None where it is not known.
-        kernels: what was run before; None where what an operator gives does not follow from the kinds of its
-            arguments.
+        recorder: records the operators.
+        size_of: returns the size of a symbolic size in this run, or None.
+        kernels: earlier runs to reuse; None if results depend on more than the kinds of arguments.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class GraphTrace(torch.fx.Interpreter):
         self.extra_traceback = False
 
     def trace(self, inputs: Sequence[Any]) -> None:
-        """Run the graph on tensors, and note its results."""
+        """Run the graph on tensors, and record its results."""
         if self._kernels is None:
             with self._recorder:
                 results = self.run(*inputs)
@@ -115,7 +114,7 @@ class GraphTrace(torch.fx.Interpreter):
         ]
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node but for assertions, and compare its results with what the graph says."""
+        """Run a node, except assertions, and compare its results with the graph."""
         target = n.target
         if isinstance(target, OpOverload) and schema_of(target).name in ASSERTIONS:
             return None
@@ -127,12 +126,12 @@ class GraphTrace(torch.fx.Interpreter):
         return result
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Give an attribute of the graph as the operators take it."""
+        """Return an attribute of the graph in the form that operators take."""
         found = super().get_attr(target, args, kwargs)
         return found if self._kernels is None else self._given(found)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator, or give what it gave before for such arguments."""
+        """Run an operator, or reuse its results for such arguments."""
         if self._kernels is None or not isinstance(target, OpOverload):
             return super().call_function(target, args, kwargs)
         leaves, structure = pytree.tree_flatten((args, kwargs))
@@ -147,7 +146,7 @@ class GraphTrace(torch.fx.Interpreter):
         return self._replay(kernel, origins)
 
     def _run(self, target: Any, leaves: list[Any], structure: Any, origins: list[Any]) -> _Kernel:
-        """Run an operator, and note what it consists of by the positions of its arguments."""
+        """Run an operator, and record the operators that it runs, by positions of its arguments."""
         args, kwargs = pytree.tree_unflatten(
             [leaf.make() if isinstance(leaf, _Tensor) else leaf for leaf in leaves], structure
         )
@@ -167,7 +166,7 @@ class GraphTrace(torch.fx.Interpreter):
         return kernel
 
     def _replay(self, kernel: _Kernel, origins: list[Any]) -> Any:
-        """Note the steps of an operator as this run's, and give its results."""
+        """Record the steps of an earlier run as steps of this run, and return its results."""
         first = len(self._trace.steps)
 
         def here(item: Any) -> Any:
@@ -229,7 +228,7 @@ class GraphTrace(torch.fx.Interpreter):
 
 
 def _key(target: Any, leaves: list[Any], structure: Any, origins: list[Any]) -> Hashable | None:
-    """What a kernel's steps and results follow from; None where its arguments have more to them."""
+    """The key that determines a kernel's steps and results; None if its arguments do not allow reuse."""
     if any(
         not leaf.is_kind_all if isinstance(leaf, _Tensor) else isinstance(leaf, _SYMBOLIC) for leaf in leaves
     ):

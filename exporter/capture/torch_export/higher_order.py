@@ -1,8 +1,7 @@
-"""Higher-order operators of torch.export: from fx nodes that take graphs to source nodes with sub-blocks.
+"""Converts torch.export's higher-order operators: fx nodes that take graphs become nodes with sub-blocks.
 
 A node keeps the operator's own names: `higher_order::cond` has the arguments `pred` and `operands` and the
-graph attributes `true_graph` and `false_graph`. The operators that are known here, with the inputs that
-their blocks have:
+graph attributes `true_graph` and `false_graph`. The known operators, with the inputs of their blocks:
 
     cond                                  true_graph, false_graph     operands
     while_loop, while_loop_stack_output   cond_fn, body_fn            carried_inputs, additional_inputs
@@ -10,10 +9,10 @@ their blocks have:
     associative_scan                      combine_fn                  two slices of xs, additional_inputs
     map_impl                              f                           a slice of xs, pos_args
 
-Every output of a block is a value of its own: numbers, inputs, and what is returned twice go through
-`prim::Constant` and `aten::alias` nodes. The outputs of a block answer the node's outputs by position; a
-result that is None has neither. An operand that a block writes to becomes one more output of the node,
-which a `copy_` writes into the operand afterwards. Wrappers that mean nothing in inference are opened.
+Every output of a block is a distinct value of that block: numbers, inputs, and values returned twice go
+through `prim::Constant` and `aten::alias` nodes. The outputs of a block correspond to the node's outputs by
+position; results that are None are left out. For an operand that a block writes to, the node gets another
+output, which a `copy_` writes into the operand afterwards. Wrappers without meaning in inference are inlined.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Importer(GraphImporter):
 def _body_and_operands(
     importer: GraphImporter, node: torch.fx.Node, name: str
 ) -> tuple[torch.fx.GraphModule, list[Any]] | None:
-    """What a wrapper wraps, None for what is no wrapper or has a meaning."""
+    """The body and operands of a wrapper; None if it is not one or has a meaning."""
     if name not in WRAPPERS or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
     if name == "hints_wrapper" and node.args[2]:
@@ -130,7 +129,7 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
 
 
 def _unknown(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
-    """An operator of unknown signature: its operands by number, its graphs as `graph_0`, `graph_1`, ..."""
+    """Import an operator of unknown signature, with numbered operands and graphs (`graph_0`)......."""
     arguments: dict[str, Any] = {}
     graphs: list[ir.Attr] = []
     named = [(f"operand_{index}", item) for index, item in enumerate(node.args)]
@@ -147,7 +146,7 @@ def _unknown(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
 
 
 def _is_plain(importer: GraphImporter, item: Any) -> bool:
-    """Whether an argument is a graph, or made of values and constants, and not an object of torch's own."""
+    """Whether an argument is a graph, or consists of values and constants, not of torch's own objects."""
     kinds = (ir.Value, bool, int, float, str, torch.dtype, torch.device, type(None))
     leaves = pytree.tree_leaves(item)
     if isinstance(item, torch.fx.Node) and isinstance(importer.argument(item), torch.fx.GraphModule):
@@ -161,7 +160,7 @@ class _Block:
 
     Args:
         order: the positions of the graph's inputs in the order in which the block has them.
-        changed: the positions of inputs that the graph writes to; it gets copies of them.
+        changed: the positions of inputs that the graph writes to; the block copies them.
     """
 
     def __init__(
@@ -189,11 +188,11 @@ class _Block:
             self._copies.append(copy)
             self._importer.bind(formal, copy)
         else:
-            # A number that torch has fixed is the same in every call.
+            # A number that torch fixed is the same in every call.
             self._importer.bind(formal, example if type(example) in NUMBERS else value)
 
     def finished(self, name: str) -> ir.Graph:
-        """The block, its outputs what the graph returns and then the new values of what it writes to."""
+        """The block; its outputs are the graph's results, then the new values of written inputs."""
         results = [
             item for item in pytree.tree_leaves(self._importer.run(self._module.graph)) if item is not None
         ]
@@ -206,7 +205,7 @@ class _Block:
         return ir.Graph(self._inputs, outputs, nodes=inner.nodes, name=inner.unique(name))
 
     def _own(self, item: Any) -> ir.Value:
-        """A value of this block for a number, or for what another graph made or the block returns twice."""
+        """A distinct value of this block for a number, an outer value, or a value returned twice."""
         if isinstance(item, ir.Value):
             return self._importer.emit("aten::alias", {"self": item}, item)
         if type(item) not in NUMBERS:
@@ -217,7 +216,7 @@ class _Block:
 
 
 class _Node:
-    """A node of known signature on its way into the source graph."""
+    """Imports a node of known signature."""
 
     def __init__(self, importer: GraphImporter, node: torch.fx.Node, name: str, signature: Signature):
         self._importer = importer
@@ -244,7 +243,7 @@ class _Node:
             self._given["additional_inputs"] = [values[index] for index in rest]
         graphs = []
         for name in signature.graphs:
-            # The condition of a loop only reads what the body writes.
+            # The condition of a loop only reads operands that the body writes.
             copied = () if name == "cond_fn" else changed
             block = _Block(importer, self._given.pop(name), order, copied).finished(name)
             graphs.append(ir.AttrGraph(name, block))
@@ -258,7 +257,7 @@ class _Node:
         """The positions of the operands that the blocks write to.
 
         Raises:
-            CaptureError: the operator cannot give their new values back.
+            CaptureError: the operator cannot return their new values.
         """
         signature = self._signature
         by_graph = {name: written_inputs(self._given[name]) for name in signature.graphs}

@@ -1,4 +1,4 @@
-"""Which operators a model, and its captured graph, run at given sizes: both on fake tensors, without data."""
+"""Records the operators that a model or its captured graph runs at given sizes, on fake tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .fx_graph import ASSERTIONS
 _ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
 _UNBACKED = re.compile(r"u\d+")
 _VIEWS = frozenset({"aten::slice", "aten::expand", *_ALIKE})
-"""They give what they take where its shape is the same; Python leaves them out there."""
+"""Views that return their argument if its shape does not change; Python code then skips them."""
 _NO_VALUE = ASSERTIONS | {
     "prim::device",
     "aten::sym_size",
@@ -40,17 +40,17 @@ Step = tuple[Any, ...]
 
 
 class Trace:
-    """What a run did.
+    """The record of a run.
 
     Attributes:
         steps: the operators in order.
-        lines: the innermost line of each outside torch, which a run of the model alone has.
-        error: what the run raised; None where it came to its end.
-        claims: dimensions of the captured graph's values that have another size than the graph says, by
-            node name and, for nodes with several results, position.
-        other_rank: how many operators had run when a value had another rank, or an operator another number
-            of results, than the graph says; None where none had.
-        results: what was returned: tensors by their origin, numbers as they are.
+        lines: the innermost line outside torch of each operator; only for runs of the model.
+        error: the exception of the run, or None.
+        claims: dimensions of the captured graph's values whose size differs from the graph, by node name and,
+            for nodes with several results, position.
+        other_rank: the number of operators before a value had another rank, or an operator another number of
+            results, than in the graph; or None.
+        results: the returned values: tensors by origin, numbers unchanged.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Trace:
 
     @property
     def error_line(self) -> str:
-        """The innermost line outside torch that the error came through."""
+        """The innermost line outside torch in the error's traceback."""
         frames = traceback.extract_tb(self.error.__traceback__) if self.error is not None else []
         own = [frame for frame in frames if not is_internal(frame.filename)]
         return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
@@ -76,13 +76,13 @@ def is_internal(filename: str) -> bool:
 
 
 class Recorder(TorchDispatchMode):
-    """Notes every operator that reaches the fake tensors.
+    """Records every operator on fake tensors.
 
     Args:
-        trace: where it notes them.
+        trace: the record to append to.
         known: the origins of tensors by identity.
-        same_value: operators whose result stands for what they are given.
-        unbacked: the turn of each size that only data tells; recorders of one run share it.
+        same_value: operators whose result counts as the same value as their argument.
+        unbacked: the order of data-dependent sizes; shared by the recorders of one run.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Recorder(TorchDispatchMode):
         self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, Any] = dict(known)
         self._held: list[Any] = []
-        """Keeps tensors alive: the identity of one that is gone could be another's."""
+        """Keeps tensors alive, because the id of a deleted one could be reused."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
@@ -111,14 +111,14 @@ class Recorder(TorchDispatchMode):
         given = [self.origin(leaf) for leaf in _leaves((*args, *keywords.values()))]
         result = func(*args, **keywords)
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
-            # The number that a constant holds, which the captured graph has in its place.
+            # The number in a constant, which the captured graph has instead of the tensor.
             return result
         results = [leaf for leaf in _leaves((result,)) if isinstance(leaf, torch.Tensor)]
         if name in self._same_value or (name in _VIEWS and result.shape == args[0].shape):
             self._note(results, [given[0]] * len(results))
             return result
         number = len(self.trace.steps)
-        # What is written to stays what it was: the step says what became of it.
+        # A written tensor keeps its origin; the step records the write.
         made = [leaf for leaf in results if id(leaf) not in self._origins]
         self._note(made, [("result", number, i) for i in range(len(made))])
         kinds = tuple((leaf.dtype, *map(self._size, leaf.shape)) for leaf in results)
@@ -135,7 +135,7 @@ class Recorder(TorchDispatchMode):
         return Recorder(trace, known, self._same_value, self._unbacked)
 
     def origin(self, leaf: Any) -> Any:
-        """An argument or result as both runs have it: a tensor by where it comes from, or by its contents."""
+        """An argument or result in a form comparable between runs: a tensor by its origin or contents."""
         if not isinstance(leaf, torch.Tensor):
             return self._size(leaf) if isinstance(leaf, (int, torch.SymInt)) else str(leaf)
         found = self._origins.get(id(leaf))
@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
         return self._origins.setdefault(id(leaf), (made, leaf.dtype, *map(self._size, leaf.shape)))
 
     def _size(self, size: Any) -> Any:
-        """A size; one that only data tells is called by its turn in this run."""
+        """A size; a data-dependent one is represented by its order in this run."""
         if isinstance(size, int):
             return size
         return _UNBACKED.sub(
@@ -155,7 +155,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _leaves(values: Sequence[Any]) -> list[Any]:
-    """The arguments of an operator, or its results, without the lists that they stand in."""
+    """The arguments or results of an operator, flattened."""
     found: list[Any] = []
     for value in values:
         if isinstance(value, (list, tuple)):
@@ -166,16 +166,16 @@ def _leaves(values: Sequence[Any]) -> list[Any]:
 
 
 def _contents(tensor: torch.Tensor) -> Any:
-    """What a constant holds; where it is large or not in plain memory, where it holds it."""
+    """The contents of a constant, or its address if it is large or not in plain memory."""
     size = tensor.numel() * tensor.element_size()
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or size > _LARGEST_DIGEST:
         return tensor.data_ptr()
-    # Read from memory: an operator on the tensor would be run on a fake one here.
+    # Read from memory, because an operator on the tensor would run on a fake tensor here.
     return hashlib.sha256(ctypes.string_at(tensor.data_ptr(), size) if size else b"").hexdigest()
 
 
 def _meaning(name: str, args: tuple, given: list[Any]) -> list[Any]:
-    """The arguments of an operator; what two spellings of them do alike is spelt alike."""
+    """The arguments of an operator, with equivalent forms made equal."""
     if name == "aten::slice" and all(isinstance(arg, (int, NoneType)) for arg in args[1:]):
         spelt: tuple[Any, ...] = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
         dim, start, end, step = spelt

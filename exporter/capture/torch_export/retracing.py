@@ -1,14 +1,12 @@
-"""Parts of a captured graph that torch itself works out, traced once more over their fake tensors.
+"""Retraces parts of a captured graph that transform operators, on their fake tensors.
 
-Three kinds of nodes do something to operators, and are no operators that do it to a tensor:
+Three kinds of nodes transform operators instead of computing tensors:
 
-- what stands between the two ends of a `vmap`, of whatever depth: functorch turns the operators in it
-  into operators over the batch;
+- the nodes between the two ends of a `vmap`, of any depth: functorch turns them into operators on the batch;
 - `flex_attention`, whose eager implementation is attention with its two functions under `vmap`;
 - a region under autocast, whose casts are not in the captured graph.
 
-The tracing may add nothing to what capture knows of symbolic sizes: a graph that holds for some sizes only is
-refused.
+Tracing may not add assumptions about symbolic sizes: a graph that is valid for some sizes only is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
-    """Import what stands in a `vmap`, as operators over the batch; what each of its results became."""
+    """Import the nodes of a `vmap` as operators on the batch; return the value of each result."""
     inside = set(region)
     used = [item for node in region for item in node.all_input_nodes if item not in inside]
     operands = list(dict.fromkeys(used))
@@ -75,7 +73,7 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node)]
     held = {i: importer.argument(leaves[i]) for i in positions}
     graphs = {i: item for i, item in held.items() if isinstance(item, torch.fx.GraphModule)}
-    # The tensors of a block mask say where its function is false throughout; the function alone decides.
+    # The tensors of a block mask only list blocks where its function is false; the function decides.
     mask = structure.unflatten(range(len(leaves)))[0][4]
     ignored = {i for i in pytree.tree_leaves(mask) if i not in graphs}
     operands = [i for i in positions if i not in graphs and i not in ignored]
@@ -95,8 +93,8 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
     """Import a region under autocast with the casts that autocast makes.
 
     Returns:
-        What the region returns; None where capture saw other element types than eager PyTorch gives, as
-        strict tracing does.
+        The region's results; None if the capture recorded other element types than eager PyTorch, as strict
+        tracing does.
     """
     device, dtype, enabled, _, body, *operands = node.args
     module = importer.argument(body)
@@ -120,7 +118,7 @@ def _traced(function: Callable[..., Any], examples: Sequence[Any], what: str) ->
     """The operators that a function runs over fake tensors.
 
     Raises:
-        CaptureError: torch cannot trace it, or only for some of the symbolic sizes.
+        CaptureError: torch cannot trace it, or only for some symbolic sizes.
     """
     mode = mode_of(examples)
     environment = mode.shape_env

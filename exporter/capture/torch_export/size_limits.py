@@ -1,10 +1,10 @@
-"""The sizes for which a captured graph holds, and what it says of sizes that is true for the example alone.
+"""Finds the sizes for which a captured graph is valid, and sizes in it that hold for the example only.
 
-torch.export records what it assumed of dynamic sizes as guards, and assumes that none of them is 0 or 1
-without recording it. Many assumptions concern nothing that is exported. So each is tried: the model and the
-captured graph run on fake tensors at sizes where it does not hold. Where both run the same operators, the
-graph holds there too, and only the sizes that it says of its values are corrected. Elsewhere it is a
-restriction of the export.
+torch.export records its assumptions about dynamic sizes as guards, and assumes without a record that none of
+them is 0 or 1. Many assumptions do not affect the exported graph. So each is tried: the model and the
+captured graph run on fake tensors at sizes that violate it. If both run the same operators, the graph is
+valid there too, and only the sizes of its values are corrected. Otherwise the assumption is a restriction of
+the export.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Point = Mapping[str, int]
 _NEAR = 8
 _FURTHEST = 1 << 20
 _OTHER_PATH = "the model computes something else at other sizes"
-_OTHER_RANK = "the rank of a result is another at other sizes"
+_OTHER_RANK = "a result has another rank at other sizes"
 _NOT_SEEN = "torch.export assumed it"
 _DECLARED = "the range that dynamic_shapes gives"
 _PART_OF_PROGRAM = "the range of the ExportedProgram"
@@ -36,12 +36,12 @@ _PART_OF_PROGRAM = "the range of the ExportedProgram"
 
 @dataclasses.dataclass
 class Limits:
-    """What was found.
+    """The result of `find`.
 
     Attributes:
-        restrictions: conditions outside of which the graph does not hold.
-        unlike_model: those of them where the model itself takes other sizes: the caller is warned.
-        unproven: axes of values whose size is not what the graph says, by the name of the value.
+        restrictions: conditions that sizes must meet for the graph to be valid.
+        unlike_model: the restrictions that the model itself does not have; the caller is warned of them.
+        unproven: axes of values whose size in the graph is not reliable, by name of the value.
     """
 
     restrictions: list[Restriction] = dataclasses.field(default_factory=list)
@@ -101,12 +101,12 @@ def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
 
 
 def of_program(program: torch.export.ExportedProgram, names: Mapping[Any, str]) -> Limits:
-    """The limits of an `ExportedProgram` that the caller gives: the range it was exported for."""
+    """The limits of a given `ExportedProgram`: the ranges that it was exported for."""
     limits = Limits()
     for symbol, bounds in program.range_constraints.items():
         name = names.get(symbol)
         if name is not None:
-            # 2 is the least size that torch.export assumes where nothing asks for one.
+            # 2 is the smallest size that torch.export assumes by default.
             limits.restrictions += _declared(name, bounds.lower if bounds.lower > 2 else 0, bounds.upper)
     limits.restrictions = [dataclasses.replace(r, reason=_PART_OF_PROGRAM) for r in limits.restrictions]
     return limits
@@ -130,10 +130,10 @@ def find(
 
     Args:
         tracer: runs the model and the graph.
-        placeholders: per leaf of the call what stands for it in the captured graph.
+        placeholders: per leaf of the call, its counterpart in the captured graph.
         values: the leaves that the graph was captured with.
         names: the name of each symbol.
-        declared: by name, the least and greatest size that the caller gave, None where none.
+        declared: by name, the caller's smallest and largest size, or None.
     """
     search = _Search(tracer, placeholders, values, names, declared)
     return search.run() if search.base else Limits()
@@ -204,7 +204,7 @@ class _Search:
             return False
 
     def _with(self, sizes: Point) -> dict[str, int]:
-        """The example's sizes but for some, which stay in the range that the caller gave."""
+        """The example's sizes with some replaced, within the caller's range."""
         point = dict(self.base)
         for name, size in sizes.items():
             lower, upper = self._range(name)
@@ -217,7 +217,7 @@ class _Search:
         return int(lower or 0), int(upper) if finite else None
 
     def _below(self, name: str, small: Sequence[int]) -> None:
-        """The least size of a dimension: tried where the guards end, and at 1 and 0 where it may fail."""
+        """The smallest size of a dimension: tries the ends of guards, and 1 and 0."""
         lower, _ = self._range(name)
         edge = _boundary(self._within(name), self.base[name], lower)
         passed = self.base[name] if edge is None else edge + 1
@@ -233,7 +233,7 @@ class _Search:
             return
 
     def _above(self, name: str) -> None:
-        """The greatest size of a dimension: tried where the guards end, and far beyond."""
+        """The largest size of a dimension: tries the ends of guards, and far beyond."""
         _, upper = self._range(name)
         end = _FURTHEST if upper is None else upper
         edge = _boundary(self._within(name), self.base[name], end)
@@ -247,19 +247,19 @@ class _Search:
         return _boundary(lambda n: self._fails(self._with({name: n})) is None, start, end)
 
     def _within(self, name: str) -> Callable[[int], bool]:
-        """Whether a size of one dimension is where all guards that bound it hold."""
+        """Whether a size of one dimension satisfies all guards that bound it."""
         guards = [guard for guard in self._guards if guard.names == {name} and self._is_bound(guard)]
         return lambda size: all(self._holds(guard, self._with({name: size})) for guard in guards)
 
     def _is_excluded(self, name: str, size: int) -> bool:
-        """Whether a restriction that was found refuses a size already."""
+        """Whether a restriction already excludes a size."""
         return self._refused(self._with({name: size}))
 
     def _refused(self, point: Point) -> bool:
         return any(evaluate(r.condition, point) is False for r in self._limits.restrictions)
 
     def _all_at_once(self, size: int) -> None:
-        """A size that each dimension may have, but not all of them together."""
+        """Restrictions for a size that each dimension may have, but not all together."""
         point = self._with(dict.fromkeys(self.base, size))
         failure = None if self._refused(point) else self._fails(point)
         if failure is not None:
@@ -273,7 +273,7 @@ class _Search:
             self._add(condition, failure, asking)
 
     def _is_bound(self, guard: _Guard) -> bool:
-        """Whether a guard holds for all sizes of its one dimension from the example's on, up or down."""
+        """Whether a guard holds for all sizes of its dimension above or below the example's."""
         [name] = guard.names if len(guard.names) == 1 else [""]
         if not name:
             return False
@@ -283,9 +283,9 @@ class _Search:
         return below == sorted(below) and above == sorted(above, reverse=True)
 
     def _relation(self, guard: _Guard) -> None:
-        """A guard that is no bound of one dimension: a remainder, or a relation of several.
+        """Try a guard that does not bound one dimension: a remainder, or a relation of several.
 
-        It is tried where the other guards hold, if there are such sizes.
+        It is tried at sizes where the other guards hold, if there are any.
         """
         for name in sorted(guard.names):
             sizes = [self.base[name] + step for step in _nearest(_NEAR)]
@@ -310,7 +310,7 @@ class _Search:
                 self._limits.unlike_model.append(restriction)
 
     def _fails(self, point: Point) -> tuple[str, str] | None:
-        """Why the graph does not hold at these sizes, and the line where it shows; None where it does."""
+        """The reason why the graph is not valid at these sizes, and the line; None if it is valid."""
         key = tuple(point.values())
         if key not in self._tried:
             self._tried[key] = self._compare(point)
@@ -326,20 +326,20 @@ class _Search:
             for name, axes in graph.claims.items():
                 self._limits.unproven.setdefault(name, set()).update(axes)
         if failure is not None and not self._comparable:
-            # Nothing is seen of such a model: what torch.export assumed counts.
+            # Such a model cannot be traced: torch.export's assumptions count.
             assumed = all(self._holds(guard, point) for guard in self._guards)
             return None if assumed else (_NOT_SEEN, "")
         return failure
 
     @functools.cached_property
     def _comparable(self) -> bool:
-        """Whether model and graph are seen to do the same at the example's own sizes, where they do."""
+        """Whether model and graph run the same operators at the example's own sizes."""
         model, graph = self._traces(self.base)
         return model.error is None and _difference(model, graph) is None
 
     @functools.cached_property
     def _has_same_results(self) -> bool:
-        """Whether model and graph are seen to return the same at the example's own sizes, where they do."""
+        """Whether model and graph return the same at the example's sizes, so that results are comparable."""
         model, graph = self._traces(self.base)
         return model.results == graph.results
 
@@ -364,7 +364,7 @@ class _Search:
 
 
 def _made(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
-    """A leaf of the call at other sizes, with the strides that it was captured with."""
+    """A leaf of the call at other sizes, with strides in the same order as at capture."""
     if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
         return value
     sizes = [size_of(size) for size in captured.shape]
@@ -377,7 +377,7 @@ def _made(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> An
 
 
 def _difference(model: Trace, graph: Trace) -> tuple[str, str] | None:
-    """Why two traces differ, and the line of the model where they part; None where they do not."""
+    """The reason why two traces differ, and the line of the model; None if they agree."""
     if model.error is not None:
         text = " ".join(str(model.error).split())
         return f"the model refuses other sizes: {text[:120] or type(model.error).__name__}", model.error_line
@@ -393,7 +393,7 @@ def _line_at(model: Trace, step: int) -> str:
 
 
 def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None:
-    """The size nearest to the base, towards an end, that is not allowed; None where all tried are."""
+    """The size nearest to the base, towards an end, that is not allowed; None if all tried sizes are."""
     sign = 1 if end > base else -1
     step, last = 1, base
     while last != end:
@@ -415,7 +415,7 @@ def _nearest(count: int) -> Iterator[int]:
 
 
 def _environment(placeholders: Sequence[Any]) -> Any:
-    """The record that torch keeps of what it assumed of the sizes, where any of them is dynamic."""
+    """The record of torch's assumptions about sizes, if any size is dynamic."""
     sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
     found: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
     return None if found is None else found.node.shape_env

@@ -1,4 +1,4 @@
-"""Trials of a model and its captured graph at other sizes: both run on fake tensors, without data."""
+"""Runs a model and its captured graph at other sizes on fake tensors, without data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Tracer:
 
     Args:
         model: the user's model.
-        program: what torch.export made of it.
-        structure: the tree of its call `(args, kwargs)`.
+        program: the result of torch.export.
+        structure: the tree structure of its call `(args, kwargs)`.
         captured: the contexts under which the model was captured.
     """
 
@@ -54,10 +54,10 @@ class Tracer:
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
             for operator in operators
         )
-        # Whether a reshape copies depends on the sizes, and concerns nothing where nothing is written to.
+        # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to.
         self._same_value = _SAME_VALUE if mutates else _SAME_VALUE | {"aten::clone"}
-        # Kernels are known by what an operator sees of tensors: not by the storage behind them, and not where
-        # an operator changes the shape of what it is given.
+        # Kernels are keyed by the visible properties of tensors. They are not reused if an operator depends
+        # on storages or changes the shape of its argument.
         reaches_storage = any(
             schema_of(operator).name in _OF_STORAGE
             or (torch.Tag.inplace_view in operator.tags and schema_of(operator).name not in _SAME_VALUE)
@@ -68,11 +68,11 @@ class Tracer:
     def run(
         self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
     ) -> tuple[Trace, Trace]:
-        """The model's trace and the graph's, which stays empty where the model raises.
+        """The traces of the model and of the graph; the latter is empty if the model raises.
 
         Args:
-            leaves: makes the leaves of the call; it is called where a new tensor is a fake one.
-            size_of: the size that a symbolic size of the graph has in this run, None where it is not known.
+            leaves: makes the leaves of the call; called while new tensors are fake.
+            size_of: returns the size of a symbolic size in this run, or None.
         """
         if self._is_opaque:
             model = Trace()
@@ -102,7 +102,7 @@ class Tracer:
 
     @functools.cached_property
     def _fakes(self) -> dict[str, torch.Tensor]:
-        """A fake tensor for each parameter and buffer; those that share their memory share it."""
+        """A fake tensor for each parameter and buffer; tensors that share memory share a fake tensor."""
         made: dict[Identity, torch.Tensor] = {}
         for name, tensor in self._state().items():
             key = identity(name, tensor)
@@ -117,7 +117,7 @@ class Tracer:
 
     def _run_model(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
         with recorder:
-            # Building a cache of keys and values runs operators, which the graph has.
+            # Building a cache of keys and values runs operators, which the graph contains too.
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)
             results = torch.func.functional_call(self._model, state, args, kwargs)
         recorder.trace.results = [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
@@ -141,7 +141,7 @@ class Tracer:
 
 @contextlib.contextmanager
 def _kept(model: torch.nn.Module) -> Iterator[None]:
-    """Put back the attributes that a run of the model sets on its modules."""
+    """Restore the attributes that a run of the model sets on its modules."""
     held = [(module, dict(vars(module))) for module in model.modules()]
     try:
         yield

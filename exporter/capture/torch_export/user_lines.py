@@ -1,4 +1,4 @@
-"""Where in the user's code an error came up."""
+"""Finds the line of the user's code in an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATHS = sysconfig.get_paths()
 _LIBRARIES = [_PATHS[name] + os.sep for name in ("purelib", "platlib")]
 _PYTHON = [_PATHS[name] + os.sep for name in ("stdlib", "platstdlib")]
 _BELOW_TORCH = ("sympy", "mpmath", "networkx", "numpy", "jinja2", "fsspec", "filelock", "typing_extensions")
-"""Packages that torch calls, and models hardly do."""
+"""Packages that torch calls and models rarely do."""
 _GENERATED = ("<eval_with_key", "<frozen", "<string>")
 _WRITTEN = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 
@@ -32,7 +32,7 @@ class Place:
     """A line of code.
 
     Attributes:
-        file: its path, from the working directory where it is below that.
+        file: its path, relative to the working directory if it is inside.
         code: the text of the line.
     """
 
@@ -46,10 +46,10 @@ class Place:
 
 
 def place_of(error: BaseException) -> Place | None:
-    """The innermost line of the user's, of an error and of those that it came from.
+    """The innermost line of the user's code in an error and its causes.
 
-    That is code outside torch, Python's library and installed packages; where there is none, the innermost
-    line of an installed package.
+    The user's code is outside torch, Python's library and installed packages; without such a line, the
+    innermost line of an installed package counts.
     """
     stacks = [stack for each in _chain(error) for stack in _stacks(each)]
     for is_sought in (_is_users, _is_of_library):
@@ -71,7 +71,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _stacks(error: BaseException) -> Iterator[Sequence[traceback.FrameSummary]]:
     yield traceback.extract_tb(error.__traceback__)
-    # TorchDynamo runs no frame of the user's: it keeps the stack, or writes it into the message.
+    # TorchDynamo does not run the user's frames: it stores the stack, or writes it into the message.
     kept: Any = getattr(error, "real_stack", None)
     if kept:
         yield list(kept)

@@ -1,4 +1,4 @@
-"""Capture from TorchScript: scripted and traced modules and functions, and the files that hold them."""
+"""Captures TorchScript: scripted and traced modules and functions, and files of them."""
 
 from .capture import capture_torchscript as capture
 from .capture import is_torchscript

@@ -1,4 +1,4 @@
-"""Emits the source nodes of a TorchScript program, with what torch's fake tensors tell of their results."""
+"""Emits the source nodes of a TorchScript program, with types and shapes from fake tensors."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _SYMBOLIC_NAMES = {
     "__lshift__": "lshift",
     "__rshift__": "rshift",
 }
-"""Names of the `sym` dialect that are not those of TorchScript."""
+"""Names of the `sym` dialect that differ from TorchScript's."""
 
 DTYPES = {"int": DataType.INT64, "float": DataType.DOUBLE, "bool": DataType.BOOL}
 
 
 class Builder:
-    """A source graph under construction, and the sub-block in it that nodes are appended to.
+    """A source graph under construction, and its sub-block that nodes are appended to.
 
     Attributes:
         nodes: the nodes of the innermost block.
-        initializers: tensors that stand in the graph.
-        module, line: of the TorchScript node that is being read.
-        writes: whether the program writes to tensors, and those made of constants are not values yet.
+        initializers: the tensors of the graph.
+        module, line: those of the current TorchScript node.
+        writes: whether the program writes to tensors while constant tensors are still folded.
     """
 
     def __init__(self, fakes: Fakes, *, source_lines: bool = False):
@@ -60,13 +60,13 @@ class Builder:
         self.line = ""
         self.writes = False
         self.elements: dict[Value, Any] = {}
-        """What is known of the elements of lists of unknown length."""
+        """What is known about the elements of lists of unknown length."""
         self._source_lines = source_lines
         self._reserved: set[str] = set()
         self._constants: dict[int, tuple[torch.Tensor, Value]] = {}
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Keep the names of the model's own tensors for them, where no other value has them already."""
+        """Reserve the names of the model's own tensors, unless other values have them already."""
         for name in names:
             if not self.names.is_taken(name):
                 self._reserved.add(name)
@@ -74,7 +74,7 @@ class Builder:
 
     @contextmanager
     def block(self) -> Iterator[list[ir.Node]]:
-        """Append to a new list of nodes inside, of a branch or a body."""
+        """Append to a new list of nodes temporarily, for a branch or a body."""
         outer, self.nodes = self.nodes, []
         try:
             yield self.nodes
@@ -83,7 +83,7 @@ class Builder:
 
     @contextmanager
     def appending(self, nodes: list[ir.Node]) -> Iterator[None]:
-        """Append to a list of nodes once more."""
+        """Append to an existing list of nodes temporarily."""
         outer, self.nodes = self.nodes, nodes
         try:
             yield
@@ -107,7 +107,7 @@ class Builder:
         """A value that is a list of unknown length.
 
         Args:
-            element: what is known of its elements: a fake tensor, or less.
+            element: what is known about its elements: a fake tensor, or less.
             kind: the TorchScript type of its elements.
         """
         value = Value(name=self.names.unique(stem))
@@ -151,7 +151,7 @@ class Builder:
         return node
 
     def argument(self, item: Any) -> Any:
-        """An argument as source nodes take it; constant tensors become initializers."""
+        """Convert an argument to its form on source nodes; constant tensors become initializers."""
         if isinstance(item, torch.Tensor):
             return self.constant_tensor(item)
         if isinstance(item, (list, tuple)):
@@ -193,8 +193,8 @@ class Builder:
         """A `sym` node over numbers.
 
         Args:
-            kind: of the result, `int`, `float` or `bool`.
-            python: computes the result of constants, where it serves to tell what is known of it.
+            kind: the type of the result, `int`, `float` or `bool`.
+            python: the Python function for constants, if it helps to know the result.
         """
         result = self.number(kind, self.fakes.computed(name, kind, python, operands), name)
         symbolic = _SYMBOLIC_NAMES.get(name, name)
@@ -202,7 +202,7 @@ class Builder:
         return result
 
     def list_number(self, name: str, arguments: Mapping[str, Any], kind: str) -> Value:
-        """A number that a `list` node gives."""
+        """A number from a `list` node."""
         result = self.number(kind, stem=name.partition("::")[2])
         self.append(name, arguments, [result])
         return result
@@ -225,22 +225,22 @@ class Builder:
         return result
 
     def check_constant(self) -> None:
-        """Note that a constant tensor is carried on under the name of a value.
+        """Check that a constant tensor may become a value.
 
         Raises:
-            WrittenConstant: the program writes to tensors, perhaps to this one.
+            WrittenConstant: the program writes to tensors, possibly to this one.
         """
         if self.writes:
             raise WrittenConstant
 
     def new_tensor(self, tensor: torch.Tensor) -> Value:
-        """A tensor that the program makes of constants here, a new one each time."""
+        """A new tensor that the program makes from constants."""
         made = self.value("constant", self.fakes.of(tensor))
         self.append("aten::clone", {"self": self.constant_tensor(tensor)}, [made], "default")
         return made
 
     def alias(self, value: Value) -> Value:
-        """The same tensor, number or list under a name of its own, as an output of a block."""
+        """The same tensor, number or list as a distinct value, for an output of a block."""
         copy = Value(name=self.names.unique(f"{value.name}_alias"), type=value.type, shape=value.shape)
         copy.metadata_props.update({k: v for k, v in value.metadata_props.items() if k == NUMBER})
         self.fakes[copy] = self.fakes[value]
@@ -252,11 +252,11 @@ class Builder:
     def operator(
         self, name: str, overload: str, arguments: dict[str, Any], returns: Sequence[str], stem: str
     ) -> list[Any]:
-        """Append an operator of a library, and give its results: values, and lists of values.
+        """Append an operator of a library; return its results: values, and lists of values.
 
         Args:
             returns: the TorchScript types of its results.
-            stem: for the names of its results.
+            stem: the stem of its results' names.
         """
         function = operator_of(name, overload)
         arguments = {key: self.argument(item) for key, item in arguments.items()}
@@ -283,7 +283,7 @@ class Builder:
         return results
 
     def _known(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """What an operator gives; of a list of unknown length, what two elements and three both give."""
+        """The fake result of an operator; lists of unknown length are tried with two and three elements."""
         members = {
             key: self.fakes.describe(Value(), self.elements[item])
             for key, item in arguments.items()
@@ -300,8 +300,8 @@ class Builder:
     def _warn_of_rank(self, name: str) -> None:
         where = f" at {self.line}" if self.line else ""
         warnings.warn(
-            f"{name} in '{self.module or '<root>'}'{where} drops a dimension whose size varies where that is "
-            "1; the export takes it to be larger: name the dimensions to drop",
+            f"{name} in '{self.module or '<root>'}'{where} removes a dynamic dimension if its size is 1; "
+            "the export assumes that it is larger: name the dimensions to remove",
             stacklevel=2,
         )
 
@@ -315,7 +315,7 @@ class Builder:
         return self.value(stem, fake)
 
     def _note_copy(self, node: ir.Node, arguments: Mapping[str, Any], fake: Any) -> None:
-        """Say of an operator that may return a view or a copy that it copied, where that is known."""
+        """Record that an operator which may return a view or a copy made a copy, if that is known."""
         if not isinstance(fake, Tensor) or not may_be_view(node):
             return
         source = next((item for item in arguments.values() if isinstance(item, Value)), None)

@@ -30,7 +30,7 @@ _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 
 
 def is_torchscript(model: Any) -> bool:
-    """Whether a model is TorchScript, or a path, which names a file of it."""
+    """Whether a model is TorchScript, or the path of a TorchScript file."""
     return isinstance(model, (*_SCRIPTED, str, os.PathLike))
 
 
@@ -47,8 +47,8 @@ def capture_torchscript(
 ) -> Capture:
     """Capture a TorchScript model as a source graph.
 
-    Sizes are static unless `dynamic_shapes` says otherwise. Numbers among the arguments are inputs of the
-    graph, unless `dynamic_shapes` has None for them or the program needs to know them.
+    Sizes are static unless `dynamic_shapes` makes them dynamic. Numbers among the arguments become inputs,
+    unless `dynamic_shapes` has None for them or the program needs their value at capture.
 
     Args:
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
@@ -56,7 +56,7 @@ def capture_torchscript(
         dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
 
     Raises:
-        CaptureError: the program does what a source graph cannot say.
+        CaptureError: a source graph cannot express the program.
     """
     probe.need(probe.TORCHSCRIPT)
     signature = _signature(model)
@@ -103,15 +103,15 @@ def _signature(model: Any) -> Callable[..., Any]:
     """A function with the signature of the program.
 
     Raises:
-        CaptureError: the module has no forward of its own.
+        CaptureError: the module has no forward.
     """
     if isinstance(model, torch.jit.ScriptFunction):
         arguments = model.schema.arguments  # type: ignore[attr-defined]
     elif torchscript.method(torchscript.handle_of(model), "forward") is None:
         methods = ", ".join(torchscript.method_names(torchscript.handle_of(model)))
         raise CaptureError(
-            f"the TorchScript module has no forward (it has {methods or 'no method'}): one that is "
-            "overloaded, as those of LSTM, GRU and RNN are, is captured as part of a module that calls it"
+            f"the TorchScript module has no forward (it has {methods or 'no method'}): script a module that "
+            "calls it instead, as for the overloaded forward of LSTM, GRU and RNN"
         )
     else:
         arguments = model.forward.schema.arguments[1:]
@@ -121,11 +121,11 @@ def _signature(model: Any) -> Callable[..., Any]:
         kind = (
             inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         )
-        # A trace may give two arguments one name.
+        # A trace may give two arguments the same name.
         parameters.append(inspect.Parameter(names.unique(argument.name), kind, default=default))
 
     def program(*args: Any, **kwargs: Any) -> None:
-        """Stands for the program's signature."""
+        """A function that carries the program's signature."""
 
     program.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return program
@@ -190,7 +190,7 @@ class _Reader:
         return self._finish(result, list(parameters), args, kwargs)
 
     def _argument(self, item: Any, path: str) -> Any:
-        """An argument of the call as the program sees it; its leaves become inputs."""
+        """Convert an argument of the call for the program; its leaves become inputs."""
         members = pytree.children(item)
         if members is not None:
             inner = [self._argument(member, f"{path}_{i}") for i, member in enumerate(members)]
@@ -223,14 +223,14 @@ class _Reader:
         return item
 
     def _size(self, leaf: int, axis: int, example: int, path: str) -> Any:
-        """A dynamic size; those under one name are one."""
+        """A dynamic size; equal names are the same size."""
         name = self._names.get((leaf, axis)) or f"{path}_dim_{axis}"
         if name not in self._sizes:
             self._sizes[name] = self._build.fakes.size(name, example)
         return self._sizes[name]
 
     def _write_attributes(self, owner: Object) -> None:
-        """What the program has set of its modules outlives the call: a write to a buffer, or forgotten."""
+        """Handle attributes that the program set on modules: tensors are buffer writes, others dropped."""
         for item in list(owner.own.values()):
             if isinstance(item, Object):
                 self._write_attributes(item)
@@ -242,7 +242,7 @@ class _Reader:
         old = owner.handle.getattr(name)
         if not isinstance(old, torch.Tensor):
             warnings.warn(
-                f"the program changes attribute '{path}', which is no tensor; its new value is dropped",
+                f"the program changes attribute '{path}', which is not a tensor; its new value is dropped",
                 stacklevel=2,
             )
             return
@@ -280,7 +280,7 @@ class _Reader:
         return found
 
     def _structured(self, item: Any) -> Any:
-        """What the program returns, in Python's own containers."""
+        """Convert the program's result to Python containers."""
         if isinstance(item, Shared) and item.stale:
             raise CaptureError(
                 "the program returns a list or dict that may have been changed under another name, as a "
@@ -307,5 +307,5 @@ def _kind_of(members: Sequence[Any]) -> str:
 
 
 def _writes(block: Any) -> bool:
-    """Whether a program, or a block in it, has an operator that writes to what it is given."""
+    """Whether a program or one of its blocks has an operator that writes to its arguments."""
     return any("!" in node.schema() or any(map(_writes, node.blocks())) for node in block.nodes())

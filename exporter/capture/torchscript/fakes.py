@@ -1,14 +1,13 @@
-"""What is known of the values of a TorchScript program: element types, ranks, and sizes as expressions.
+"""Infers element types, ranks and symbolic sizes for the values of a TorchScript program.
 
-Every operator is run on fake tensors, once for each of a few samples of the sizes that vary. A size that
-is the same in all of them is static; one that changes as a size of an operand does, or as a simple
-expression of such, is that expression; any other is a new unknown. No decision of torch's is taken by the
-size of the example alone, and nothing is traced symbolically, which costs a hundred times as much.
+Every operator runs on fake tensors, once for each of a few samples of the dynamic sizes. A size that is the
+same in all samples is static. A size that equals an operand's size, or a simple expression of such, in all
+samples is that expression. Any other size is a new unknown. So no decision depends on the example's size
+alone, and no symbolic tracing is needed, which costs a hundred times as much.
 
-The samples are chosen to tell apart what is alike near the example: one of them is larger than the
-constants that programs cut sizes with, in one every size is 1 or small, and in one every size is 0. Torch
-refuses some of them; an expression is believed where it fits all that remain, two of the ordinary ones
-among them.
+The samples are chosen to distinguish expressions that agree near the example: one is larger than the usual
+constants in programs, one has sizes of 1 or small ones, and one has sizes of 0. Torch refuses some samples;
+an expression is accepted if it fits all others, at least two ordinary ones among them.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from ..torch_export.source_values import element_type
 
 SAMPLES = 6
 _ORDINARY = (0, 1, 2, 5)
-"""The samples that hold no size of 0, and none of 1 unless the example does."""
+"""The samples without sizes of 0, and without sizes of 1 unless the example has them."""
 _ONES, _ZEROS = 3, 4
 _LARGE = 100_003
-"""About the largest sample: larger than what programs cut sizes with."""
+"""Roughly the largest sample: larger than the usual constants in programs."""
 
 
 class _Unknown:
-    """Nothing is known of a value."""
+    """Marks a value of which nothing is known."""
 
 
 UNKNOWN = _Unknown()
@@ -50,7 +49,7 @@ Size: TypeAlias = int | sympy.Expr
 
 @dataclasses.dataclass(frozen=True)
 class Typed:
-    """A tensor of which the element type alone is known."""
+    """A tensor of which only the element type is known."""
 
     dtype: torch.dtype
 
@@ -60,8 +59,8 @@ class Tensor:
     """What is known of a tensor.
 
     Attributes:
-        samples: a fake tensor for each sample of the sizes, one alone where none varies; None where torch
-            refuses a sample.
+        samples: a fake tensor for each sample of the sizes, or a single one if no size is dynamic; None if
+            torch refuses the sample.
         shape: its sizes.
     """
 
@@ -90,7 +89,7 @@ class Number:
     Attributes:
         kind: `int`, `float` or `bool`.
         samples: its value for each sample of the sizes.
-        expression: an int's value, where it is known as one of sizes and other numbers.
+        expression: an int's value as an expression of sizes and other numbers, if known.
     """
 
     kind: str
@@ -116,7 +115,7 @@ _PRIMES = (5, 7, 11, 13, 17, 19)
 
 
 class Fakes:
-    """What is known, by source value."""
+    """What is known about each source value."""
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -124,7 +123,7 @@ class Fakes:
         self._sizes: dict[sympy.Symbol, list[int]] = {}
         self._loose: set[sympy.Symbol] = set()
         self.assumes_rank = False
-        """Whether a result since this was last set has a rank that holds for no size of 1."""
+        """Whether a result since the last reset has a rank that is wrong for sizes of 1."""
 
     def __getitem__(self, value: ir.Value) -> Fake:
         return self._known.get(value, UNKNOWN)
@@ -134,7 +133,7 @@ class Fakes:
             self._known[value] = fake
 
     def size(self, name: str | None = None, example: int | None = None) -> sympy.Symbol:
-        """A size that varies: one of the user's by name, or an unknown one."""
+        """A dynamic size: a named one of the user's, or an unknown one."""
         index = len(self._sizes)
         symbol = sympy.Symbol(name or f"u{index}", integer=True, positive=True)
         if example is None or example < 2:
@@ -143,25 +142,26 @@ class Fakes:
         # each is 1 beside the other, which is when they broadcast.
         ones = 1 if index % 2 == 0 else 3 + index
         small = 2 + index % 5
-        # Of two sizes each is the smaller one somewhere. What divides the example divides the large one too.
+        # Each of two sizes is the smaller one in some sample. Divisors of the example also divide the large
+        # sample.
         large = example * max(1, _LARGE // ((1 + index) * example))
         self._sizes[symbol] = [example, example * (2 + index), small, ones, 0, large]
         return symbol
 
     def _observed(self, sizes: Sequence[int | None]) -> sympy.Symbol:
-        """A size that is no expression of others, of which is known what it is for some samples."""
+        """A new size that is no expression of others, with known values for some samples."""
         symbol = self._free()
         chosen = zip(sizes, self._sizes[symbol], strict=True)
         self._sizes[symbol] = [other if size is None else size for size, other in chosen]
         return symbol
 
     def number(self, kind: str) -> Number:
-        """A number of which nothing is known."""
+        """A number about which nothing is known."""
         if kind != "int":
             return Number(kind, list(_FREE[kind]))
         index = len(self._sizes)
         symbol = sympy.Symbol(f"i{index}", integer=True)
-        # Those of an earlier number are mostly smaller, for they may be the bounds of a slice.
+        # Samples of an earlier number are mostly smaller, because two numbers may be the bounds of a slice.
         samples = [1 + index % 3, 2 + index % 4, 1, 0, -1 - index % 2, 11 + 7 * index]
         self._sizes[symbol] = samples
         return Number(kind, list(samples), symbol)
@@ -171,31 +171,31 @@ class Fakes:
         return Number("int", [self._sample(size, k) for k in range(SAMPLES)], sympy.sympify(size))
 
     def tensor(self, shape: Sequence[Size], dtype: torch.dtype) -> Tensor:
-        """What is known of a tensor whose sizes are."""
+        """The fake tensor for known sizes."""
         count = 1 if all(isinstance(size, int) for size in shape) else SAMPLES
         samples = [self._empty([self._sample(size, k) for size in shape], dtype) for k in range(count)]
         return Tensor(samples, list(shape))
 
     def _empty(self, sizes: list[int], dtype: torch.dtype) -> torch.Tensor | None:
-        """A fake tensor; None of a size below 0, and of more elements than a tensor has."""
+        """A fake tensor; None for a negative size or too many elements."""
         if any(size < 0 for size in sizes) or math.prod(sizes) >= 2**60:
             return None
         with self.mode:
             return torch.empty(sizes, dtype=dtype)
 
     def of(self, tensor: torch.Tensor) -> Tensor:
-        """What is known of a real tensor."""
+        """The fake tensor of a real tensor."""
         with self.mode:
             fake = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
         return Tensor([fake], list(tensor.shape))
 
     def loosened(self, fake: Tensor, dims: Sequence[int]) -> Tensor:
-        """What is known of a tensor like another one, some of whose sizes are not known."""
+        """A fake tensor like another one, with some sizes made unknown."""
         shape = [self._free() if dim in dims else size for dim, size in enumerate(fake.shape)]
         return self.tensor(shape, fake.dtype)
 
     def renewed(self, fake: Fake) -> Fake:
-        """What is known of another tensor of the same kind, whose unknown sizes are not those of this one."""
+        """A fake tensor of the same kind with new unknown sizes."""
         if not isinstance(fake, Tensor):
             return fake
         return self.loosened(fake, [dim for dim, size in enumerate(fake.shape) if self.is_free(size)])
@@ -206,11 +206,11 @@ class Fakes:
         return size
 
     def is_free(self, size: Size) -> bool:
-        """Whether a size stands for whatever it may turn out to be."""
+        """Whether a size is a free unknown."""
         return size in self._loose
 
     def joined(self, a: Fake, b: Fake) -> Fake:
-        """What is known of a tensor that is one or the other: sizes that differ are not.
+        """What is known about a tensor that is one of two: differing sizes become unknown.
 
         Raises:
             CaptureError: their element types differ.
@@ -230,7 +230,7 @@ class Fakes:
         return [dim for dim, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y]
 
     def describe(self, value: ir.Value, fake: Fake) -> ir.Value:
-        """Give a value the element type and shape of what is known of it."""
+        """Set a value's element type and shape from what is known."""
         if isinstance(fake, (Tensor, Typed)):
             value.type = ir.TensorType(element_type(fake.dtype))
         if isinstance(fake, Tensor):
@@ -241,7 +241,7 @@ class Fakes:
     def computed(
         self, name: str, kind: str, function: Callable[..., Any] | None, operands: Sequence[Any]
     ) -> Number:
-        """What is known of the result of arithmetic over numbers."""
+        """What is known about the result of arithmetic on numbers."""
         known = [self._number(operand) for operand in operands]
         if function is None or any(number is None for number in known):
             return self.number(kind)
@@ -258,7 +258,7 @@ class Fakes:
         return Number(kind, samples, expression)
 
     def difference(self, a: Any, b: Any) -> int | None:
-        """By how much one int exceeds another, where that is the same for all sizes."""
+        """The difference of two ints, if it is the same for all sizes."""
         first, second = self._number(a), self._number(b)
         if first is None or second is None or first.expression is None or second.expression is None:
             return None
@@ -273,10 +273,10 @@ class Fakes:
         return Number(type(item).__name__, [item] * SAMPLES, expression)
 
     def evaluate(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """What an operator gives for arguments by name that may be source values.
+        """Run an operator on fake arguments, which are given by name and may be source values.
 
         Returns:
-            Its result, with what is known in the place of tensors; UNKNOWN where torch cannot tell.
+            Its result, with fakes instead of tensors; UNKNOWN if torch cannot run it.
         """
         leaves, structure = pytree.tree_flatten(dict(arguments))
         known = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
@@ -296,7 +296,7 @@ class Fakes:
             return self._renumbered(function, known, structure) if result is UNKNOWN else result
 
     def _renumbered(self, function: Callable[..., Any], known: Sequence[Any], structure: Any) -> Any:
-        """What an operator gives for other ints than those it refused in every sample, such as steps of 0."""
+        """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
             i: self._free() for i, leaf in enumerate(known) if isinstance(leaf, Number) and leaf.kind == "int"
         }
@@ -320,9 +320,9 @@ class Fakes:
         return self._merged(results, known)
 
     def _matches(self, known: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
-        """Other sizes for the unknown ones of operands, by position and dimension, as few as possible.
+        """Replacements for unknown sizes of operands, by position and dimension, as few as possible.
 
-        An unknown size is sampled at random and fits no other tensor; the program's own must.
+        The samples of an unknown size are arbitrary and fit no other tensor, but the program's sizes do fit.
         """
         single: list[tuple[int, int, Size]] = []
         aligned: list[tuple[int, int, Size]] = []
@@ -351,7 +351,7 @@ class Fakes:
         return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
 
     def _without(self, result: Any, sizes: Sequence[Size]) -> Any:
-        """A result whose sizes do not depend on some, which may be 1 where the others are not."""
+        """A result without dependence on some sizes, which may be 1 where the others are not."""
         symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
 
         def loosened(fake: Tensor) -> Tensor:
@@ -366,11 +366,11 @@ class Fakes:
             try:
                 return function(**call)
             except Exception:
-                # Torch's shape functions raise whatever they like for a sample that does not fit.
+                # torch's shape functions raise any exception for a sample that does not fit.
                 return UNKNOWN
 
     def _merged(self, results: list[Any], known: Sequence[Any]) -> Any:
-        """One result of those for each sample, the sizes written as expressions of the operands'."""
+        """Merge the results for each sample; sizes become expressions of the operands' sizes."""
         made = [result for result in results if result is not UNKNOWN]
         if not made:
             return UNKNOWN
@@ -406,7 +406,7 @@ class Fakes:
         return Tensor([other if own is None else own for own, other in filled], shape)
 
     def _of_one_rank(self, members: list[Any]) -> list[Any]:
-        """Without the samples that have another rank for a size of theirs that is 0 or 1."""
+        """Drop samples whose rank differs because of a size of 0 or 1."""
         ordinary = {m.dim() for k, m in enumerate(members) if m is not None and k not in (_ONES, _ZEROS)}
         if len(members) == 1 or len(ordinary) != 1:
             return members
@@ -423,7 +423,7 @@ class Fakes:
         return self._fitted(sizes, candidates)
 
     def _fitted(self, sizes: list[int | None], candidates: list[sympy.Expr]) -> Size:
-        """The expression that gives a size for each sample."""
+        """The expression that matches a size in each sample."""
         known = {k: size for k, size in enumerate(sizes) if size is not None}
         if len(sizes) == 1 or (len(set(known.values())) == 1 and len(known) > 1):
             return next(iter(known.values()))

@@ -1,4 +1,4 @@
-"""Files that `torch.jit.save` wrote, and what a file is that it did not write."""
+"""Loads files of `torch.jit.save`, and describes files of other kinds in errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
     """Load a file that `torch.jit.save` wrote, onto the CPU.
 
     Raises:
-        CaptureError: it is no such file; the message says what it is instead, where that can be told.
+        CaptureError: it is not such a file; the message says what it is, if known.
     """
     name = os.fspath(path)
     if not os.path.exists(name):
@@ -37,7 +37,7 @@ def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
 
 
 def _other_kind(name: str) -> str | None:
-    """What a file is that holds no TorchScript, and what to do with it; None for what may be TorchScript."""
+    """A description of a file without TorchScript, with the remedy; None if it may be TorchScript."""
     try:
         with open(name, "rb") as file:
             return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file)
@@ -56,8 +56,8 @@ def _kind_of_archive(file: IO[bytes]) -> str | None:
             "exported_program" in n or n.endswith("model.json") for n in names
         ):
             return (
-                "is a program of torch.export.save, not TorchScript: pass what torch.export.load gives of it "
-                "to opsetta.export"
+                "is a file of torch.export.save, not TorchScript: load it with torch.export.load and pass "
+                "the result to opsetta.export"
             )
         if "data.pkl" not in names:
             return "is an archive, but none that torch.jit.save wrote"
@@ -85,8 +85,8 @@ def _kind_of_pickle(file: IO[bytes]) -> str:
             "imported, and export it, or torch.jit.save what torch.jit.script or torch.jit.trace makes of it"
         )
     return (
-        "holds tensors and no program, as a state_dict does: load them into their module (load_state_dict) "
-        "and export that"
+        "contains tensors and no program, like a state_dict: load them into their module (load_state_dict) "
+        "and export the module"
     )
 
 

@@ -1,7 +1,7 @@
-"""Reads a TorchScript graph by running it: what is constant is computed, the rest becomes source nodes.
+"""Interprets a TorchScript graph: constants are computed, everything else becomes source nodes.
 
-Lists, tuples, dicts, modules and their attributes are followed as the program moves them about, so that
-none is left in the graph where its size is known. A branch is taken where its condition is known.
+Lists, tuples, dicts, modules and attributes are evaluated, so that none of known size remains in the graph. A
+branch with a known condition is decided.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Function = Callable[..., Any]
 
 
 class Journal(dict[Mutable, Any]):
-    """The state that each object had before a branch changed it, and what has become stale since."""
+    """The state of each object before a branch changed it, and the objects that became stale since."""
 
     def __init__(self, started: int):
         super().__init__()
@@ -45,7 +45,7 @@ class Journal(dict[Mutable, Any]):
         self.staled: list[Shared] = []
 
     def undo(self) -> None:
-        """Put everything back as it was."""
+        """Restore all states."""
         for item, before in self.items():
             item.restore(before)
         for shared in self.staled:
@@ -57,12 +57,13 @@ class Interpreter:
 
     Attributes:
         build: makes the source nodes.
-        environment: what each TorchScript value is, by its number in the graph.
-        alignments: of masks of sequences, a bool: whether they leave out the ends alone.
+        environment: the item of each TorchScript value, by its number in the graph.
+        alignments: for masks of sequences, a bool value: whether they mask only the ends.
 
     Args:
         function_of: the function that runs a kind of node.
-        opaque: whether tensors made of constants are values of the graph, as written ones must be.
+        opaque: whether tensors made from constants become graph values, which is necessary if they are
+            written.
     """
 
     def __init__(
@@ -86,15 +87,15 @@ class Interpreter:
         self._numbers: dict[Value, Any] = {}
         self._clock = 0
         self._located: CaptureError | None = None
-        """The latest error, which names the node that it is about."""
+        """The latest error that already names its node."""
 
     @property
     def clock(self) -> int:
-        """Grows where a branch or body begins; objects know when they were made."""
+        """A counter that grows at the start of each branch or body, to date objects."""
         return self._clock
 
     def run(self, graph: Any, arguments: Sequence[Any]) -> list[Any]:
-        """Run a graph on its arguments and give what it returns."""
+        """Run a graph on its arguments; return its results."""
         outer, self.environment = self.environment, {}
         try:
             for formal, actual in zip(graph.inputs(), arguments, strict=True):
@@ -108,12 +109,12 @@ class Interpreter:
         return self.environment[value.unique()]
 
     def bind(self, values: Any, items: Sequence[Any]) -> None:
-        """Say what TorchScript values are."""
+        """Set the items of TorchScript values."""
         for value, item in zip(values, items, strict=True):
             self.environment[value.unique()] = item
 
     def run_block(self, block: Any, arguments: Sequence[Any] = ()) -> list[Any]:
-        """Run a sub-block here and give what it returns."""
+        """Run a sub-block here; return its results."""
         self.bind(block.inputs(), arguments)
         self.run_nodes(block)
         return [self[output] for output in block.outputs()]
@@ -143,7 +144,7 @@ class Interpreter:
             self.bind(outputs, result)
 
     def _result(self, node: Any, operands: Sequence[Any]) -> Any:
-        """What a node gives; whatever it raises names the node.
+        """The results of a node; errors get the name of the node.
 
         Raises:
             CaptureError: the program cannot be captured.
@@ -161,7 +162,7 @@ class Interpreter:
             self._located = CaptureError(f"{place}: {error}")
             raise self._located from error
         except Exception as error:
-            # TorchScript lets a program do more than each function foresees.
+            # A function may fail in any way on a program that it does not support.
             self._located = CaptureError(f"{place} cannot be captured: {type(error).__name__}: {error}")
             raise self._located from error
 
@@ -188,7 +189,7 @@ class Interpreter:
         return Object(handle, path, born=self._clock)
 
     def touch(self, item: Mutable) -> None:
-        """Note that an object is about to change, for every branch in progress that it is older than."""
+        """Save the state of an object that is about to change, in every open branch that is newer than it."""
         staled = item.change() if isinstance(item, Shared) else []
         for journal in self._journals:
             journal.staled += staled
@@ -197,7 +198,7 @@ class Interpreter:
                 journal[item] = item.state()
 
     def lose(self, items: Iterable[Shared]) -> None:
-        """Note that lists or dicts may have been changed under another name."""
+        """Record that lists or dicts may have been changed through another name."""
         lost = [item for item in items if not item.stale]
         for item in lost:
             item.stale = True
@@ -206,7 +207,7 @@ class Interpreter:
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
-        """Note what changes inside; see `Journal`."""
+        """Record changes temporarily; see `Journal`."""
         self._clock += 1
         journal = Journal(self._clock)
         self._journals.append(journal)
@@ -216,14 +217,14 @@ class Interpreter:
             self._journals.pop()
 
     def attribute(self, owner: Object, name: str) -> Any:
-        """What an attribute of a module or object holds."""
+        """The item in an attribute of a module or object."""
         item = self.held(owner, owner.attributes, name)
         if item is UNINITIALIZED:
             raise CaptureError(f"attribute '{name}' of an object is read before it is set")
         return item
 
     def held(self, owner: Object, attributes: Mapping[str, Any], name: str) -> Any:
-        """What an attribute holds where the program has set these."""
+        """The item in an attribute, given the attributes that the program has set."""
         if name in attributes:
             return attributes[name]
         if owner.handle is None:
@@ -234,7 +235,7 @@ class Interpreter:
         return owner.own[name]
 
     def imported(self, item: Any, path: str) -> Any:
-        """An attribute of torch's own as the interpreter has it."""
+        """Convert an attribute of a torch object to an item."""
         if isinstance(item, torch.Tensor):
             return self.state.value(self.build, path, item)
         if is_handle(item):
@@ -251,7 +252,7 @@ class Interpreter:
         return item
 
     def dynamic(self, items: List) -> Value:
-        """A list as one source value; one of known length is made into such a value here."""
+        """A list as one source value; a list of known length is converted."""
         if items.value is not None:
             return items.value
         value = self.build.list_value(self.element(items), items.kind)
@@ -259,7 +260,7 @@ class Interpreter:
         return value
 
     def element(self, items: List) -> Any:
-        """What is known of all the elements of a list of tensors."""
+        """What is known about all elements of a list of tensors."""
         if items.value is not None:
             return self.build.elements.get(items.value, UNKNOWN)
         found: Any = UNKNOWN
@@ -269,7 +270,7 @@ class Interpreter:
         return found
 
     def fake(self, item: Any) -> Any:
-        """What is known of a tensor: a fake one, or less."""
+        """What is known about a tensor: a fake one, or less."""
         if isinstance(item, Nested):
             item = item.padded
         if isinstance(item, torch.Tensor):
@@ -282,11 +283,11 @@ class Interpreter:
         return UNKNOWN
 
     def forget_number(self, tensor: Any) -> None:
-        """Note that a tensor is written to."""
+        """Forget the number of a zero-dim tensor that is written to."""
         self._numbers.pop(tensor, None)
 
     def number_of(self, item: Any) -> Any:
-        """The number that a number or a zero-dim tensor stands for, None where that is not known."""
+        """The number in a number or zero-dim tensor; None if unknown."""
         if is_number(item):
             return item
         if isinstance(item, torch.Tensor):
@@ -294,13 +295,13 @@ class Interpreter:
         return self._numbers.get(item) if isinstance(item, Value) else None
 
     def note_number(self, tensor: Any, number: Any) -> None:
-        """Remember the number that a zero-dim tensor stands for."""
+        """Remember the number in a zero-dim tensor."""
         if isinstance(tensor, Value):
             self._numbers[tensor] = number
 
 
 def _line(node: Any) -> str:
-    """`model.py:12` of a node, where TorchScript knows it."""
+    """The source line of a node, `model.py:12`, if TorchScript has it."""
     first = node.sourceRange().strip().splitlines()[:1]
     if not first or not first[0].startswith('File "'):
         return ""

@@ -1,4 +1,4 @@
-"""Which function runs a TorchScript operator: the program's own machinery, or an operator of a library."""
+"""Finds the function that runs a TorchScript operator: a registered one, or a call of a library operator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MEMORY_FORMATS = {0: "contiguous_format", 1: "preserve_format", 2: "channels_la
 
 
 def script(*kinds: str) -> Callable[[Function], Function]:
-    """Have a function run the nodes of these kinds."""
+    """Register a function for nodes of these kinds."""
 
     def register(function: Function) -> Function:
         _FUNCTIONS.update(dict.fromkeys(kinds, function))
@@ -61,19 +61,19 @@ def find(kind: str) -> Function:
 
 
 def dtype_of_code(code: int) -> torch.dtype:
-    """An element type of TorchScript, where it is an int."""
+    """The element type for TorchScript's int code."""
     if code not in _DTYPES:
         raise CaptureError(f"element type {code} of TorchScript has no ONNX element type")
     return _DTYPES[code]
 
 
 def code_of_dtype(dtype: torch.dtype) -> int:
-    """The int that TorchScript has for an element type."""
+    """TorchScript's int code for an element type."""
     return _CODES[dtype]
 
 
 def element_kind(node: Any) -> str:
-    """The TorchScript type of the elements of the list that a node gives: `Tensor`, `int`, `List[int]`."""
+    """The TorchScript type of the elements of a node's list result: `Tensor`, `int`, `List[int]`."""
     return str(node.output().type().getElementType())
 
 
@@ -87,13 +87,13 @@ def schema_of(node: Any) -> Any:
     if kind in ("prim::PythonOp", "prim::IgnoredPythonOp"):
         name = node.pyname() if kind == "prim::PythonOp" else kind
         raise CaptureError(
-            f"the program calls the Python function '{name}', of which TorchScript holds no more than the "
-            "name: script it, or leave it out of what is exported"
+            f"the program calls the Python function '{name}', of which TorchScript has only the name: "
+            "script it, or leave it out of the exported model"
         )
     if "MKLDNN" in kind or "mkldnn" in kind:
         raise CaptureError(
-            f"{kind} is what torch.jit.optimize_for_inference makes for this machine: export the program as "
-            "it was before, or frozen"
+            f"{kind} is made by torch.jit.optimize_for_inference for this machine: export the program "
+            "without it, or frozen"
         )
     if text == "(no schema)" or "..." in text:
         raise CaptureError(f"{kind} is not part of TorchScript that can be captured")
@@ -102,7 +102,7 @@ def schema_of(node: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _real_types(name: str, overload: str) -> dict[str, str]:
-    """What each argument is beyond TorchScript's own types: `ScalarType?`, `Device?`."""
+    """The schema type of each argument that TorchScript stores as int: `ScalarType?`, `Device?`."""
     function = operator_of(name, overload)
     if function is None:
         return {}
@@ -141,16 +141,16 @@ _DIVISIONS = frozenset("floordiv remainder divmod __round_to_zero_floordiv".spli
 
 
 def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """What an operator of numbers and texts gives for constants, computed by torch's own.
+    """Compute an operator on constant numbers and strings with torch.
 
     Raises:
-        CaptureError: it raises, as for a division by zero.
+        CaptureError: it raises, for instance for a division by zero.
     """
     schema = schema_of(node)
     function = operator_of(schema.name, schema.overload_name)
     ints = operands if all(isinstance(operand, int) for operand in operands) else ()
     if schema.name.partition("::")[2] in _DIVISIONS and len(ints) == 2 and (ints[1] == 0 or ints[1] == -1):
-        # The processor itself ends torch's process for a division by 0, and for the least int by -1.
+        # torch's process crashes for a division by 0, and for the smallest int divided by -1.
         if ints[1] == 0:
             raise CaptureError(f"{machine.place(node)}: the program divides {ints[0]} by zero")
         return (
@@ -179,7 +179,7 @@ def _leaves(item: Any) -> list[Any]:
 
 
 def _refuse_numbers(machine: Interpreter, node: Any, schema: Any) -> None:
-    """Torch's operators without tensors are no operators of source graphs."""
+    """Refuse operators of torch without tensors, which source graphs do not have."""
     own = schema.name.startswith(("aten::", "prim::"))
     if own and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
         raise CaptureError(f"{machine.place(node)} is not supported")
@@ -189,7 +189,7 @@ _LARGEST_CONSTANT = 64
 
 
 def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
-    """The result of an operator over small constant tensors, such as traces have where numbers were."""
+    """The result of an operator on small constant tensors, which traces have instead of numbers."""
     tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
     if (
         not tensors
@@ -209,13 +209,13 @@ def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
 
 
 def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
-    """An operand in the form in which source nodes keep arguments.
+    """Convert an operand to its form on source nodes.
 
     Args:
         kind: the type in the schema, `ScalarType?`.
 
     Raises:
-        CaptureError: an operand that a source graph cannot hold.
+        CaptureError: a source graph cannot represent the operand.
     """
     if isinstance(item, List):
         if item.items is None:

@@ -1,4 +1,4 @@
-"""The modules behind a TorchScript graph: their parameters and buffers, and where its nodes come from."""
+"""The modules of a TorchScript graph: their parameters and buffers, and the module path of each node."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .builder import Builder
 _STEP = re.compile(r"(\w+)\(([\w.]*)\)")
 _UNNAMED = ("UNKNOWN", "INSTANCE_NAME_UNKNOWN", "TOP", "SELF")
 _SCOPE = "__module."
-"""What the scopes of a trace begin with, which are full paths; they are not kept in a file."""
+"""Prefix of scopes in a trace, which are full paths; files do not store them."""
 
 
 class State:
-    """Parameters, buffers and other tensors by path; those that share their memory are one value."""
+    """Parameters, buffers and other tensors by path; tensors that share memory are one value."""
 
     def __init__(self, model: Any):
         self._values: dict[Identity, Value] = {}
@@ -34,15 +34,15 @@ class State:
 
     @property
     def names(self) -> set[str]:
-        """The names that its tensors have in the graph."""
+        """The names of the tensors in the graph."""
         return set(self._first_names.values())
 
     def value(self, build: Builder, path: str, tensor: torch.Tensor) -> Value:
-        """The initializer of a tensor that stands at a path of the module tree."""
+        """The initializer of the tensor at a path of the module tree."""
         key = identity(path, tensor)
         if key not in self._values:
             name = self._first_names.get(key, path)
-            # A tensor that is a plain attribute is kept from call to call as a buffer is.
+            # A tensor in a plain attribute persists between calls like a buffer.
             kind = self._kinds.get(name, "buffer")
             kept = name in self._persistent
             self._values[key] = build.constant_tensor(tensor, name, kind, persistent=kept)
@@ -50,7 +50,7 @@ class State:
 
 
 class Hierarchy:
-    """Full module paths, of what inlining keeps: the attributes called on, without their containers."""
+    """Restores full module paths; inlined graphs keep only the called attributes, without containers."""
 
     def __init__(self, handle: Any, *, is_traced: bool = False):
         self._is_traced = is_traced
@@ -62,7 +62,7 @@ class Hierarchy:
                 self._paths.setdefault(short, []).append(full)
 
     def path(self, node: Any) -> str:
-        """The path of the module that a node belongs to; of several possible ones the last that was read."""
+        """The path of a node's module; if ambiguous, the module that was read last."""
         if self._is_traced:
             scope = node.scopeName().rpartition("/")[2]
             if scope.startswith(_SCOPE):
@@ -76,7 +76,7 @@ class Hierarchy:
         return found[0] if len(found) == 1 else max(found, key=lambda path: self._last_read.get(path, -1))
 
     def read(self, path: str) -> None:
-        """Note that a module was read as an attribute."""
+        """Record that a module was read as an attribute."""
         self._reads += 1
         self._last_read[path] = self._reads
 

@@ -1,4 +1,4 @@
-"""What a TorchScript value is while a graph is read: a Python constant, a source value, or one of these."""
+"""Items: a TorchScript value during capture is a Python constant, a source value, or one of these classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Raised(Exception):
 
 
 class WrittenConstant(Exception):
-    """The program writes to a tensor that it makes of constants: what is folded of it may change."""
+    """The program may write to a tensor made from constants, so that folded results may be wrong."""
 
 
 class Uninitialized:
@@ -26,20 +26,20 @@ UNINITIALIZED = Uninitialized()
 
 
 class UnknownText(str):
-    """A text that holds computed numbers, of an error message or a warning."""
+    """A string with computed numbers, of an error message or a warning."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Shared:
-    """What may be one object under several names, as a computed condition decides.
+    """A list or dict that may be one object under several names, depending on a computed condition.
 
     Attributes:
-        sources: the objects of which this is one.
+        sources: the objects one of which this is.
         derived: the objects that may be this one.
-        stale: whether it may have changed under another of its names, so that what it holds is not known.
+        stale: whether it may have changed through another name, so that its contents are unknown.
         born: the interpreter's clock when it was made.
-        choices: the objects that the branches of an If chose, where an If gave it.
-        join: that If. Two results of one If are told apart branch by branch.
+        choices: the objects chosen by the branches of an If, if it is the result of one.
+        join: that If. Two results of the same If are compared branch by branch.
     """
 
     sources: list[Shared] = dataclasses.field(default_factory=list)
@@ -50,21 +50,21 @@ class Shared:
     join: Any = None
 
     def may_be(self, *others: Any) -> None:
-        """Note that this is one of other objects."""
+        """Record that this is one of other objects."""
         for other in others:
             if isinstance(other, Shared) and other is not self and other not in self.sources:
                 self.sources.append(other)
                 other.derived.append(self)
 
     def origins(self) -> list[Shared]:
-        """This one, and all that it may be."""
+        """This object and all objects that it may be."""
         found = [self]
         for item in found:
             found += [source for source in item.sources if source not in found]
         return found
 
     def change(self) -> list[Shared]:
-        """What this may be, or what may be this, is stale from here on; gives what was not before."""
+        """Mark everything that may be the same object as stale; return the newly stale ones."""
         found: list[Shared] = []
         for side in ("sources", "derived"):
             waiting = list(getattr(self, side))
@@ -77,7 +77,7 @@ class Shared:
         return found
 
     def _siblings(self) -> list[Shared]:
-        """What other conditions chose among the same objects: it may be this one too."""
+        """The results of other conditions on the same objects, which may be this one too."""
         if self.choices is None:
             return []
         others = [other for origin in self.origins() for other in origin.derived]
@@ -91,7 +91,7 @@ class Shared:
 
 
 def _may_be_one(first: Any, second: Any) -> bool:
-    """Whether two names of one branch may have one object."""
+    """Whether two names of one branch may refer to the same object."""
     if not isinstance(first, Shared) or not isinstance(second, Shared):
         return False
     return first is second or bool(set(first.origins()) & set(second.origins()))
@@ -99,11 +99,11 @@ def _may_be_one(first: Any, second: Any) -> bool:
 
 @dataclasses.dataclass(eq=False)
 class List(Shared):
-    """A TorchScript list, which is mutable and known by its identity.
+    """A TorchScript list, which is mutable and compared by identity.
 
     Attributes:
-        items: its elements, where its length is known.
-        value: the list as one source value, where it is not.
+        items: its elements, if its length is known.
+        value: the list as one source value, if its length is unknown.
         kind: the TorchScript type of its elements, `Tensor` or `int`.
     """
 
@@ -112,7 +112,7 @@ class List(Shared):
     kind: str = "Tensor"
 
     def state(self) -> tuple[list[Any] | None, ir.Value | None]:
-        """What a branch may change."""
+        """The state that a branch may change."""
         return (None if self.items is None else list(self.items), self.value)
 
     def restore(self, state: Any) -> None:
@@ -128,7 +128,7 @@ class Dict(Shared):
     entries: dict[Any, Any]
 
     def state(self) -> dict[Any, Any]:
-        """What a branch may change."""
+        """The state that a branch may change."""
         return dict(self.entries)
 
     def restore(self, state: Any) -> None:
@@ -141,11 +141,11 @@ class Object:
     """A module, or an instance of a TorchScript class.
 
     Attributes:
-        handle: torch's own object, None for an instance that the program makes.
-        path: where it stands below the module that is captured.
-        attributes: what the program has set.
+        handle: torch's object; None for an instance made by the program.
+        path: its path below the captured module.
+        attributes: the items that the program has set.
         changed: names of the attributes that the program has set.
-        own: what has been read of the handle, which holds where the program has set nothing.
+        own: items read from the handle, valid unless the program has set them.
     """
 
     handle: Any
@@ -156,7 +156,7 @@ class Object:
     born: int = 0
 
     def state(self) -> tuple[dict[str, Any], set[str]]:
-        """What a branch may change."""
+        """The state that a branch may change."""
         return dict(self.attributes), set(self.changed)
 
     def restore(self, state: Any) -> None:
@@ -167,11 +167,11 @@ class Object:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Optional:
-    """None or a value, which a computed condition decides.
+    """None or a value, depending on a computed condition.
 
     Attributes:
-        present: a symbolic bool, true where there is a value.
-        value: the value; anything where there is none.
+        present: a symbolic bool, true if there is a value.
+        value: the value; arbitrary if there is none.
     """
 
     present: Any
@@ -180,12 +180,12 @@ class Optional:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Nested:
-    """Sequences of several lengths, as a tensor that still holds their padding.
+    """Sequences of different lengths, as a tensor that still has their padding.
 
     Attributes:
         padded: the tensor, of three dimensions.
-        padding: which of its positions no attention looks at, of two dimensions.
-        left_out: which of them hold padding when the sequences are padded again.
+        padding: a two-dimensional mask of positions that attention ignores.
+        left_out: a mask of positions that become padding when the sequences are padded again.
     """
 
     padded: ir.Value
@@ -193,7 +193,7 @@ class Nested:
     left_out: ir.Value
 
     def like(self, padded: ir.Value) -> Nested:
-        """Other sequences of the same lengths."""
+        """Other sequences with the same lengths."""
         return dataclasses.replace(self, padded=padded)
 
 
@@ -213,7 +213,7 @@ def number_kind(item: Any) -> str:
 
 
 def is_constant(item: Any) -> bool:
-    """Whether an item holds nothing that the graph computes."""
+    """Whether an item has no computed part."""
     if isinstance(item, (ir.Value, Optional, UnknownText, Uninitialized, Nested)):
         return False
     if isinstance(item, List):
@@ -224,7 +224,7 @@ def is_constant(item: Any) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two items are certainly one: the same object, or equal constants of one type."""
+    """Whether two items are certainly identical: the same object, or equal constants of one type."""
     if a is b:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):

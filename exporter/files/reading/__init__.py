@@ -1,4 +1,4 @@
-"""Reading model files that anybody may have written, within bounds."""
+"""Reads model files from untrusted sources within bounds of time and memory."""
 
 from .bounds import BOUNDS, REMEDY, TRUSTED, Bounds, bounds_of
 from .content import check_text

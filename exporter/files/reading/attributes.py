@@ -1,4 +1,4 @@
-"""Attributes of nodes: one value each, of the type that they state."""
+"""Checks attributes of nodes: each has one value, of its stated type."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _TYPES = {
     onnx.AttributeProto.AttributeType.Value(kind): field for field, kind in {**_SINGLE, **_LISTS}.items()
 }
 _HELD = ("t", "g", "tp")
-"""Single values that are messages, which have no default."""
+"""Fields for single values that are messages, which have no default."""
 
 
 def check_attribute(
     attribute: onnx.AttributeProto, files: ExternalFiles, shown: str, *, in_function: bool
 ) -> list[onnx.GraphProto]:
-    """Refuse an attribute with another value than its type says, or with several; its graphs.
+    """Refuse an attribute whose value does not match its type, or with several values; return its graphs.
 
-    Files older than IR version 2 state no type; it is the one of the value.
+    Files before IR version 2 state no type; the value decides it.
 
     Args:
-        in_function: whether it may refer to an attribute of a function around it.
+        in_function: whether it may refer to an attribute of an enclosing function.
 
     Raises:
-        ModelFileError: naming the attribute after `shown`, its node.
+        ModelFileError: the attribute is invalid. The message names it, and its node as `shown`.
     """
     shown = f"attribute {quoted(attribute.name)} of {shown}"
     if not attribute.name:

@@ -1,7 +1,7 @@
-"""What a model file holds and the intermediate representation cannot: kept beside it and written back.
+"""Keeps the parts of a model file that onnx-ir cannot represent, and writes them back.
 
-Maps and opaque types of the main graph's values, its sparse initializers, and training information. While
-the model is in memory, a value of such a type has none, and a sparse initializer is an input.
+These are map and opaque types of the main graph's values, its sparse initializers, and training information.
+In memory, a value of such a type has no type, and a sparse initializer is an input.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _KEY = "carried"
 _FOREIGN = ("map_type", "opaque_type")
 _ELEMENTS = {"sequence_type": "elem_type", "optional_type": "elem_type", "map_type": "value_type"}
 _MAXIMUM_DEPTH = 32
-"""Types within types."""
+"""Bound on the nesting of types."""
 Message = TypeVar("Message", onnx.SparseTensorProto, onnx.TrainingInfoProto)
 
 
 @dataclasses.dataclass
 class Carried:
-    """What was taken out of a message.
+    """The parts that were taken out of a message.
 
     Attributes:
-        types: types of values by name.
+        types: the types of values, by name.
         sparse: the sparse initializers, in order.
         training: the training information, in order.
-        opset: the opset of ONNX's operators that the training information is written in.
+        opset: the ONNX opset of the training information.
     """
 
     types: dict[str, onnx.TypeProto] = dataclasses.field(default_factory=dict)
@@ -46,15 +46,15 @@ class Carried:
 
     @property
     def inputs(self) -> set[str]:
-        """Names of the inputs that stand for sparse initializers."""
+        """The names of the inputs that replace sparse initializers."""
         return {tensor.values.name for tensor in self.sparse}
 
 
 def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
-    """Take out of a message what the intermediate representation cannot hold.
+    """Remove from a message the parts that onnx-ir cannot represent, and return them.
 
     Raises:
-        ModelFileError: a sparse initializer is not what it should be.
+        ModelFileError: a sparse initializer is invalid.
     """
     carried = Carried()
     graph = proto.graph
@@ -92,7 +92,7 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
 
 
 def clear_foreign_types(graph: onnx.GraphProto) -> None:
-    """Take types that the intermediate representation does not know out of a graph and those within it."""
+    """Remove types that onnx-ir does not support from a graph and its sub-graphs."""
     for inner in with_subgraphs(graph):
         for info in (*inner.input, *inner.output, *inner.value_info):
             if _is_foreign(info.type, quoted(info.name)):
@@ -100,18 +100,18 @@ def clear_foreign_types(graph: onnx.GraphProto) -> None:
 
 
 def keep(model: ir.Model, carried: Carried) -> None:
-    """Keep with a model what was taken out of its message."""
+    """Attach the parts taken out of a message to its model."""
     if carried.types or carried.sparse or carried.training:
         model.meta[_KEY] = carried
 
 
 def carried_by(model: ir.Model) -> Carried:
-    """What is kept with a model."""
+    """The parts attached to a model."""
     return model.meta.get(_KEY) or Carried()
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """The message of a model, with what is kept beside it in its place."""
+    """The message of a model, with the attached parts put back."""
     proto = ir.to_proto(model)
     carried = carried_by(model)
     graph = proto.graph
@@ -129,7 +129,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def check_training(model: ir.Model, opset: int) -> None:
-    """Refuse to write training information at an opset at which its operators mean something else.
+    """Refuse to write training information at an opset that changes the meaning of its operators.
 
     Raises:
         ModelFileError: it has an operator whose version is not the same at both opsets.
@@ -160,7 +160,7 @@ def _tensors(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.TensorProt
 
 
 def _is_foreign(kind: onnx.TypeProto, shown: str) -> bool:
-    """Whether a type is a map or opaque, or made of them."""
+    """Whether a type is a map or opaque, or contains one."""
     for _ in range(_MAXIMUM_DEPTH):
         which = kind.WhichOneof("value")
         if which in _FOREIGN:
@@ -172,7 +172,7 @@ def _is_foreign(kind: onnx.TypeProto, shown: str) -> bool:
 
 
 def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, shown: str) -> None:
-    """Check that a sparse tensor has as many indices as values, within its shape as far as it says."""
+    """Check that a sparse tensor has as many indices as values, and that they are within its shape."""
     if not tensor.values.name:
         raise ModelFileError("a sparse initializer has no name")
     check_tensor(tensor.values, files, shown)

@@ -1,4 +1,4 @@
-"""What a message holds that its fields do not show: fields that onnx does not know, text that is none."""
+"""Checks a message for fields that onnx does not define and for text that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ....registration import ModelFileError
 from .names import node_title, quoted
 
 MAXIMUM_DEPTH = 100
-"""Messages within messages."""
+"""Bound on the nesting of messages."""
 
 
 class _Fields(NamedTuple):
-    """The fields of a message by what they hold, and whether errors name what stands in it."""
+    """The fields of a message type by kind, and whether errors name its instances."""
 
     text: tuple[str, ...]
     texts: tuple[str, ...]
@@ -26,7 +26,7 @@ class _Fields(NamedTuple):
 
 
 def _fields(descriptor: Any, known: dict[str, _Fields]) -> dict[str, _Fields]:
-    """The fields of every message that can stand in a message, by its name."""
+    """The fields of every message type that a message type can contain, by name."""
     if descriptor.full_name not in known:
         inner = [field for field in descriptor.fields if field.message_type is not None]
         texts = [field for field in descriptor.fields if field.type == field.TYPE_STRING]
@@ -43,7 +43,7 @@ def _fields(descriptor: Any, known: dict[str, _Fields]) -> dict[str, _Fields]:
 
 
 def _is_repeated(field: Any) -> bool:
-    """Whether a field is a list; protobuf before 6.31 says it by a label."""
+    """Whether a field is a list; protobuf before 6.31 stores this as a label."""
     found = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if found is None else found)
 
@@ -64,19 +64,19 @@ def text_of(text: str | bytes, where: str) -> str:
 
 
 def check_text(model: onnx.ModelProto) -> None:
-    """Refuse text that is not UTF-8, which protobuf gives as bytes, and messages beyond the depth.
+    """Refuse text that is not UTF-8, which protobuf returns as bytes, and messages nested too deeply.
 
     Raises:
-        ModelFileError: naming the field and where it is.
+        ModelFileError: the message is invalid. The error names the field and its place.
     """
     _walk(model, unknown=False)
 
 
 def check_content(model: onnx.ModelProto) -> None:
-    """As `check_text`, and refuse fields that this onnx does not know as well.
+    """Do the checks of `check_text`, and refuse fields that this onnx does not define.
 
     Raises:
-        ModelFileError: naming the field and where it is.
+        ModelFileError: the message is invalid. The error names the field and its place.
     """
     _walk(model, unknown=True)
 
@@ -126,7 +126,7 @@ def _refuse_unknown(message: Any, place: Any) -> None:
 
 
 def _title(place: Any) -> str:
-    """What holds a field: the node, tensor or value at the top, or in a graph."""
+    """A title for the node, tensor or value that contains a field."""
     if isinstance(place, onnx.NodeProto):
         return (
             node_title(place) if all(isinstance(t, str) for t in (place.op_type, *place.output)) else "a node"

@@ -1,4 +1,4 @@
-"""The files that hold contents of tensors beside the model: within its folder, and nowhere else."""
+"""Reads external data of tensors, from files inside the model's folder only."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .names import quoted
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _IGNORED = ("checksum", "basepath")
 _CACHED = "prepacked"
-"""ONNX Runtime's keys for weights that it has arranged for one processor begin with this."""
+"""Prefix of ONNX Runtime's keys for weights prepacked for one processor."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFolder:
-    """Where the external data of a model may lie.
+    """The folders in which external data of a model may be.
 
     Attributes:
         path: the folder of the file that the user named.
-        linked: the folder of the file that this one leads to, where it is a link, as in the cache of the
-            Hugging Face hub; its files are the model's as well.
-        allow_links: whether links, hard links too, may lead anywhere.
+        linked: if the file is a link, the folder of its target, whose files belong to the model too. The
+            cache of the Hugging Face hub has such links.
+        allow_links: whether links, hard links included, may lead outside.
     """
 
     path: str
@@ -49,11 +49,11 @@ Folder = str | os.PathLike | ModelFolder
 
 
 class ExternalFiles:
-    """The files beside a model that its tensors lie in.
+    """The external data files of a model.
 
     Args:
         folder: the model's folder.
-        note: told of what a tensor's entries say beyond what is kept.
+        note: called for entries of a tensor that are not kept.
     """
 
     def __init__(self, folder: Folder, note: Callable[[str, str], None]):
@@ -65,16 +65,16 @@ class ExternalFiles:
         self._note = note
 
     def check(self, tensor: onnx.TensorProto, size: int, shown: str) -> None:
-        """Refuse contents that are not where they may be, or not as long as the tensor.
+        """Refuse external data outside of the folder, or with another length than the tensor.
 
-        Nothing is opened. A tensor without elements needs no file; it is put into the message.
+        No file is opened. A tensor without elements needs no file; it moves into the message.
 
         Args:
             size: the bytes of the tensor, by its element type and shape.
-            shown: the tensor, as an error names it.
+            shown: the tensor's name in error messages.
 
         Raises:
-            ModelFileError: the entries are malformed, lead out of the folder, or to other than `size` bytes.
+            ModelFileError: the entries are malformed, lead outside of the folder, or do not match `size`.
         """
         entries = self._entries(tensor, shown)
         location = entries.get("location", "")
@@ -114,9 +114,9 @@ class ExternalFiles:
         return entries
 
     def contents(self, location: str, offset: int, size: int, shown: str) -> np.ndarray:
-        """Bytes of a file in the folder, which is opened and mapped into memory the first time.
+        """Bytes of a file in the folder; the first call opens it and maps it into memory.
 
-        They stay as they are, whatever takes the place of the file.
+        The bytes stay the same if the file is replaced.
 
         Raises:
             ModelFileError: the file is not in the folder, cannot be read, or is too short.
@@ -130,7 +130,7 @@ class ExternalFiles:
             except ModelFileError:
                 raise
             except (OSError, ValueError) as error:
-                # A ValueError is a file without contents.
+                # mmap raises ValueError for an empty file.
                 reason = getattr(error, "strerror", None) or error
                 raise ModelFileError(
                     f"{shown} lies in {quoted(location)}, which cannot be read: {reason}"
@@ -156,7 +156,7 @@ class ExternalFiles:
         return status.st_size
 
     def _real_path(self, location: str, shown: str) -> str:
-        """The path of a file, links followed only as far as they stay in the model's folders."""
+        """The real path of a file; links are followed only inside the model's folders."""
         path = os.path.join(self.folder, location)
         if self._place.linked is not None and not os.path.lexists(path):
             path = os.path.join(self._place.linked, location)
@@ -175,20 +175,20 @@ class ExternalFiles:
             raise ModelFileError(f"{shown} lies in {quoted(location)}, which is not a regular file")
         if status.st_nlink > 1 and not self._place.allow_links:
             raise ModelFileError(
-                f"{shown} lies in {quoted(location)}, which has hard links, perhaps out of the model's "
+                f"{shown} lies in {quoted(location)}, which has hard links, perhaps outside of the model's "
                 "folder; opsetta.load(path, allow_links=True) reads it"
             )
 
 
 def _open_file(path: str, flags: int) -> int:
-    """Open what was looked at a moment ago: no link, and no pipe to wait for."""
+    """Open the file that was checked before; refuse links, and do not wait for pipes."""
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
         flags |= getattr(os, name, 0)
     return os.open(path, flags)
 
 
 def _check_relative(location: str, shown: str) -> None:
-    """Refuse a path that leads out of its folder on any system, whatever lies there."""
+    """Refuse a path that leads out of its folder on any operating system."""
     windows = pathlib.PureWindowsPath(location)
     if not location or "\0" in location:
         raise ModelFileError(f"{shown} has external data without a location, or with a NUL in it")

@@ -1,4 +1,4 @@
-"""Reading a model file into its message: binary, one of two text forms, or JSON, told apart by content."""
+"""Reads a model file into a message: binary, one of two text forms, or JSON, detected by content."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from . import text, wire
 from .bounds import BOUNDS, Bounds
 
 MAXIMUM_BYTES = 2**31 - 1
-"""What protobuf puts into one message; more goes to external data."""
+"""Protobuf's limit for one message; larger weights are in external data."""
 _HEAD = 2**20
-"""Bytes that are looked at before the others are read."""
+"""Bytes that are checked before the rest is read."""
 _NO_MESSAGE = "it is cut off, or its bytes are no message"
 _TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
 _JSON_SUFFIXES = (".json", ".onnxjson")
@@ -26,9 +26,8 @@ _JSON_SUFFIXES = (".json", ".onnxjson")
 def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelProto:
     """Read a model file without its external data, in one of the four forms.
 
-    The form is told by the content, and by the extension only where the content says nothing. What stands
-    in the message is not judged here; `to_ir` does that. Time and memory are bounded: docs/reading.md has
-    the bounds.
+    The content decides the form; the extension counts only if the content does not decide. `to_ir` checks the
+    message itself. Time and memory are bounded: docs/reading.md has the bounds.
 
     Raises:
         ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
@@ -54,11 +53,11 @@ def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelPr
 
 
 def _contents(path: str | os.PathLike, shown: str, bounds: Bounds) -> tuple[bytes, str]:
-    """The bytes of a regular file, and their form; no pipe is waited for, and no device is read.
+    """The bytes of a regular file, and their form. Pipes and devices are refused.
 
-    What can be no model is refused by its first bytes: the others are not read.
+    A file whose first bytes cannot begin a model is refused before the rest is read.
     """
-    # What is opened is looked at again, for it need not be what stood there a moment ago.
+    # Check the open file again, because the path may have been replaced meanwhile.
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     )
@@ -79,7 +78,7 @@ def _contents(path: str | os.PathLike, shown: str, bounds: Bounds) -> tuple[byte
     except ModelFileError:
         raise
     except (OSError, ValueError) as error:
-        # A ValueError is a NUL in the path.
+        # open raises ValueError for a NUL in the path.
         reason = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{shown} cannot be read: {reason}") from error
     if grown or len(data) != size:
@@ -93,10 +92,10 @@ def _whole(file: IO[bytes], size: int) -> bytes:
 
 
 def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
-    """The form of a file that begins so.
+    """The form of a file with these first bytes.
 
     Raises:
-        ModelFileError: it is in none of these.
+        ModelFileError: it has none of the supported forms.
     """
     if not head:
         raise ModelFileError(f"{shown} is not an ONNX file: it is empty")

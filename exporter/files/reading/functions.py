@@ -1,4 +1,4 @@
-"""Functions of a file: which call which, and how much they are when they are written out."""
+"""Checks the functions of a file: their calls, and their size after inlining."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .names import quoted
 from .subgraphs import subgraphs
 
 BYTES_OF_NODE = 100
-"""Bytes of the model for each node with every call written out, beside those of any model."""
+"""Bytes of the model required for each further node after inlining."""
 
 MAXIMUM_CALL_DEPTH = 100
-"""Functions that call functions; each level is a level of calls in what infers types and writes out."""
+"""Bound on nested function calls, because shape inference and inlining recurse for each level."""
 
 _Key = tuple[str, str, str]
 
 
 _MOST = 2**62
-"""Where counting ends: numbers beyond it would be as long as the calls are deep."""
+"""Counts saturate here, because larger numbers would grow with the call depth."""
 
 
 class _Expanded(NamedTuple):
-    """What a call is when it is written out."""
+    """The size of a call after inlining."""
 
     nodes: int = 1
     size: int = 0
@@ -35,16 +35,16 @@ class _Expanded(NamedTuple):
 
 
 _PLAIN = _Expanded()
-"""An operator that is no function."""
+"""The size of an operator that is not a function."""
 
 
 def check_calls(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
-    """Refuse functions that stand twice, call themselves, or are too much or too deep when written out.
+    """Refuse functions that are duplicates, call themselves, or are too large or too deep after inlining.
 
-    A few functions that each call the next ten times are more nodes than any memory holds.
+    A few functions that each call the next one ten times expand to more nodes than any memory holds.
 
     Raises:
-        ModelFileError: naming the function.
+        ModelFileError: the message names the function.
     """
     functions: dict[_Key, onnx.FunctionProto] = {}
     for function in model.functions:
@@ -74,14 +74,14 @@ def check_calls(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
 
 
 def title_of(function: onnx.FunctionProto) -> str:
-    """A function, as an error names it."""
+    """The title of a function in error messages."""
     return f"function {quoted(f'{function.domain}::{function.name}')}"
 
 
 def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict[_Key, _Expanded]) -> None:
-    """Find what a function is with all that it calls.
+    """Compute the size of a function after inlining.
 
-    What is called comes first.
+    Called functions are measured first.
     """
     path = [start]
     inside: set[_Key] = set()
@@ -110,7 +110,7 @@ def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict
 
 
 def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
-    """The operators of nodes and of the graphs within them."""
+    """The operators of nodes and of their sub-graphs."""
     pending = [iter(nodes)]
     while pending:
         for node in pending[-1]:

@@ -1,4 +1,4 @@
-"""Graphs of a file, checked for all that the intermediate representation would lose or misread in silence."""
+"""Checks the graphs of a file for everything that onnx-ir would silently lose or misread."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .tensors import check_tensor
 from .values import check_agreement, check_value, statements, unite
 
 DEVICE_CONFIGURATIONS = 11
-"""The IR version from which on there are device configurations."""
+"""The IR version that introduced device configurations."""
 
 
 class GraphChecks:
-    """Checks of one model's graphs and functions, which also put right what has one clear meaning.
+    """Checks one model's graphs and functions, and corrects errors whose meaning is clear.
 
     Attributes:
-        unsorted: whether nodes are to be sorted.
-        tensor_metadata: whether a tensor that is an attribute has metadata.
-        nodes: how many nodes there are.
+        unsorted: whether nodes must be sorted.
+        tensor_metadata: whether a tensor in an attribute has metadata.
+        nodes: the number of nodes so far.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class GraphChecks:
         ir_version: int,
         bounds: Bounds = BOUNDS,
     ):
-        """Make the checks.
+        """Create the checks for one model.
 
         Args:
-            known_elsewhere: names in the main graph's value_info that speak of values in functions.
-            ir_version: that of the model.
+            known_elsewhere: names in the main graph's value_info that belong to values in functions.
+            ir_version: the IR version of the model.
         """
         self._ir_version = ir_version
         self._bounds = bounds
@@ -60,11 +60,11 @@ class GraphChecks:
         """Check a graph and the graphs within it.
 
         Args:
-            domains: those whose version is imported.
-            outer: the graph around it, as far as it has been read.
+            domains: the imported domains.
+            outer: the scope of the enclosing graph, as far as it has been read.
 
         Raises:
-            ModelFileError: saying what is wrong, and where.
+            ModelFileError: the message says what is wrong and where.
         """
         check_entries(graph.metadata_props, title)
         if graph.sparse_initializer:
@@ -87,7 +87,7 @@ class GraphChecks:
     def _check_initializers(
         self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
     ) -> None:
-        """Check the initializers, and move what they say of themselves to their values."""
+        """Check the initializers, and move their metadata to their values."""
         inputs = {info.name: info for info in graph.input}
         seen: set[str] = set()
         for tensor in graph.initializer:
@@ -116,7 +116,7 @@ class GraphChecks:
     def _check_interface(
         self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
     ) -> None:
-        """Unite what is stated of inputs and outputs in several places."""
+        """Merge the statements about inputs and outputs from several places."""
         interface: dict[str, onnx.ValueInfoProto] = {}
         for info in graph.output:
             if not scope.is_made(info.name):
@@ -168,7 +168,7 @@ class GraphChecks:
             scope.reach(node.output)
 
     def _check_placement(self, shown: str) -> None:
-        """Check whether there may be device configurations, and not too many."""
+        """Check that device configurations are allowed and not too many."""
         if self._ir_version < DEVICE_CONFIGURATIONS:
             raise ModelFileError(
                 f"{shown} has device configurations, which IR version {self._ir_version} has not"
@@ -195,7 +195,7 @@ class GraphChecks:
         """Check a function, as `check_graph` does a graph.
 
         Raises:
-            ModelFileError: saying what is wrong, and where.
+            ModelFileError: the message says what is wrong and where.
         """
         check_entries(function.metadata_props, title)
         scope = Scope(title)

@@ -1,4 +1,4 @@
-"""Tensors over bytes that are mapped into memory: a model keeps the weights that it was read with."""
+"""Tensors over memory-mapped files: a loaded model keeps its weights if a file is replaced."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .names import quoted
 def tensor_over(
     data: np.ndarray, name: str | None, dtype: ir.DataType, shape: Sequence[int]
 ) -> ir.TensorProtocol:
-    """A tensor over bytes as they are in a file."""
+    """A tensor over bytes in the encoding of a file."""
     if dtype.bitwidth < 8:
         return ir.PackedTensor(data, dtype, shape=ir.Shape(shape), name=name)
-    # Numpy has no element without a size.
+    # numpy cannot view zero bytes as elements.
     kind = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
     return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
 
 
 def map_external_data(model: ir.Model, folder: Folder) -> None:
-    """Map all external data of a model that was read, so that nothing of it changes or vanishes later.
+    """Map all external data of a model into memory, so that replacing a file does not change it.
 
     Args:
         folder: the model's folder.

@@ -1,4 +1,4 @@
-"""How much memory a model takes, told from its message before the model is made."""
+"""Estimates the memory of a model from its message, before the model is built."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from .bounds import BOUNDS, REMEDY, Bounds
 from .subgraphs import with_subgraphs
 
 PROPORTION = 3
-"""Bytes that the model of a file may take for each byte of the file."""
+"""Bytes that a model may take for each byte of its file."""
 _NODE = 1_200
-"""Bytes of a node, in the message and in the intermediate representation."""
+"""Bytes of a node, in the message and in onnx-ir."""
 _INPUT, _OUTPUT = 150, 450
 _ATTRIBUTE = 600
 _ELEMENT = 80
-"""Bytes of a number or string of an attribute, and of a dimension."""
+"""Bytes of a number or string in an attribute, and of a dimension."""
 _GRAPH = 4_000
 _VALUE = 700
-"""Bytes of a value that is stated: an input, an output, an initializer."""
+"""Bytes of a declared value: an input, an output, an initializer."""
 _ENTRY = 250
 """Bytes of a domain or an entry of metadata."""
 
 
 def check_memory(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
-    """Refuse a model that is much more in memory than in its file.
+    """Refuse a model that takes much more memory than its file.
 
-    A node takes seven bytes at least in a file, and two hundred times that in memory.
+    A node takes at least seven bytes in a file, and two hundred times that in memory.
 
     Raises:
-        ModelFileError: with both sizes.
+        ModelFileError: the model is too large. The message has both sizes.
     """
     size = model.ByteSize()
     allowed = bounds.memory + PROPORTION * size
@@ -46,7 +46,7 @@ def check_memory(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
 
 
 def _parts(model: onnx.ModelProto) -> Iterator[int]:
-    """What graphs, values, nodes and attributes take."""
+    """Yield the bytes of graphs, values, nodes and attributes."""
     for info in model.training_info:
         yield from _graphs(info.initialization)
         yield from _graphs(info.algorithm)

@@ -1,4 +1,4 @@
-"""Entries of a key and a value, and opset imports: one value for each key."""
+"""Checks metadata entries and opset imports: each key has one value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .names import quoted
 
 
 def check_entries(entries: Iterable[Any], shown: str) -> None:
-    """Refuse two values of one key; the same value twice is the same as once."""
+    """Refuse two different values of a key."""
     found: dict[str, str] = {}
     for entry in entries:
         if found.setdefault(entry.key, entry.value) != entry.value:
@@ -20,7 +20,7 @@ def check_entries(entries: Iterable[Any], shown: str) -> None:
 
 
 def merge_entries(source: Any, target: Any, shown: str) -> None:
-    """Add a message's metadata to that of another, which must not say otherwise."""
+    """Add a message's metadata to that of another; refuse different values."""
     known = {entry.key: entry.value for entry in target.metadata_props}
     for entry in source.metadata_props:
         if known.setdefault(entry.key, entry.value) != entry.value:
@@ -31,7 +31,7 @@ def merge_entries(source: Any, target: Any, shown: str) -> None:
 
 
 def check_imports(entries: Sequence[onnx.OperatorSetIdProto], shown: str) -> set[str]:
-    """Refuse two versions of one domain, and versions that there cannot be; the domains, "" for ai.onnx."""
+    """Refuse two versions of a domain, and impossible versions; return the domains, with "" for ai.onnx."""
     versions: dict[str, int] = {}
     for entry in entries:
         domain = canonical(entry.domain)
@@ -44,5 +44,5 @@ def check_imports(entries: Sequence[onnx.OperatorSetIdProto], shown: str) -> set
 
 
 def canonical(domain: str) -> str:
-    """The domain of ONNX's own operators has two names; the empty one stands for both."""
+    """The canonical name of a domain: ONNX's `ai.onnx` becomes the empty name."""
     return "" if domain == "ai.onnx" else domain

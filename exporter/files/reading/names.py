@@ -1,4 +1,4 @@
-"""Names out of a file, which may hold anything, as messages show them."""
+"""Formats names from a file, which may contain any characters, for messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx
 
 
 def quoted(name: str | bytes) -> str:
-    """A name in quotes, control characters escaped, cut where it is long."""
+    """A name in quotes, with control characters escaped, truncated if long."""
     text = repr(name) if isinstance(name, bytes) else f"'{_escaped(name)}'"
     return text if len(text) <= 120 else f"{text[:110]}...'"
 
@@ -21,7 +21,7 @@ def _escaped(name: str) -> str:
 
 
 def node_title(node: onnx.NodeProto) -> str:
-    """A node by its name, or by what it makes."""
+    """The title of a node: its name, or its outputs."""
     if node.name:
         return f"node {quoted(node.name)}"
     return (
@@ -30,6 +30,6 @@ def node_title(node: onnx.NodeProto) -> str:
 
 
 def listed(names: list[Any]) -> str:
-    """Several names, the first few of them."""
+    """A list of names, truncated after the first few."""
     shown = ", ".join(str(name) for name in names[:4])
     return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown

@@ -1,4 +1,4 @@
-"""What was left out of a model on reading, because it says nothing of what the model computes."""
+"""Records the parts of a file left out on reading because they do not affect the computation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from .names import listed
 
 
 class Notes:
-    """Kinds of things left out, and of what they were."""
+    """The kinds of parts left out, and the names that they belonged to."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[str]] = {}
 
     def add(self, what: str, name: str) -> None:
-        """Note that `what` was left out, which belonged to `name`."""
+        """Record that `what`, which belonged to `name`, was left out."""
         self._found.setdefault(what, []).append(name)
 
     def sentences(self) -> tuple[str, ...]:
-        """One for each kind."""
+        """A sentence for each kind."""
         return tuple(f"{what}: {listed(names)}" for what, names in self._found.items())

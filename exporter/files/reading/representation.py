@@ -1,4 +1,4 @@
-"""From a model's message to the intermediate representation, with nothing lost in silence."""
+"""Converts a model's message to onnx-ir without silent losses."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from .names import quoted
 from .notes import Notes
 
 LEFT_OUT = "left_out"
-"""The key in a model's `meta` of what was left out on reading, a tuple of sentences."""
+"""The key in a model's `meta` for the parts left out on reading, a tuple of sentences."""
 _FUNCTION_VALUE_INFO = 10
-"""The IR version from which on functions state types themselves."""
+"""The IR version from which functions declare types themselves."""
 _OPSET_IMPORTS = 3
-"""The IR version from which on opsets are imported; before it, operators have their first version."""
+"""The IR version from which models import opsets; before it, operators have their first version."""
 _NEWEST = max(onnx.Version.values())
 
 
 def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir.Model:
     """The model of a message.
 
-    What the intermediate representation cannot hold is refused; what can be said in one way only is put
-    right; what says nothing of the computation is left out with a warning, and named in
-    `model.meta["left_out"]`. docs/reading.md has the list. External data is checked and not read: its
-    tensors are `onnx_ir.ExternalTensor`.
+    Refuses what onnx-ir cannot represent, corrects errors whose meaning is clear, and leaves out parts that
+    do not affect the computation, with a warning and an entry in `model.meta["left_out"]`. docs/reading.md
+    has the list. External data is checked but not read: its tensors are `onnx_ir.ExternalTensor`.
 
     Args:
-        proto: the message. The model takes it over, weights are not copied; it is no longer the caller's,
-            whether the model is made or refused.
-        folder: where the model's file lies; its external data is looked for there and nowhere else.
+        proto: the message. The model shares its memory, and the message may be changed: the caller must not
+            use it afterwards, also after an error.
+        folder: the folder of the model's file; external data is read only from there.
         bounds: what the model may take.
 
     Raises:
-        ModelFileError: the message says what the model could not hold, contradicts itself, or is beyond a
+        ModelFileError: the message has parts that onnx-ir cannot represent, contradicts itself, or exceeds a
             bound.
     """
     notes = Notes()
@@ -60,7 +59,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
             cause = cause.__cause__
         raise ModelFileError(f"the model cannot be kept: {str(cause)[:300]}") from None
     except RecursionError:
-        raise ModelFileError("the caller's own depth of calls leaves no room to read the model") from None
+        raise ModelFileError("the caller's stack is too deep to read the model") from None
     _complete(model, proto, files.folder)
     if checks.tensor_metadata:
         _forget_copies(model)
@@ -106,7 +105,7 @@ def _check(
 
 
 def _stated_for_functions(proto: onnx.ModelProto) -> set[str]:
-    """The names under which the main graph states types of values in functions, before IR version 10."""
+    """The names under which the main graph declares types of values in functions, before IR version 10."""
     if proto.ir_version >= _FUNCTION_VALUE_INFO:
         return set()
     return {
@@ -120,7 +119,7 @@ def _stated_for_functions(proto: onnx.ModelProto) -> set[str]:
 def _check_statements(
     function: onnx.FunctionProto, outside: Mapping[str, onnx.ValueInfoProto], shown: str
 ) -> None:
-    """Refuse a type within a function that the function and the main graph state differently."""
+    """Refuse a type within a function that the function and the main graph declare differently."""
     for info in function.value_info:
         other = outside.get(f"{function.domain}::{function.name}/{info.name}")
         if other is not None and other.type != info.type:
@@ -138,12 +137,12 @@ def _sort(model: ir.Model) -> None:
             graph.sort()
         except ValueError:
             raise ModelFileError(
-                "nodes of the model read what they themselves lead to: it has a cycle"
+                "the nodes of the model depend on their own outputs: the graph has a cycle"
             ) from None
 
 
 def _complete(model: ir.Model, proto: onnx.ModelProto, folder: str) -> None:
-    """Add what is not read from the message: the folder of external data, the types of functions' inputs."""
+    """Add what onnx-ir does not read: the folder of external data, the types of functions' inputs."""
     ir.external_data.set_base_dir(model.graph, folder)
     for function in model.functions.values():
         ir.external_data.set_base_dir(function.graph, folder)
@@ -159,7 +158,7 @@ def _complete(model: ir.Model, proto: onnx.ModelProto, folder: str) -> None:
 
 
 def _forget_copies(model: ir.Model) -> None:
-    """Leave the metadata of tensors in attributes to their messages, which are written with it again."""
+    """Drop the metadata of tensors in attributes, because their messages are written with it again."""
     attributes = [a for f in model.functions.values() for a in f.attributes.values()]
     attributes += [a for g in _graphs(model) for node in g.all_nodes() for a in node.attributes.values()]
     for tensor in _tensors(attributes):
@@ -168,7 +167,7 @@ def _forget_copies(model: ir.Model) -> None:
 
 
 def _tensors(attributes: Iterable[ir.Attr]) -> Iterator[ir.TensorProtocol]:
-    """The tensors that attributes are."""
+    """The tensors in attributes."""
     for attribute in attributes:
         if attribute.value is None:
             continue

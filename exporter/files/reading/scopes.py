@@ -1,4 +1,4 @@
-"""Which names a graph and the graphs within it make and read: each made once, and made before it is read."""
+"""Checks the names of graphs and sub-graphs: each is made once, and before it is read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Scope:
     """The names of one graph.
 
     Attributes:
-        title: the graph, as an error names it.
-        outer: the graph around it.
+        title: the graph's name in error messages.
+        outer: the scope of the enclosing graph.
         made: the names made so far.
-        later: the names that a node further on makes.
-        unsorted: whether a node reads what a later one makes.
+        later: the names that later nodes make.
+        unsorted: whether a node reads a value that a later one makes.
     """
 
     title: str
@@ -28,7 +28,7 @@ class Scope:
     unsorted: bool = False
 
     def make(self, names: Iterable[str], what: str) -> None:
-        """Add names that stand for themselves from the start."""
+        """Add names that exist from the start."""
         for name in names:
             if not name:
                 raise ModelFileError(f"{what} of {self.title} has no name")
@@ -37,7 +37,7 @@ class Scope:
             self.made.add(name)
 
     def announce(self, names: Iterable[str]) -> None:
-        """Add what the nodes will make."""
+        """Add the names that the nodes will make."""
         for name in names:
             if name and (name in self.made or name in self.later):
                 raise ModelFileError(f"{quoted(name)} is made twice in {self.title}")
@@ -45,18 +45,18 @@ class Scope:
                 self.later.add(name)
 
     def reach(self, names: Iterable[str]) -> None:
-        """A node that made these has been passed."""
+        """Mark the outputs of a node as made."""
         self.made.update(name for name in names if name)
         self.later.difference_update(names)
 
     def read(self, name: str, reader: str) -> None:
-        """Find what a name that a node reads stands for.
+        """Resolve a name that a node reads.
 
-        What a later node of the same graph makes may be read, and the nodes are sorted for that. Where an
-        outer graph has the name as well, it is not said which of the two is meant.
+        A node may read the output of a later node of the same graph; the nodes are sorted then. If an outer
+        graph has the same name, it is unclear which one is meant.
 
         Raises:
-            ModelFileError: nothing makes it, or it is not clear what does.
+            ModelFileError: nothing makes the name, or it is ambiguous.
         """
         scope: Scope | None = self
         waiting: Scope | None = None

@@ -1,4 +1,4 @@
-"""The graphs of a message: those that are given, and those in the attributes of their nodes."""
+"""Iterates over graphs of a message and the sub-graphs in attributes of their nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_subgraphs(
     *graphs: onnx.GraphProto | onnx.FunctionProto,
 ) -> Iterator[onnx.GraphProto | onnx.FunctionProto]: ...
 def with_subgraphs(*graphs: Any) -> Iterator[Any]:
-    """Graphs or functions and the graphs within them, at any depth, without a call for each level."""
+    """Yield graphs or functions and their sub-graphs at any depth, without recursion."""
     pending = list(graphs)
     while pending:
         graph = pending.pop()
@@ -35,7 +35,7 @@ def with_subgraphs(*graphs: Any) -> Iterator[Any]:
 
 
 def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    """The main graph, the functions, and the graphs within them."""
+    """The main graph, the functions, and their sub-graphs."""
     yield from with_subgraphs(model.graph)
     for function in model.functions:
         yield from with_subgraphs(function)

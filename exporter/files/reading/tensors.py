@@ -1,4 +1,4 @@
-"""Whether a tensor of a file is what it says: its element type, its shape, and as many contents."""
+"""Checks the tensors of a file: element type, shape, and number of elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ....registration import ModelFileError
 from .external import ExternalFiles
 
 MAXIMUM_RANK = 32
-"""Dimensions of an array in every numpy that is supported."""
+"""Dimensions of an array in every supported numpy."""
 _KINDS = frozenset(int(kind) for kind in ir.DataType) - {onnx.TensorProto.UNDEFINED}
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _PACKED = frozenset(
@@ -28,22 +28,22 @@ _PLACES = {
     "UINT32": "uint64_data",
     "STRING": "string_data",
 }
-"""Where contents stand that are not raw; those of other element types are in int32_data."""
+"""The field for contents that are not raw, by element type; others use int32_data."""
 
 
 def check_element_type(number: int, shown: str) -> None:
-    """Refuse an element type that there is not, or that is undefined."""
+    """Refuse an unknown or undefined element type."""
     if number not in _KINDS:
         raise ModelFileError(f"{shown} has the element type {number}, which is not one of ONNX")
 
 
 def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> None:
-    """Refuse a tensor whose contents are not those of its element type and shape.
+    """Refuse a tensor whose contents do not match its element type and shape.
 
-    External data is looked for, and not read.
+    External data is checked but not read.
 
     Raises:
-        ModelFileError: naming the tensor as `shown`.
+        ModelFileError: the tensor is invalid. The message names it as `shown`.
     """
     check_element_type(tensor.data_type, shown)
     dims = list(tensor.dims)
@@ -112,7 +112,7 @@ def _check_typed(
 
 
 def _range(kind: ir.DataType) -> tuple[int, int]:
-    """The numbers that stand for elements where the field holds greater ones; (0, 0) where it does not."""
+    """The range of valid numbers, if the field can hold others; else (0, 0)."""
     if kind == ir.DataType.BOOL:
         return 0, 1
     if kind == ir.DataType.UINT32:

@@ -1,8 +1,8 @@
-"""The text forms of a model: protobuf's text format and JSON, ONNX's own syntax; looked over before parsing.
+"""Parses the text forms of a model (protobuf's text format and JSON, ONNX's syntax) within bounds.
 
-Protobuf's parsers of its two are written in Python: they go down a level of calls for each level of brackets,
-take microseconds for each value, and a hundred times its own memory for a long string. So levels and values
-are counted first, and long strings are cut into pieces, which text format puts together again.
+Protobuf's parsers for these forms are written in Python: they recurse for each level of brackets, take
+microseconds for each value, and need a hundred times the memory of a long string. So levels and values are
+counted first, and long strings are split into pieces, which the text format joins again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from .bounds import BOUNDS, REMEDY, Bounds
 from .wire import BoundError
 
 MAXIMUM_DEPTH = 100
-"""Messages within messages; those of a binary file go as deep. Lists go no deeper than their values."""
+"""Bound on the nesting of messages, as in a binary file."""
 
 _MARKS = re.compile(r"[{}<>\[\],:;\"'#]")
 _INSIDE = {
     quote: re.compile(rf"[^{quote}\\\n]{{0,65536}}(?:\\(?s:.)[^{quote}\\\n]{{0,65536}}){{0,64}}")
     for quote in "\"'"
 }
-"""A piece of a string, which ends between two characters: short, for protobuf looks at runs of backslashes
-from each of them on, and a repeated group keeps its steps."""
+"""A piece of a string that ends between two characters. It is short, because protobuf rescans runs of
+backslashes from each one, and a repeated group in a regular expression stores every step.
+"""
 _FIRST_WORD = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}([a-z_]{2,40})\s*[:{<]")
 _ONNX_START = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}<")
 _OPENING, _CLOSING = "{<", "}>"
@@ -39,7 +40,7 @@ class SyntaxFault(Exception):
 
 
 def form_of(data: bytes) -> str:
-    """The form that the first bytes speak of: "binary", "text", "JSON", "onnx text", or "" for none."""
+    """The form that the first bytes indicate: "binary", "text", "JSON", "onnx text", or "" for none."""
     start = data[:1_000_000].removeprefix(b"\xef\xbb\xbf")
     if data[0] == onnx.ModelProto.IR_VERSION_FIELD_NUMBER << 3:
         return "binary"
@@ -71,7 +72,7 @@ def parse(data: bytes, form: str, model: onnx.ModelProto, bounds: Bounds = BOUND
 
     Raises:
         BoundError: it is too long, too deep, or has too many values.
-        SyntaxFault: it is not a model in that form.
+        SyntaxFault: it is not a model in this form.
     """
     check_length(len(data), form, bounds)
     try:
@@ -96,11 +97,11 @@ def parse(data: bytes, form: str, model: onnx.ModelProto, bounds: Bounds = BOUND
     except json_format.ParseError as error:
         raise SyntaxFault(_short(error)) from None
     except RecursionError:
-        raise BoundError("the caller's own depth of calls leaves no room to read it", remedy="") from None
+        raise BoundError("the caller's stack is too deep to read it", remedy="") from None
 
 
 def _short(error: Exception) -> str:
-    """What is wrong, without the file around it: text format repeats the line, JSON the way down."""
+    """The parser's message without file contents: text format repeats the line, JSON the path."""
     lines = str(error).splitlines() or [""]
     reason = lines[0].rsplit("': ", 1)[-1] if isinstance(error, text_format.ParseError) else lines[0]
     reason = reason if len(reason) <= 200 else f"...{reason[-200:]}"
@@ -108,7 +109,7 @@ def _short(error: Exception) -> str:
 
 
 def _check_brackets(text: str) -> None:
-    """Bound the nesting of ONNX's own syntax, whose parser goes down a call for each level."""
+    """Bound the nesting of ONNX's own syntax, whose parser recurses for each level."""
     depth = 0
     for found in _ONNX_MARKS.finditer(text):
         depth += (found[0] in _ONNX_OPENING) - (found[0] in _ONNX_CLOSING)
@@ -117,7 +118,7 @@ def _check_brackets(text: str) -> None:
 
 
 def _onnx_reason(error: Exception) -> str:
-    """Where ONNX's parser stopped and why, without the line of the file that it repeats."""
+    """The position and reason of an error from ONNX's parser, without the repeated line of the file."""
     lines = str(error).removeprefix("b'").removesuffix("'").replace("\\n", "\n").splitlines() or [""]
     place = re.search(r"line: (\d+) column: (\d+)", lines[0])
     where = f"line {place[1]}, column {place[2]}: " if place else ""
@@ -125,10 +126,10 @@ def _onnx_reason(error: Exception) -> str:
 
 
 def _pieces(text: str, special: str, most: int) -> Iterator[str]:
-    """The text in pieces, long strings cut into several, while brackets and values are counted.
+    """Split the text into pieces, with long strings split too, and count brackets and values.
 
     Args:
-        special: the quotes of strings, and what begins a comment.
+        special: the quotes of strings, and the character that begins a comment.
         most: how many values there may be.
     """
     depth = values = position = copied = 0
@@ -161,10 +162,10 @@ def _pieces(text: str, special: str, most: int) -> Iterator[str]:
 
 
 def _cuts(text: str, position: int, quote: str) -> Iterator[int]:
-    """Where a string is cut, so that each piece is one that `_INSIDE` matches."""
+    """The positions at which a string is split, so that `_INSIDE` matches each piece."""
     while True:
         end = _INSIDE[quote].match(text, position)
-        assert end is not None  # It matches nothing at all as well.
+        assert end is not None  # The pattern also matches the empty string.
         if end.end() >= len(text) or text[end.end()] in (quote, "\n") or end.end() == position:
             return
         position = end.end()

@@ -1,4 +1,4 @@
-"""What a file states of its values: types, sizes, metadata; once for each value."""
+"""Checks what a file declares about its values: types, sizes, metadata."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .names import quoted
 from .tensors import MAXIMUM_RANK, check_element_type
 
 MAXIMUM_DIMENSION_NAME = 1000
-"""Characters of a dimension's name: every value that has the dimension is written with it."""
+"""Bound on the length of a dimension's name, which is written for every value that has it."""
 
 
 def check_value(info: onnx.ValueInfoProto, shown: str) -> None:
-    """Refuse a type that there is not, or that the intermediate representation cannot hold.
+    """Refuse an unknown type, or one that onnx-ir cannot represent.
 
-    A size below zero stands for an unknown one, and so does an empty name.
+    A negative size and an empty name mean an unknown size.
 
     Raises:
-        ModelFileError: naming the value as `shown`.
+        ModelFileError: the type is invalid. The message names the value as `shown`.
     """
     check_entries(info.metadata_props, shown)
     check_type(info.type, shown)
@@ -51,7 +51,7 @@ def _check_tensor_type(tensor: Any, shown: str) -> None:
     if tensor.elem_type:
         check_element_type(tensor.elem_type, shown)
     else:
-        # Set though it is the default: where it is not set, the shape is lost when the model is written.
+        # Set explicitly although it is the default: if unset, writing the model loses the shape.
         tensor.elem_type = onnx.TensorProto.UNDEFINED
     if len(tensor.shape.dim) > MAXIMUM_RANK:
         raise ModelFileError(f"{shown} has {len(tensor.shape.dim)} dimensions, more than {MAXIMUM_RANK}")
@@ -68,7 +68,7 @@ def _check_tensor_type(tensor: Any, shown: str) -> None:
 
 
 def check_agreement(info: onnx.ValueInfoProto, tensor: onnx.TensorProto, shown: str) -> None:
-    """Refuse a type that an initializer has not."""
+    """Refuse a declared type that differs from the initializer."""
     which = info.type.WhichOneof("value")
     if which is None:
         return
@@ -88,9 +88,9 @@ def check_agreement(info: onnx.ValueInfoProto, tensor: onnx.TensorProto, shown: 
 
 
 def unite(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, shown: str) -> None:
-    """Add to what an input or an output states of itself what else is stated of it.
+    """Merge another declaration of an input or output into its own.
 
-    Where both state sizes, those of the target stay.
+    If both declare sizes, those of the target stay.
 
     Raises:
         ModelFileError: the two contradict each other in element type or metadata.
@@ -111,7 +111,7 @@ def unite(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, shown: str) 
 
 
 def _leaf(kind: onnx.TypeProto) -> tuple[Any, ...]:
-    """A type without its sizes."""
+    """A type without sizes."""
     path: list[Any] = []
     while (which := kind.WhichOneof("value")) is not None:
         path.append(which)
@@ -129,7 +129,7 @@ def _unite_shapes(source: onnx.TypeProto, target: onnx.TypeProto) -> None:
 
 
 def statements(infos: Any, title: str) -> dict[str, onnx.ValueInfoProto]:
-    """What is stated beside inputs and outputs, by name; twice only where both say the same."""
+    """The declarations in `value_info`, by name; duplicates must be identical."""
     found: dict[str, onnx.ValueInfoProto] = {}
     for info in infos:
         check_value(info, f"value {quoted(info.name)}")

@@ -1,8 +1,8 @@
-"""How much memory protobuf takes for a binary file, counted before it is parsed.
+"""Computes the memory that protobuf needs for a binary file, before it is parsed.
 
-An empty message takes two bytes in the file and hundreds in memory, so that the size of a file says little
-about the memory that reading it takes. The encoding is that of Protocol Buffers: fields of a tag and a
-value, the value led by its length where it has one.
+An empty message takes two bytes in the file and hundreds in memory, so the size of a file says little about
+the memory that reading it takes. In the encoding of Protocol Buffers a field is a tag, a length for some
+types, and a value.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from .bounds import BOUNDS, REMEDY, Bounds
 
 
 class BoundError(Exception):
-    """A file is beyond a bound on what is read."""
+    """A file exceeds a bound of the reader."""
 
     def __init__(self, message: str, *, remedy: str = REMEDY):
         super().__init__(f"{message}; {remedy}" if remedy else message)
 
 
 class _Field(NamedTuple):
-    """A field with a length, and what protobuf takes for one beside its contents.
+    """A field with a length, and the memory of one in addition to its contents.
 
     Attributes:
-        size: bytes for each time that it stands.
+        size: bytes for each occurrence.
         of_byte: bytes for each byte of its contents.
-        inner: the fields of the message that it is.
-        plain: whether that message has neither lists nor messages.
+        inner: the fields of its message type.
+        plain: whether its message type has neither lists nor messages.
     """
 
     size: int
@@ -40,11 +40,11 @@ class _Field(NamedTuple):
 _Fields = dict[int, _Field]
 _POINTER, _STRING = 8, 16
 _ENTRY = 2 * _POINTER
-"""Bytes of an entry in a list, which is made anew with twice the room where it is full."""
+"""Bytes of an entry in a list, which doubles its capacity when it is full."""
 _SHORT, _OF_SHORT = 24, 8
-"""Bytes of a plain message that is not looked into, and what it takes for each of them at most."""
+"""Size up to which a plain message is not opened, and its largest memory for each of these bytes."""
 _UNKNOWN = _Field(48)
-"""What is kept of a field that onnx does not know."""
+"""The memory of a field that onnx does not define."""
 
 
 def _size(descriptor: Any) -> int:
@@ -60,13 +60,13 @@ def _size_of_field(field: Any) -> int:
 
 
 def _is_list(field: Any) -> bool:
-    """Whether a field is a list; protobuf before 6.31 says it by a label."""
+    """Whether a field is a list; protobuf before 6.31 stores this as a label."""
     found = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if found is None else found)
 
 
 def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
-    """What the fields of a message take, by tag; lists of numbers stand under the tags of both encodings."""
+    """The memory of a message's fields, by tag; lists of numbers are listed under both encodings."""
     if descriptor.full_name in tables:
         return tables[descriptor.full_name]
     table = tables[descriptor.full_name] = {}
@@ -82,7 +82,7 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
             kind = {field.TYPE_FLOAT: 5, field.TYPE_DOUBLE: 1}.get(field.type, 0)
             table[tag | kind] = _Field(entry)
             if entry:
-                # A number of a byte takes an entry, and one of a fixed length what it takes in the file.
+                # A varint takes at least one byte and becomes an entry; a fixed-length number keeps its size.
                 table[tag | 2] = _Field(entry, 0 if kind else entry)
     return table
 
@@ -90,17 +90,17 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
 _TABLES: dict[str, _Fields] = {}
 _MODEL = _fields_of(onnx.ModelProto.DESCRIPTOR, _TABLES)
 _MOST_PER_BYTE = max(field.size for table in _TABLES.values() for field in table.values()) // 2
-"""Bytes for each byte of a file at most; no field has less than two."""
+"""The largest memory for each byte of a file; every field has at least two bytes."""
 
 
 def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
-    """Refuse a file that takes too much memory when it is parsed; what is malformed is left to the parser.
+    """Refuse a file whose parsing takes too much memory; the parser reports malformed data.
 
-    Fields are looked at in order, until what is left can take no more than is allowed. What strings and
-    tensors hold is not looked at.
+    Visits fields in order, until the rest cannot exceed the bound. Contents of strings and tensors are
+    skipped.
 
     Raises:
-        BoundError: it takes too much.
+        BoundError: it takes too much memory.
     """
     size = end = len(data)
     allowed = bounds.parsed + size
@@ -134,7 +134,7 @@ def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
                 outer.append((end, fields))
                 end, fields = position + length, found.inner
         else:
-            # A group is fields between two tags; they are taken for fields of the message around it.
+            # A group is fields between two tags; they count as fields of the enclosing message.
             if kind == 0:
                 _, position = _varint(data, position, end)
             elif kind in (1, 5):
@@ -151,11 +151,11 @@ _KINDS = {
     field.number: 0 if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64) else 2
     for field in onnx.ModelProto.DESCRIPTOR.fields
 }
-"""How the value of each of a model's fields is written: a number, or a length and as many bytes."""
+"""The wire type of each field of a model: a number, or a length and its bytes."""
 
 
 def may_be_model(head: bytes, size: int) -> bool:
-    """Whether a file of a size that begins so may be a model: its fields are, as far as they are seen."""
+    """Whether a file of this size with these first bytes may be a model: the visible fields fit."""
     position = 0
     while position < len(head):
         tag, position = _varint(head, position, len(head))
@@ -179,7 +179,7 @@ def may_be_model(head: bytes, size: int) -> bool:
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """A number in base 128 and where it ends; -1 where it does not end."""
+    """A number in base 128 and its end; -1 if it does not end."""
     if position < end and data[position] < 0x80:
         return data[position], position + 1
     number = shift = 0

@@ -1,1 +1,1 @@
-"""Lossless files of source graphs: writing, reading, and what equality of two source graphs means."""
+"""Writes and reads source graphs without loss, and compares two source graphs."""

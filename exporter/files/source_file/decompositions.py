@@ -1,7 +1,7 @@
-"""Decompositions in a source file: torch's, kept for every node that lacks a symbolic function at an opset.
+"""Stores torch's decompositions in a source file, for nodes without a symbolic function at some opset.
 
-Decomposing needs torch, and lowering a file does not: what the capturing process would have decomposed a
-node into, at each opset, is in the file.
+Decomposing needs torch, but lowering a file must not. So the file contains the decomposition of each node at
+each opset.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import onnx_ir as ir
 
 from ....registration import MAXIMUM_OPSET, MINIMUM_OPSET, ModelFileError, Registry
 from ....registration.arguments import blocks, qualified_name
+from .fingerprint import fingerprint
 from .graphs import GraphReader, GraphWriter
 from .layout import DECOMPOSITION, SERVES, VERSION, check_fields, read_metadata, write_metadata
-from .likeness import likeness
 
 IsKnown = Callable[[ir.Node], bool]
 _OPSETS = range(MINIMUM_OPSET, MAXIMUM_OPSET + 1)
@@ -25,16 +25,16 @@ _OPSETS = range(MINIMUM_OPSET, MAXIMUM_OPSET + 1)
 
 @dataclasses.dataclass
 class Decompositions:
-    """The graphs that nodes become, by their likeness and the opset."""
+    """The decompositions of nodes, by fingerprint of the node and opset."""
 
     graphs: dict[str, dict[int, ir.Graph]] = dataclasses.field(default_factory=dict)
 
     def at(self, opset: int) -> Callable[[ir.Node, IsKnown], ir.Graph | None]:
-        """What decomposes nodes at an opset."""
+        """The function that decomposes nodes at an opset."""
 
         def decompose(node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
-            kept = self.graphs.get(likeness(node), {})
-            # The registry may be another than that of the process which captured.
+            kept = self.graphs.get(fingerprint(node), {})
+            # The registry may differ from that of the capturing process.
             order = [opset, *(other for other in sorted(kept) if other != opset)]
             candidates = [kept[other] for other in order if other in kept]
             return next((graph for graph in candidates if all(is_known(inner) for inner in graph)), None)
@@ -45,12 +45,12 @@ class Decompositions:
 def collect(
     source: ir.Model, registry: Registry, decompose: Callable[[ir.Node, IsKnown], ir.Graph | None]
 ) -> Decompositions:
-    """What each node of a graph without a symbolic function at some opset is decomposed into there."""
+    """Collect the decompositions of nodes that lack a symbolic function at some opset."""
     found = Decompositions()
     distinct: dict[str, ir.Node] = {}
     for node in nodes(source.graph):
         if any(registry.lookup(qualified_name(node), node.overload, opset) is None for opset in _OPSETS):
-            distinct.setdefault(likeness(node), node)
+            distinct.setdefault(fingerprint(node), node)
     for opset in _OPSETS:
 
         def is_known(node: ir.Node, opset: int = opset) -> bool:
@@ -64,7 +64,7 @@ def collect(
 
 
 def nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    """The nodes of a graph and of the graphs in it."""
+    """The nodes of a graph and of its sub-graphs."""
     for node in graph:
         yield node
         for block in blocks(node):
@@ -72,7 +72,7 @@ def nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def write_decompositions(decompositions: Decompositions) -> Iterator[onnx.FunctionProto]:
-    """A function for each distinct graph, which says what it serves."""
+    """Write a function for each distinct decomposition, with the nodes and opsets that it is for."""
     written: dict[bytes, onnx.FunctionProto] = {}
     serves: dict[bytes, list[list[object]]] = {}
     for key, by_opset in sorted(decompositions.graphs.items()):
@@ -102,10 +102,10 @@ def _holder(name: str, graph: onnx.GraphProto) -> onnx.FunctionProto:
 
 
 def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositions:
-    """What `write_decompositions` wrote.
+    """Read what `write_decompositions` wrote.
 
     Raises:
-        ModelFileError: a function is something else.
+        ModelFileError: a function is not a decomposition.
     """
     found = Decompositions()
     for function in functions:

@@ -1,9 +1,9 @@
-"""When two captured models are equal: the one definition, which a file and its graph are held against.
+"""Defines when two captured models are equal; saving and loading must preserve this equality.
 
-Equal are graphs whose nodes, in order, have the same operators, overloads, names, arguments, metadata and
-sub-blocks over corresponding values; whose values have the same names, types, sizes and metadata; whose
-initializers have the same bytes; and whose interfaces are the same. Numbers are the same where they are of
-one type and one bit pattern.
+Two graphs are equal if their nodes, in order, have the same operators, overloads, names, arguments, metadata
+and sub-blocks over corresponding values, their values have the same names, types, sizes and metadata, their
+initializers have the same bytes, and their interfaces are the same. Two numbers are the same if they have the
+same type and bit pattern.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def equal(first: Capture, second: Capture) -> bool:
 
 
 def difference(first: Capture, second: Capture) -> str | None:
-    """The first place where two captured models are not equal, in words; None where they are equal."""
+    """A description of the first difference of two captured models; None if they are equal."""
     return next(_differences(first, second), None)
 
 
@@ -57,7 +57,7 @@ def _shown(item: Any) -> str:
 
 
 def _exact(item: Any) -> Any:
-    """A form in which equality is that of types and bits."""
+    """Convert constants to a form whose equality compares types and bits."""
     if isinstance(item, float):
         return "float", struct.pack("<d", item)
     if isinstance(item, (list, tuple)):
@@ -83,7 +83,7 @@ def _graphs(subject: str, first: ir.Graph, second: ir.Graph, known: Corresponden
             yield f"initializer '{name}' of {subject} stands for another value"
         yield from _values(f"an initializer of {subject}", one, other)
         yield from _tensors(name, one.const_value, other.const_value)
-    # The values that nodes define are known before any of their uses, whatever the order of the nodes.
+    # Pair all defined values first, because a use may come before its definition.
     for one_node, other_node in zip(first, second, strict=False):
         known.update(zip(one_node.outputs, other_node.outputs, strict=False))
     for index, (one_node, other_node) in enumerate(zip_longest(first, second)):

@@ -1,4 +1,4 @@
-"""Source graphs as `GraphProto`, and back."""
+"""Converts source graphs to `GraphProto` and back."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .values import file_names, original_name, read_value, write_values
 
 Scope = MutableMapping[str, ir.Value]
 MAXIMUM_DEPTH = 28
-"""Of blocks in blocks: each is three messages deep, and protobuf reads a hundred."""
+"""Bound on the nesting of blocks: each takes three message levels, and protobuf reads a hundred."""
 _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 class GraphWriter:
-    """Writes a graph with the graphs in it.
+    """Writes a graph and its sub-graphs.
 
     Attributes:
-        names: the name of each value in the file; unlike those in memory, no two are alike.
+        names: the name of each value in the file; these are unique, unlike those in memory.
     """
 
     def __init__(self, graph: ir.Graph, digests: dict[ir.Value, str] | None = None):
@@ -37,10 +37,10 @@ class GraphWriter:
         self.names = file_names(graph)
 
     def write(self, target: onnx.GraphProto, *, with_tensors: bool = True) -> None:
-        """Write the graph, with the contents of its initializers or without.
+        """Write the graph, with or without the contents of its initializers.
 
         Raises:
-            ModelFileError: it has what the format cannot hold.
+            ModelFileError: the format cannot store part of the graph.
         """
         self._write(target, self._graph, with_tensors, 0)
 
@@ -126,11 +126,11 @@ class GraphWriter:
 
 
 Tensor = Callable[[onnx.TensorProto, "dict[str, str]"], ir.TensorProtocol]
-"""Gives the contents of an initializer, from its message and the metadata of its value that is the file's."""
+"""Returns the contents of an initializer, from its message and the file's metadata of its value."""
 
 
 class GraphReader:
-    """Reads a graph with the graphs in it."""
+    """Reads a graph and its sub-graphs."""
 
     def __init__(self, tensor: Tensor | None = None):
         self._tensor = tensor or (lambda proto, own: tensor_of(proto))
@@ -145,7 +145,7 @@ class GraphReader:
         """
         graph = self._read(source, ChainMap(), opset_imports or {})
         for item in self._unnamed:
-            # A graph names what it is given without a name.
+            # onnx_ir.Graph names its unnamed inputs; restore the missing names.
             item.name = None
         self._unnamed.clear()
         return graph
@@ -241,9 +241,7 @@ class GraphReader:
                 self._unnamed.append(node)
             if ATTRIBUTE in node.attributes:
                 try:
-                    arguments(
-                        node
-                    )  # Those that cannot be read are refused here, and not when they are needed.
+                    arguments(node)  # Refuses invalid arguments when the file is read.
                 except GraphError as error:
                     raise ModelFileError(f"node '{source.name}': {error}") from error
         return node

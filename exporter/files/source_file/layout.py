@@ -1,4 +1,4 @@
-"""The names that a source file uses for itself: its domain and version, and the metadata that is its own.
+"""The names reserved by the source file format: domain, version and metadata keys.
 
 `docs/source_files.md` describes the format.
 """
@@ -14,25 +14,25 @@ import onnx
 from ....registration import GraphError, ModelFileError
 
 DOMAIN = "opsetta.source"
-"""Stands among a file's opset imports, with the version of the format."""
+"""The domain in a file's opset imports; its version is that of the format."""
 VERSION = 1
-"""The newest format that is read, and the one that is written."""
+"""The version that is written, and the newest that is read."""
 DECOMPOSITION = "opsetta.decomposition"
-"""Domain of the functions that hold decompositions."""
+"""The domain of the functions that contain decompositions."""
 
 _OWN = "opsetta.file."
 INTERFACE = "interface"
-"""On the model: how calls map onto inputs and outputs."""
+"""On the model: how calls map to inputs and outputs."""
 NAME = "name"
-"""On values and nodes whose name cannot stand in the file: the name, as JSON."""
+"""On values and nodes whose name the file cannot store directly: the name, as JSON."""
 DIGEST = "sha256"
-"""On weights that are not in the file: the SHA-256 of their bytes."""
+"""On omitted weights: the SHA-256 of their bytes."""
 FLOATS = "floats"
-"""On nodes: float attributes as the doubles that they are, their bits in hexadecimal by name."""
+"""On nodes: float attributes in double precision, by name, as hexadecimal bits."""
 OPERATOR_VERSION = "operator_version"
-"""On nodes: the version of the operator, where the node has one of its own."""
+"""On nodes: the version of the operator, if the node states one."""
 SERVES = "serves"
-"""On decompositions: which nodes they serve, at which opsets."""
+"""On decompositions: the nodes and opsets that they are for."""
 _DESCRIBED = ("name", "doc_string", "metadata_props")
 _FIELDS: dict[str, frozenset[str]] = {
     "ModelProto": frozenset(
@@ -50,15 +50,15 @@ _FIELDS: dict[str, frozenset[str]] = {
     ),
     "FunctionProto": frozenset(("name", "domain", "opset_import", "node", "metadata_props")),
 }
-"""The fields of each message that the format has."""
+"""The fields that the format uses, by message."""
 _ESCAPED = "key."
-"""Before a key of the user's that begins as the file's own do."""
+"""Prefix for a user's key that begins like a reserved key."""
 
 Entries = Sequence[onnx.StringStringEntryProto]
 
 
 def write_metadata(target: Entries, metadata: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Write what a graph carries, and beside it what the file needs, sorted by key."""
+    """Write the graph's metadata and the file's own, sorted by key."""
     entries = {_OWN + key: text for key, text in own.items()}
     for key, text in metadata.items():
         entries[f"{_OWN}{_ESCAPED}{key}" if key.startswith(_OWN) else key] = text
@@ -67,10 +67,10 @@ def write_metadata(target: Entries, metadata: Mapping[str, str], own: Mapping[st
 
 
 def read_metadata(entries: Entries) -> tuple[dict[str, str], dict[str, str]]:
-    """What the graph carries, and what is the file's own.
+    """Return the graph's metadata, and the file's own.
 
     Raises:
-        ModelFileError: a key stands twice.
+        ModelFileError: a key is duplicated.
     """
     metadata: dict[str, str] = {}
     own: dict[str, str] = {}
@@ -88,15 +88,15 @@ def read_metadata(entries: Entries) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def format_version(model: onnx.ModelProto) -> int | None:
-    """The version of the source format that a model has, None where it is no source file."""
+    """The version of the source format of a model; None if it is not a source file."""
     return next((entry.version for entry in model.opset_import if entry.domain == DOMAIN), None)
 
 
 def check_version(model: onnx.ModelProto) -> None:
-    """Refuse what this release does not read.
+    """Refuse files that this release cannot read.
 
     Raises:
-        ModelFileError: the model is no source file, or one of a newer format.
+        ModelFileError: the model is not a source file, or has a newer format.
     """
     version = format_version(model)
     if version is None:
@@ -109,10 +109,10 @@ def check_version(model: onnx.ModelProto) -> None:
 
 
 def check_fields(message: Any) -> None:
-    """Refuse what the format does not have, for it would be lost.
+    """Refuse fields that the format does not have, because they would be lost.
 
     Raises:
-        ModelFileError: a field of the message is none of the format's.
+        ModelFileError: the message has a field that is not in the format.
     """
     kind = message.DESCRIPTOR.name
     for field, _ in message.ListFields():
@@ -124,7 +124,7 @@ def check_fields(message: Any) -> None:
 
 @contextlib.contextmanager
 def naming(subject: str) -> Iterator[None]:
-    """Say which part of a graph a protobuf message cannot hold, or does not hold as it should."""
+    """Convert errors to a `ModelFileError` that names the part of the graph."""
     try:
         yield
     except (ModelFileError, GraphError):
@@ -134,7 +134,7 @@ def naming(subject: str) -> Iterator[None]:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names for a message, the first few of them."""
+    """The first few names, formatted for a message."""
     shown = list(names)
     rest = f", and {len(shown) - 8} more" if len(shown) > 8 else ""
     return ", ".join(f"'{name}'" for name in shown[:8]) + rest

@@ -1,4 +1,4 @@
-"""Reading a source file: the captured graph, its interface and its decompositions."""
+"""Reads a source file: the captured graph, its interface and its decompositions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TEXTS = ("producer_name", "producer_version", "domain", "doc_string")
 
 @dataclasses.dataclass
 class SourceFile:
-    """What is in a source file.
+    """The contents of a source file.
 
     Attributes:
         capture: the graph and its interface, whose tree structures are `structures.Structure`.
-        decompositions: what nodes become where they have no symbolic function.
-        given_inputs, given_outputs: the names that the user gave inputs and outputs.
+        decompositions: the decompositions of nodes without a symbolic function.
+        given_inputs, given_outputs: the user's names of inputs and outputs.
     """
 
     capture: Capture
@@ -44,14 +44,14 @@ def read_source(
     """Read a source file from its message.
 
     Args:
-        folder: where the file lies, and its external data.
-        weights: those that the file leaves out: a mapping from names to arrays or tensors, or the path of
-            a model file or an .npz file that has them.
+        folder: the folder of the file and its external data.
+        weights: the weights that the file omits: a mapping from names to arrays or tensors, or the path of a
+            model file or an .npz file.
         bounds: what the model, and a model file of weights, may take.
 
     Raises:
-        ModelFileError: it is no source file, one of a newer format, or one that contradicts itself; weights
-            are missing or are others.
+        ModelFileError: it is not a source file, has a newer format, or contradicts itself; or weights are
+            missing or differ.
     """
     check_version(model)
     check_memory(model, bounds)

@@ -1,9 +1,9 @@
-"""The interface of a captured model as JSON: tree structures of calls and results without torch or pickles.
+"""Stores the interface of a captured model as JSON: tree structures of calls and results, without pickle.
 
-A tree structure is null for a leaf, and else an object: the name of its container's type, what the container
-keeps beside its children, and those. Constants stand as JSON has them, and what JSON does not have as an
-object of one key: `{"tuple": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"complex": […]}`,
-`{"type": "module.Class"}`, `{"torch": "torch.float16"}`, `{"dtype": "FLOAT16"}`.
+A tree structure is null for a leaf, else an object with the name of the container's type, its context (what
+it stores beside its children) and its children. Constants that JSON lacks are objects with one key:
+`{"tuple": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"complex": […]}`, `{"type":
+"module.Class"}`, `{"torch": "torch.float16"}`, `{"dtype": "FLOAT16"}`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TypeName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TorchConstant:
-    """A dtype, device, layout or memory format of torch by its text; it is equal to torch's own."""
+    """A dtype, device, layout or memory format of torch as text; it compares equal to torch's object."""
 
     text: str
 
@@ -50,8 +50,8 @@ class Structure:
 
     Attributes:
         type: the container, such as `builtins.dict`.
-        context: what it keeps beside its children: keys, a length, a class.
-        children: their structures; None is a leaf.
+        context: what it stores beside its children: keys, a length, a class.
+        children: the structures of its children; None is a leaf.
     """
 
     type: str
@@ -65,10 +65,10 @@ def write_interface(
     given_inputs: list[str] | None,
     given_outputs: list[str] | None,
 ) -> str:
-    """An interface, and the names that inputs and outputs are to have, as JSON.
+    """Convert an interface, and the user's names of inputs and outputs, to JSON.
 
     Raises:
-        ModelFileError: a constant among the arguments, or a container, has no form in a file.
+        ModelFileError: the format cannot store a constant or a container among the arguments.
     """
     content = {
         "input_structure": _structure_json(interface.input_specification),
@@ -88,7 +88,7 @@ def write_interface(
 
 
 def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
-    """What `write_interface` wrote; tree structures come back as `Structure`."""
+    """Read what `write_interface` wrote; tree structures become `Structure`."""
     content = json.loads(text)
     _check(content)
     interface = Interface(
@@ -117,7 +117,7 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "numbers": (int,),
     "complex_outputs": (int,),
 }
-"""The lists of an interface, and what they are of."""
+"""The lists of an interface, and the types of their elements."""
 
 
 def _check(content: Any) -> None:
@@ -126,11 +126,11 @@ def _check(content: Any) -> None:
         if held is None and field.startswith("given_"):
             continue
         if not isinstance(held, list) or not all(_is_one_of(item, kinds) for item in held):
-            raise ModelFileError(f"the interface has '{field}', which is not what it should be")
+            raise ModelFileError(f"the interface has '{field}', which has a wrong type")
 
 
 def _is_one_of(item: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether JSON gave one of the kinds; true and false are no numbers, and a list holds one constant."""
+    """Whether a JSON value is of one of the kinds; booleans are no numbers, and a list has one constant."""
     if isinstance(item, bool) and bool not in kinds:
         return kinds == (object,)
     return isinstance(item, kinds) and not (isinstance(item, list) and list in kinds and len(item) != 1)
@@ -143,15 +143,15 @@ def check_interface(
     given_outputs: list[str] | None,
     graph: ir.Graph,
 ) -> None:
-    """Check that an interface speaks of its graph.
+    """Check that an interface fits its graph.
 
     Raises:
-        ModelFileError: it names inputs or outputs that the graph does not have, or not as many.
+        ModelFileError: its inputs or outputs differ from those of the graph.
     """
     inputs, outputs = [value.name for value in graph.inputs], len(graph.outputs)
     named = [name for name in interface.inputs if name is not None]
     results = [entry for entry in interface.outputs if isinstance(entry, int)]
-    # Without a structure of arguments the model is not one that can be called.
+    # Without a structure of arguments the model cannot be called.
     called = interface.input_specification is not None
     given, returned = _leaves(interface.input_specification), _leaves(interface.output_specification)
     wrong = (
@@ -235,7 +235,7 @@ def _constant_json(item: Any) -> Any:
     if kind is TorchConstant or (kind.__module__ == "torch" and kind.__name__ in _TORCH_KINDS):
         return {"torch": str(item)}
     raise ModelFileError(
-        f"a {_type_name(kind)} is part of the arguments or the result, and has no form in a source file"
+        f"a {_type_name(kind)} is part of the arguments or the result, and cannot be stored in a source file"
     )
 
 

@@ -1,4 +1,4 @@
-"""Contents of initializers as `TensorProto`, and back."""
+"""Converts contents of initializers to `TensorProto` and back."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..reading.mapping import tensor_over
 from .layout import check_fields, naming
 
 EXTERNAL_FROM = 1025
-"""Bytes from which on a tensor goes to external data."""
+"""Tensors of at least this many bytes go to external data."""
 
 
 def contents(value: ir.Value) -> ir.TensorProtocol:
     """The tensor of an initializer.
 
     Raises:
-        ModelFileError: it has none.
+        ModelFileError: the initializer has no tensor.
     """
     if value.const_value is None:
         raise ModelFileError(f"initializer '{value.name}' has no data")
@@ -49,12 +49,12 @@ def tensor_message(value: ir.Value, name: str) -> onnx.TensorProto:
 
 
 def strings(tensor: Any) -> list[bytes]:
-    """The elements of a tensor of texts."""
+    """The elements of a string tensor."""
     return [item if isinstance(item, bytes) else str(item).encode() for item in tensor.numpy().reshape(-1)]
 
 
 class _Digest:
-    """A file that only hashes what is written to it."""
+    """A file object that only hashes the bytes written to it."""
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
@@ -65,7 +65,7 @@ class _Digest:
 
 
 def digest(tensor: ir.TensorProtocol) -> str:
-    """The SHA-256 of a tensor's bytes, in the little-endian order in which a file has them."""
+    """The SHA-256 of a tensor's bytes, in the little-endian order of the file."""
     sink = _Digest()
     if tensor.dtype == ir.DataType.STRING:
         for item in strings(tensor):
@@ -76,10 +76,10 @@ def digest(tensor: ir.TensorProtocol) -> str:
 
 
 def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
-    """The tensor of a message that has its contents.
+    """The tensor of a message that contains its data.
 
     Raises:
-        ModelFileError: it is of an unknown type, or its contents do not fill its sizes.
+        ModelFileError: the type is unknown, or the contents do not fit the sizes.
     """
     with naming(f"tensor '{message.name}'"):
         shape, dtype = _declared(message)
@@ -101,10 +101,10 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
 
 
 def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
-    """The tensor of a message whose contents are in a file beside the model's, mapped and not read.
+    """The tensor of a message with external data; the file is mapped, not read.
 
     Raises:
-        ModelFileError: that file is outside the folder, missing, or too short.
+        ModelFileError: the data file is outside the folder, missing, or too short.
     """
     shown = f"tensor '{message.name}'"
     with naming(shown):

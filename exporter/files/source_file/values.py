@@ -1,4 +1,4 @@
-"""Values of a source graph as `ValueInfoProto`: type, shape, metadata, and names where they clash."""
+"""Stores values of a source graph as `ValueInfoProto`: type, shape, metadata, and unique names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .layout import DIGEST, NAME, naming, read_metadata, write_metadata
 
 
 def values(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Every value that a graph and the graphs in it define, in the order of the file."""
+    """Every value that a graph and its sub-graphs define, in the order of the file."""
     yield from graph.inputs
     formal = set(graph.inputs)
     yield from (value for value in graph.initializers.values() if value not in formal)
@@ -26,7 +26,7 @@ def values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def file_names(graph: ir.Graph) -> dict[ir.Value, str]:
-    """A name of its own for each value: the value's, unless it has none or an earlier one has it."""
+    """A unique name for each value: its own, unless it has none or an earlier value has the same."""
     everything = list(values(graph))
     wanted = {value.name for value in everything}
     names: dict[ir.Value, str] = {}
@@ -63,7 +63,7 @@ def _write(info: onnx.ValueInfoProto, value: ir.Value, name: str, digest: str | 
         serde.serialize_type_into(info.type, value.type)
     if value.shape is not None:
         if value.type is None:
-            # A shape without an element type, as the format has it: the field is there, and empty.
+            # A shape without an element type: the field is present but empty.
             info.type.tensor_type.SetInParent()
         serde.serialize_shape_into(info.type, value.shape)
     if value.doc_string is not None:
@@ -75,11 +75,11 @@ def _write(info: onnx.ValueInfoProto, value: ir.Value, name: str, digest: str | 
 
 
 def read_value(info: onnx.ValueInfoProto, value: ir.Value) -> dict[str, str]:
-    """Give a value what its entry says, and return the metadata that is the file's own."""
+    """Apply an entry to a value, and return the file's own metadata."""
     with naming(f"value '{info.name}'"):
         value.type = serde.deserialize_type_proto_for_type(info.type)
         shape = serde.deserialize_type_proto_for_shape(info.type)
-        # That of the library is frozen, and one that was captured is not.
+        # onnx_ir reads a frozen shape; a captured shape is not frozen.
         value.shape = None if shape is None else ir.Shape(shape.dims, shape_denotations(shape))
         value.doc_string = info.doc_string if info.HasField("doc_string") else None
         metadata, own = read_metadata(info.metadata_props)
@@ -89,12 +89,12 @@ def read_value(info: onnx.ValueInfoProto, value: ir.Value) -> dict[str, str]:
 
 
 def shape_denotations(shape: ir.Shape) -> list[str | None]:
-    """What each dimension of a shape is said to mean."""
+    """The denotation of each dimension of a shape."""
     return [shape.get_denotation(axis) for axis in range(len(shape))]
 
 
 def original_name(own: dict[str, str], name: str) -> str | None:
-    """The name that a value or node has in the graph, from the one that it has in the file."""
+    """The name of a value or node in the graph, from its name in the file."""
     if NAME not in own:
         return name
     found = json.loads(own[NAME])

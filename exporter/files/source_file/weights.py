@@ -1,4 +1,4 @@
-"""Weights of a source file: in it, beside it, or left out and given again when it is loaded."""
+"""Weights of a source file: stored in it, beside it, or omitted and passed again when it is loaded."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ Weights = Mapping[str, Any] | str | os.PathLike | None
 
 
 def is_left_out(value: ir.Value) -> bool:
-    """Whether `weights="none"` leaves an initializer out: it is what a state_dict has.
+    """Whether `weights="none"` omits an initializer: a state_dict contains it.
 
-    Constants of the program and buffers that are not persistent stay in the file.
+    Constants of the program and non-persistent buffers stay in the file.
     """
     metadata = value.metadata_props
     return metadata.get(KIND) in ("parameter", "buffer") and metadata.get(PERSISTENT) != "false"
 
 
 def digests(values: Iterable[ir.Value]) -> dict[ir.Value, str]:
-    """The SHA-256 of each weight that is left out."""
+    """The SHA-256 of each omitted weight."""
     return {value: digest(contents(value)) for value in values if is_left_out(value)}
 
 
 def store(values: Iterable[ir.Value], data: DataFile) -> dict[ir.Value, int]:
-    """Write the large tensors among initializers to a data file, and give the offset of each."""
+    """Write the large initializers to a data file, and return the offset of each."""
     found: dict[ir.Value, int] = {}
     for value in values:
         tensor = contents(value)
@@ -64,10 +64,10 @@ def initializers(
     stored: Mapping[ir.Value, int],
     location: str | None,
 ) -> list[Initializer]:
-    """The messages of initializers, and the tensors to take their contents from where they are not in them.
+    """The messages of initializers, each with the tensor that has its contents if the message has none.
 
     Args:
-        stored: the offsets of those that are in the data file.
+        stored: the offsets of the initializers in the data file.
         location: the data file's name.
     """
     found: list[Initializer] = []
@@ -90,10 +90,10 @@ def initializers(
 
 
 class WeightReader:
-    """Gives a reader of graphs the contents of initializers.
+    """Supplies the contents of initializers to a `GraphReader`.
 
     Raises:
-        ModelFileError: weights that the file leaves out are missing among those given, or are others.
+        ModelFileError: weights that the file omits are missing or differ.
     """
 
     def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights, bounds: Bounds = BOUNDS):
@@ -115,7 +115,7 @@ def stored(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol
     """The tensor of an initializer whose contents are in the file or beside it.
 
     Raises:
-        ModelFileError: they are not, or cannot be read.
+        ModelFileError: the contents are missing or cannot be read.
     """
     if message.data_location == onnx.TensorProto.EXTERNAL:
         return external_tensor(message, files)
@@ -123,7 +123,7 @@ def stored(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol
 
 
 def _own_metadata(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
-    """What the file notes of each initializer."""
+    """The file's own metadata of each initializer."""
     found: dict[str, dict[str, str]] = {message.name: {} for message in graph.initializer}
     for info in (*graph.input, *graph.value_info):
         if info.name in found:
@@ -132,7 +132,7 @@ def _own_metadata(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
 
 
 def _checked(graph: onnx.GraphProto, weights: Weights, bounds: Bounds) -> dict[str, ir.TensorProtocol]:
-    """The weights that a graph leaves out, by their names in the file."""
+    """The checked weights that the file omits, by their names in the file."""
     described = _own_metadata(graph)
     found: dict[str, ir.TensorProtocol] = {}
     missing: list[str] = []
@@ -191,8 +191,8 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
         arrays = dict(archive)
     if not all(isinstance(item, np.ndarray) for item in arrays.values()):
         raise ModelFileError(
-            f"'{path}' is an archive of something else than arrays; what torch.save wrote is to be loaded "
-            "with torch.load(path, weights_only=True), and handed over as a mapping"
+            f"'{path}' is an archive without arrays; load a file of torch.save with torch.load(path, "
+            "weights_only=True), and pass the mapping"
         )
     return arrays
 

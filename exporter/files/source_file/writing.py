@@ -1,4 +1,4 @@
-"""Writing a source graph, with all that lowering and calling it needs, to a file."""
+"""Writes a source graph to a file, with everything that lowering and calling it need."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .structures import write_interface
 from .weights import MODES, digests, initializers, store
 
 FORMATS = {"binary": (), "text": (".textproto", ".onnxtxt", ".pbtxt", ".prototxt"), "json": (".json",)}
-"""The forms of a file, and the extensions that stand for them."""
+"""The forms of a file and their extensions."""
 
 
 def format_of(path: str | bytes | os.PathLike) -> str:
-    """The form that a file of this name is written in."""
+    """The form for a file with this name."""
     suffix = pathlib.Path(os.fsdecode(path)).suffix.lower()
     return next((name for name, suffixes in FORMATS.items() if suffix in suffixes), "binary")
 
@@ -46,14 +46,14 @@ def write_source(
 
     Args:
         target: a path, or a binary file object.
-        given_inputs, given_outputs: the names that the user gave them.
-        weights: `"inline"`; `"external"`, those above 1 KiB in `<name>.<digest>.data` beside the file; or
-            `"none"`, which keeps a SHA-256 of each parameter and persistent buffer instead of its contents.
-        format: `"binary"`, `"text"` or `"json"`; by the extension unless given.
+        given_inputs, given_outputs: the user's names of inputs and outputs.
+        weights: `"inline"`; `"external"`, tensors above 1 KiB in `<name>.<digest>.data` beside the file; or
+            `"none"`, which stores a SHA-256 of each parameter and persistent buffer instead of its contents.
+        format: `"binary"`, `"text"` or `"json"`; the default depends on the extension.
 
     Raises:
-        ModelFileError: the graph has what a file cannot hold, or the target cannot be written. Nothing is
-            left behind.
+        ModelFileError: the format cannot store the graph, or the target cannot be written. No partial file
+            remains.
     """
     is_path = isinstance(target, (str, bytes, os.PathLike))
     if format is None:

@@ -1,4 +1,4 @@
-"""Any ONNX model at any opset: its own nodes where they mean the same there, else what says the same."""
+"""Converts ONNX models between opsets: copies nodes that mean the same, and replaces the others."""
 
 from .conversion import convert
 from .preparation import source_of

@@ -1,4 +1,4 @@
-"""A node's inputs and attributes as arguments by name, as the operator version of its own opset has them."""
+"""Reads a node's inputs and attributes as arguments by name, with the schema of its own opset."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ....registration import GraphContext, Registry, UnsupportedError, schemas
 from ....registration.schemas import OperatorSchema
 
 _OLDER = re.compile(r"before(\d+)::(\w+)")
-# What old files carry and no runtime reads.
+# Attributes of old files that no runtime reads.
 _MEANINGLESS = frozenset({"consumed_inputs"})
 
 
 @functools.lru_cache(maxsize=4096)
 def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
-    """The operator version that a file of this opset means; the last one before its end where it ended."""
+    """The operator version for a file of this opset; for a removed operator, its last version."""
     found = schemas.operator_schema(op_type, opset)
     if found is not None:
         return found
@@ -31,7 +31,7 @@ def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
 
 
 def breaks(registry: Registry) -> dict[str, list[int]]:
-    """The versions at which operators began to mean something else: `before13::Softmax` says 13."""
+    """The versions at which the meaning of operators changed: 13 for `before13::Softmax`."""
     table: dict[str, list[int]] = {}
     for name in registry.names():
         matched = _OLDER.fullmatch(name)
@@ -41,7 +41,7 @@ def breaks(registry: Registry) -> dict[str, list[int]]:
 
 
 def meaning(found: Sequence[int], version: int) -> int | None:
-    """The first break above a version, which names what that version means; None for today's meaning."""
+    """The first change of meaning above a version; None if the version has the newest meaning."""
     return next((opset for opset in found if opset > version), None)
 
 
@@ -67,7 +67,7 @@ def attributes_by_name(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> 
 
 
 def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
-    """The attributes that are not the default of their version, as if the file had left the others out."""
+    """The attributes that differ from the default of their version."""
     formals = schema.attributes
     return {
         name: attribute
@@ -77,13 +77,13 @@ def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> di
 
 
 def completed(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
-    """The attributes with the defaults of those that are left out, for a body that refers to them."""
+    """The attributes, completed with defaults, for a body that refers to them."""
     formals = (a for a in schema.attributes.values() if a.default is not None)
     return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **given}
 
 
 def implied(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
-    """What a version means by arguments that later ones have, where those have another default."""
+    """The values that a version implies for arguments of later versions with another default."""
     return {
         name: value
         for name, value in registry.implied_values(schema.name).items()
@@ -95,7 +95,7 @@ def implied(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
 def with_defaults(
     registry: Registry, schema: OperatorSchema, named: Mapping[str, Any], target: OperatorSchema | None
 ) -> dict[str, Any]:
-    """The attributes, with those left out said where the target would read something else without them."""
+    """The attributes, with omitted ones written out if the target has another default."""
     result = dict(named)
     implied = registry.implied_values(schema.name)
     for attribute in schema.attributes.values():
@@ -114,7 +114,7 @@ def with_defaults(
 def positions(
     schema: OperatorSchema, target: OperatorSchema | None, inputs: Sequence[Value | None]
 ) -> tuple[list[Value | None], dict[str, Value]]:
-    """Inputs for emission: by position where the target has an input there, by name where it moved."""
+    """Inputs for emission: by position if the target has the input there, else by name."""
     if target is None:
         return list(inputs), {}
     own = {parameter.name for parameter in schema.inputs}
@@ -137,7 +137,7 @@ def positions(
 
 
 def resolved(attributes: Mapping[str, ir.Attr], given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
-    """The attributes of a function's node, those that refer to the function's own replaced by what it got."""
+    """The attributes of a function's node, with references replaced by the values of the call."""
     result: dict[str, ir.Attr] = {}
     for name, attribute in attributes.items():
         if not attribute.is_ref():
@@ -152,7 +152,7 @@ def resolved(attributes: Mapping[str, ir.Attr], given: Mapping[str, ir.Attr]) ->
 def node_message(
     op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr], outputs: int
 ) -> bytes:
-    """A node for the C++ functions that build a body for it; names of inputs say whether they are there."""
+    """A node for onnx's C++ functions that build its body; omitted inputs have no name."""
     message = onnx.NodeProto(op_type=op_type)
     message.input.extend("" if value is None else f"input_{i}" for i, value in enumerate(inputs))
     message.output.extend(f"output_{i}" for i in range(outputs))
@@ -161,7 +161,7 @@ def node_message(
 
 
 def type_message(value: Value | None) -> bytes:
-    """The type of an input with what is known of its shape; empty where there is no input.
+    """The type and known shape of an input; empty without an input.
 
     Raises:
         UnsupportedError: its element type is unknown.
@@ -177,14 +177,14 @@ def type_message(value: Value | None) -> bytes:
     return message.SerializeToString()
 
 
-# Axes that count from the end begin at this opset.
+# Negative axes begin at this opset.
 NEGATIVE_AXES = 11
 
 
 def from_front(
     g: GraphContext, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
 ) -> dict[str, ir.Attr]:
-    """The attributes with axes counted from the front, as operators below 11 take them.
+    """The attributes with non-negative axes, which operators below 11 need.
 
     Raises:
         UnsupportedError: the rank that they count from is unknown.
@@ -206,7 +206,7 @@ def from_front(
 def axes_from_front(
     g: GraphContext, op_type: str, schema: OperatorSchema, inputs: Sequence[Value | None]
 ) -> list[Value | None]:
-    """Inputs with constant axes counted from the front."""
+    """Inputs with constant axes made non-negative."""
     result = list(inputs)
     index = schema.input_index.get("axes")
     axes = inputs[index] if index is not None and index < len(inputs) else None
@@ -229,7 +229,7 @@ def _counted(g: GraphContext, op_type: str, inputs: Sequence[Value | None], axes
 
 
 def type_text(kind: ir.TypeProtocol | None) -> str:
-    """A type as schemas write it, `optional(seq(tensor(float)))`; empty where it is not known."""
+    """A type in the notation of schemas, `optional(seq(tensor(float)))`; empty if unknown."""
     if isinstance(kind, ir.OptionalType | ir.SequenceType):
         inner = type_text(kind.elem_type)
         outer = "optional" if isinstance(kind, ir.OptionalType) else "seq"
@@ -240,7 +240,7 @@ def type_text(kind: ir.TypeProtocol | None) -> str:
 def refused_kind(
     op_type: str, opset: int, inputs: Sequence[Value | None], outputs: Sequence[Value]
 ) -> str | None:
-    """A sequence or an optional value that an operator of an opset does not take or give, as a type."""
+    """The sequence or optional type that an operator of an opset does not take or return, if any."""
     schema = onnx.defs.get_schema(op_type, opset, "")
     for values, formals in ((inputs, schema.inputs), (outputs, schema.outputs)):
         for index, value in enumerate(values):

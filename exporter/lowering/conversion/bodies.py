@@ -1,4 +1,4 @@
-"""The bodies that ONNX itself gives its function operators, as graphs of other operators."""
+"""The function bodies in ONNX's schemas, which define operators by other operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .binding import node_message, type_message
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """The nodes of a function, and the opset whose operators they are."""
+    """The nodes of a function, and the opset of their operators."""
 
     graph: ir.Graph
     opset: int
@@ -30,7 +30,7 @@ def body_of(
     attributes: Mapping[str, ir.Attr],
     outputs: int,
 ) -> Body | None:
-    """The body of an operator of an opset, the newest one that the target has, else the oldest.
+    """The function body of an operator: the newest one up to the target, else the oldest.
 
     Raises:
         UnsupportedError: the body depends on an element type that is unknown.
@@ -51,13 +51,13 @@ def body_of(
         return None
     function = onnx.FunctionProto.FromString(found) if isinstance(found, bytes) else found
     made = {name for node in function.node for name in node.output}
-    # What the call does not ask for, a body need not make.
+    # The body need not compute outputs that the call does not use.
     kept = [name if name in made else function.output[0] for name in function.output[:outputs]]
     graph = onnx.GraphProto(name=op_type, node=function.node)
     graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in kept)
     opset = next((entry.version for entry in function.opset_import if entry.domain == ""), target)
-    # A body made of a sub-graph that the node was given has operators of that sub-graph's opset.
+    # A body built from the node's sub-graph has operators of that sub-graph's opset.
     given = any(attribute.type == ir.AttributeType.GRAPH for attribute in attributes.values())
     return Body(ir.serde.deserialize_graph(graph), source if given else opset)
 

@@ -1,4 +1,4 @@
-"""The types of what goes into the sub-graphs of If, Loop and Scan and comes out, where the file is silent."""
+"""Types of inputs and outputs of the sub-graphs of If, Loop and Scan that the file does not declare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_ir import DataType, Value
 
 
 def formals(op_type: str, inputs: Sequence[Value | None], named: Mapping[str, Any]) -> list[Value]:
-    """Values like those that a body is given, in the order of its inputs."""
+    """Values with the types of a body's inputs, in order."""
     if op_type == "Loop":
         number = Value(type=ir.TensorType(DataType.INT64), shape=ir.Shape([]))
         going = Value(type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))
@@ -34,7 +34,7 @@ def formals(op_type: str, inputs: Sequence[Value | None], named: Mapping[str, An
 def results(
     op_type: str, outputs: Sequence[Value], inputs: Sequence[Value | None], named: Mapping[str, Any]
 ) -> None:
-    """Give the outputs of a node the types that its body's outputs have."""
+    """Set the types of a node's outputs from those of its body."""
     body = named.get("then_branch") if op_type == "If" else named.get("body")
     if not isinstance(body, ir.Graph) or op_type not in ("If", "Loop", "Scan"):
         return

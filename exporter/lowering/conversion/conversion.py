@@ -50,7 +50,7 @@ _TRIED = 20  # Nodes of one operator that are refused before its others are refu
 def convert(
     model: ir.Model, opset: int, registry: Registry | None = None, bounds: Bounds = BOUNDS
 ) -> ir.Model:
-    """The model at another opset; the model itself is left as it is, and weights are shared.
+    """Convert a model to another opset; the model is not changed, and weights are shared.
 
     Args:
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
@@ -75,7 +75,7 @@ def convert(
 
 
 def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
-    """The converted model with what is kept beside the model, untouched."""
+    """The converted model with the parts attached to the source model, unchanged."""
     keep(converted, carried_by(model))
     return converted
 
@@ -107,7 +107,7 @@ class _Scope(Scope):
 
     Attributes:
         opset: the opset whose operators they are.
-        attributes: what the function that they stand in was given.
+        attributes: the attributes of the enclosing function's call.
         copies: whether names are the file's own, and nodes that mean the same are copied.
         absent: names of the function's inputs that it was not given.
     """
@@ -141,7 +141,7 @@ class _Conversion(Driver[_Scope]):
         self._hidden: dict[Value, ir.TensorProtocol] = {}
 
     def properties(self) -> dict[str, Any]:
-        """What the file says of itself."""
+        """The properties of the file."""
         names = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
         own = {name: getattr(self.source, name) for name in names}
         return {**own, "metadata_props": dict(self.source.metadata_props)}
@@ -184,7 +184,7 @@ class _Conversion(Driver[_Scope]):
         self._refused[node.op_type] += 1
 
     def lower_node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
-        """A copy of the node, or what stands for it."""
+        """A copy of the node, or its replacement."""
         if scope.copies and self._refused[node.op_type] >= _TRIED:
             raise UnsupportedError(f"it is not tried any more after {_TRIED} nodes that cannot be converted")
         attributes = binding.resolved(node.attributes, scope.attributes)
@@ -220,7 +220,7 @@ class _Conversion(Driver[_Scope]):
         return results
 
     def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
-        """Give what stands for a node its metadata, and the last of it its name."""
+        """Give the replacement of a node its metadata, and its last node the name."""
         last = True
         for made in reversed(self.context.graph):
             if made is before:
@@ -233,7 +233,7 @@ class _Conversion(Driver[_Scope]):
                 made.metadata_props.setdefault(key, text)
 
     def _is_named(self, name: str) -> bool:
-        """Whether a node has the name already: names of nodes may stand twice in a file."""
+        """Whether a node already has the name, because node names may repeat in a file."""
         known = name in self._used_names
         self._used_names.add(name)
         return known

@@ -1,4 +1,4 @@
-"""Calls of a model's functions, replaced by what the functions are made of."""
+"""Inlines calls of a model's functions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .binding import resolved
 from .constants import names_of
 
 MAXIMUM_NODES = 1_000_000
-"""Nodes that calls are replaced by; a model that calls itself without end reaches it."""
+"""Bound on inlined nodes, which a recursive model reaches."""
 
 
 class _Names:
-    """Unique names: a name, or the name with the lowest number from 2 on that is free."""
+    """Unique names: the name itself, or with the lowest free number from 2 on."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
@@ -34,12 +34,12 @@ class _Names:
 
 
 def inline_functions(model: ir.Model) -> None:
-    """Replace every call of a function, in sub-graphs too; the model has no functions afterwards.
+    """Inline every function call, also in sub-graphs; the model has no functions afterwards.
 
-    onnx-ir's own pass tries all numbers for a name from the first on, which takes the square of the calls.
+    onnx-ir's pass tries all numbers for a name from the first on, which is quadratic in the number of calls.
 
     Raises:
-        GraphError: they are too many nodes, as of functions that call each other.
+        GraphError: there are too many nodes, for instance because functions call each other.
     """
     _Inlining(model).graph(model.graph)
     model.functions.clear()
@@ -53,7 +53,7 @@ class _Inlining:
         self._made = 0
 
     def graph(self, graph: ir.Graph) -> None:
-        """Replace the calls in a graph, and in what they are replaced by."""
+        """Inline the calls in a graph, and in the inlined nodes."""
         self._values.taken.update(names_of(graph))
         self._nodes.taken.update(node.name for node in graph if node.name)
         for node in graph:
@@ -68,7 +68,7 @@ class _Inlining:
                 self.graph(inner)
 
     def _body(self, function: ir.Function, call: ir.Node) -> tuple[list[ir.Node], list[Value]]:
-        """A copy of a function's nodes over the inputs of a call, and what they return."""
+        """A copy of a function's nodes with the inputs of a call, and its results."""
         self._made += len(function)
         if self._made > MAXIMUM_NODES:
             raise GraphError(f"the model is more than {MAXIMUM_NODES} nodes with its functions written out")

@@ -1,4 +1,4 @@
-"""An ONNX model made ready for conversion: functions inlined, types and shapes inferred."""
+"""Prepares an ONNX model for conversion: inlines functions, infers types and shapes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..inference import InferenceError, infer_shapes
 from .inlining import inline_functions
 from .size import limits_of
 
-# Bytes of a tensor that shape inference has no use for.
+# Tensors with more bytes are not needed by shape inference.
 _LARGE = 4096
 _NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
 
 
 def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
-    """A copy of a model as conversion reads it. The weights are shared with the model.
+    """A copy of a model, prepared for conversion. The weights are shared with the model.
 
-    Functions of the model stand inlined where their opsets are the model's own; the type and shape of
-    every value are what onnx's inference tells, where the file does not say them.
+    Functions are inlined if their opsets are the model's. onnx's inference supplies types and shapes that the
+    file does not declare.
 
     Raises:
         GraphError: the model imports no opset that is known, or is beyond the bounds with its functions
@@ -56,7 +56,7 @@ def copy_of(model: ir.Model) -> ir.Model:
 
 
 def opset_of(model: ir.Model) -> int | None:
-    """The opset of ONNX's own operators that a model imports; None where it imports none."""
+    """The ONNX opset that a model imports; None if it imports none."""
     imports = model.graph.opset_imports
     return imports.get("", imports.get("ai.onnx"))
 
@@ -78,7 +78,7 @@ def _may_inline(model: ir.Model) -> bool:
 
 
 def _infer(model: ir.Model, bounds: Bounds) -> None:
-    """Give values the types and shapes that onnx infers; a model that it cannot read stays as it is."""
+    """Set the types and shapes that onnx infers; a model that onnx cannot read is not changed."""
     try:
         inferred = infer_shapes(_without_weights(model), data_prop=True, bounds=bounds)
     except (InferenceError, RuntimeError, ValueError):
@@ -94,7 +94,7 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
 
 
 def _emptied(tensor: Any) -> ir.LazyTensor:
-    """A tensor of the same element type and shape that is written without contents."""
+    """A tensor with the same element type and shape that is written without contents."""
     shape = ir.Shape(tensor.shape.numpy())
     return ir.LazyTensor(lambda: _NO_CONTENTS, dtype=tensor.dtype, shape=shape, name=tensor.name)
 

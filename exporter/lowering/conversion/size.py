@@ -1,4 +1,4 @@
-"""What converting a model takes in memory, told before it is copied."""
+"""Estimates the memory that converting a model takes, before it is copied."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _ATTRIBUTE = 900
 _ELEMENT = 200
 """Bytes of a number or string of an attribute, and of a dimension."""
 _GRAPH = 20_000
-"""A graph takes less, and as long to convert as three nodes, whose bytes stand for their time as well."""
+"""Bytes of a graph. It takes less memory but as much time as three nodes, and bytes also bound time."""
 _NAME, _OF_NAME = 100, 5
-"""Characters of a usual name, and bytes for each further one: every message has them wherever it is read."""
+"""Characters of a usual name, and bytes for each further one, because names are repeated in messages."""
 _VALUE = 2_500
 """Bytes of an input or initializer of a graph."""
 _MADE = 2_300
-"""Bytes of a node that conversion makes beyond one for each of the model's."""
+"""Bytes of a node that conversion makes, beyond one for each node of the model."""
 _COPIES = 3
-"""Nodes of the model that are converted in the time in which one beyond them is made."""
+"""Nodes of the model that convert in the time of making one additional node."""
 _WEIGHTS_OF_MADE = 1_500
-"""Bytes of weights for each such node."""
+"""Bytes of weights required for each additional node."""
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
 def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
-    """What the conversion of a model may make.
+    """The limits on what the conversion of a model may make.
 
     Raises:
         GraphError: converting it takes more memory than its weights allow.
@@ -58,7 +58,7 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
 
 
 def _parts(graph: ir.Graph) -> Iterator[int]:
-    """What a graph, its values, nodes and attributes take."""
+    """Yield the bytes of a graph, its values, nodes and attributes."""
     yield _GRAPH + _VALUE * (len(graph.inputs) + len(graph.initializers))
     for node in graph:
         yield _NODE + _INPUT * len(node.inputs) + _OUTPUT * len(node.outputs)

@@ -1,9 +1,9 @@
-"""`associative_scan` in torch.export, as the operator that it is.
+"""Captures `associative_scan` as one operator in torch.export.
 
-On CPU torch has the mode "generic" only, which runs a tree of `vmap`s of the function over stacks of
-slices: captured, it is a different graph for each length, made of functorch's primitives. While a model is
-captured, that mode gives the operator `higher_order::associative_scan` instead, as the mode "pointwise"
-does elsewhere; its meaning is the same.
+On CPU torch has only the mode "generic", which runs a tree of `vmap`s of the function over stacks of slices.
+Its capture differs for each length and has functorch's primitives. During a capture this mode emits the
+operator `higher_order::associative_scan` instead, as the mode "pointwise" does on other devices; the meaning
+is the same.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan"
 
 @contextlib.contextmanager
 def as_operator(*, strict: bool) -> Iterator[None]:
-    """Have `associative_scan` call its operator in the mode "generic" too; afterwards torch is as it was.
+    """Make `associative_scan` call its operator also in the mode "generic", within the context.
 
     Args:
-        strict: whether TorchDynamo traces the model: it cannot look into a `vmap`, so all stays as it is.
+        strict: whether TorchDynamo traces the model; it cannot trace into a `vmap`, so nothing is patched.
     """
     if strict:
         yield
@@ -63,7 +63,7 @@ def _run(function: Any, leaves: Sequence[Any]) -> Any:
 
 
 def _of_slices(operator: Any) -> Any:
-    """The function of slices, from the one of stacks that `vmap` made of it; None where it is not at hand."""
+    """The function of slices behind the function of stacks that `vmap` made; None if it cannot be found."""
     stacked = getattr(operator, "keywords", {}).get("combine_fn")
     if not inspect.isfunction(stacked):
         return None

@@ -1,4 +1,4 @@
-"""Hashes of tensors in torch.export, by their shapes alone: torch's kernel fixes the operand's sizes."""
+"""Shape-only kernels for hashes in torch.export, because torch's kernel fixes the operand's sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _hash_shape(
 
 
 def by_shapes() -> AbstractContextManager[None]:
-    """Within it, torch.export captures hashes by their shapes."""
+    """Use shape-only kernels for hashes within the context."""
     aten = torch.ops.aten
     known = {aten.hash_tensor.default: _hash_shape} if hasattr(aten, "hash_tensor") else {}
     return in_place_of({}, known)

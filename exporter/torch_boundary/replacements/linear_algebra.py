@@ -1,8 +1,9 @@
-"""Covariances, least squares and grouped products in torch.export, by their shapes alone.
+"""Shape-only kernels for covariances, least squares and grouped products in torch.export.
 
-The kernels of the first two ask for values as torch.export runs them: `cov` whether its degrees of freedom
-are above zero, `lstsq` for the rank, on which the number of residuals depends. The kernel that torch.export
-runs for grouped products refuses all but BFLOAT16 and CUDA's strides; the CPU's takes FLOAT and FLOAT16 too.
+The kernels of the first two read values while torch.export runs them: `cov` checks whether its degrees of
+freedom are positive, and `lstsq` reads the rank, on which the number of residuals depends. The kernel that
+torch.export runs for grouped products accepts only BFLOAT16 and CUDA's strides; the CPU's also accepts FLOAT
+and FLOAT16.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _covariance_shape(
     fweights: torch.Tensor | None = None,
     aweights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """A square matrix of as many rows as there are variables, without its dimensions where that is one."""
+    """A square matrix with a row for each variable, or a zero-dim tensor for one variable."""
     dtype = self.dtype
     for weights in (fweights, aweights):
         dtype = dtype if weights is None else torch.promote_types(dtype, weights.dtype)
@@ -37,7 +38,7 @@ def _least_squares_shapes(
     rcond: float | None = None,
     driver: str | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """The shapes that the drivers of LAPACK give a matrix of full rank."""
+    """The result shapes of LAPACK's drivers for a matrix of full rank."""
     driver = driver or "gelsy"
     is_vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape)
     other = b.unsqueeze(-1) if is_vector else b
@@ -61,7 +62,7 @@ def _grouped_product_shape(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """A matrix where one factor has a matrix for each group, else a matrix for each group."""
+    """A matrix if one factor has a matrix for each group, else a matrix for each group."""
     shape: tuple[int | torch.SymInt, ...] = (self.shape[-2], mat2.shape[-1])
     if self.dim() == mat2.dim():
         shape = (self.shape[0] if offs is None else offs.shape[0], *shape)
@@ -69,7 +70,7 @@ def _grouped_product_shape(
 
 
 def by_shapes() -> AbstractContextManager[None]:
-    """Within it, torch.export captures these operators by their shapes."""
+    """Use shape-only kernels for these operators within the context."""
     aten = torch.ops.aten
     return in_place_of(
         {aten.cov.default: _covariance_shape, aten.corrcoef.default: _covariance_shape},
@@ -81,5 +82,5 @@ def by_shapes() -> AbstractContextManager[None]:
 
 
 def grouped_products_by_shapes() -> AbstractContextManager[None]:
-    """Within it, the shapes of grouped products are known for every element type and stride."""
+    """Define shapes of grouped products for every element type and stride, within the context."""
     return in_place_of({}, {torch.ops.aten._grouped_mm.default: _grouped_product_shape})

@@ -1,15 +1,15 @@
-"""Recurrent operators and packed sequences in torch.export, by their shapes alone.
+"""Shape-only kernels for recurrent operators and packed sequences in torch.export.
 
-torch.export runs a recurrent operator step by step to learn its results' shapes, which fixes the
-sequence length. While a model is captured, the kernels that it runs there only know shapes.
+torch.export runs a recurrent operator step by step to find the shapes of its results, which fixes the
+sequence length. During a capture, its kernels only compute shapes.
 
-The operators of packed sequences it cannot run at all: their sizes are in the lengths' values. A mode of
-this thread redirects their calls to stand-ins of the same schemas, in a namespace of their own; in the
-captured program they are ATen's again. The sizes that depend on values are new symbols: the length of
-the longest sequence, and how many elements all sequences have together. The batch size is the padded
-tensor's, which `batch_sizes[0]` equals.
+It cannot run the operators of packed sequences, because their sizes depend on the values of the lengths. A
+mode of this thread redirects their calls to stand-ins with the same schemas in a separate namespace; in the
+captured program they become ATen's again. Data-dependent sizes are new symbols: the length of the longest
+sequence, and the number of elements of all sequences. The batch size is that of the padded tensor, which
+equals `batch_sizes[0]`.
 
-Afterwards torch is as it was, apart from that namespace.
+Everything except that namespace is restored afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
 _NAMESPACE = "opsetta_capture"
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _ATEN: dict[Any, Any] = {}
-"""The operator of ATen that each stand-in stands for."""
+"""The ATen operator of each stand-in."""
 
 
 def _stand_in(operator: torch._ops.OpOverload, shapes: Callable[..., Any]) -> Any:
@@ -57,7 +57,7 @@ def _pack_shapes(
 
 
 def _largest(size: int | torch.SymInt) -> int | None:
-    """The largest number that a size can be, None where it has no bound."""
+    """The upper bound of a size, or None."""
     if isinstance(size, int):
         return size
     bound = size.node.shape_env.bound_sympy(size.node.expr).upper
@@ -75,7 +75,7 @@ def _pad_shapes(
 
 
 _batches: Any = WeakTensorKeyDictionary()
-"""The batch size of each `batch_sizes` tensor of a capture, and of each of their first elements."""
+"""The batch size for each `batch_sizes` tensor of a capture, and for its first element."""
 
 _PACK = _stand_in(torch.ops.aten._pack_padded_sequence.default, _pack_shapes)
 _PAD = _stand_in(torch.ops.aten._pad_packed_sequence.default, _pad_shapes)
@@ -97,7 +97,7 @@ def _item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
 
 
 def _zeros(*size: Any, **kwargs: Any) -> torch.Tensor:
-    """Zeros, of sizes that may be elements of `batch_sizes`: torch reads those as numbers, eagerly."""
+    """Zeros whose sizes may be elements of `batch_sizes`, which eager torch reads as numbers."""
     sizes = kwargs.pop("size") if "size" in kwargs else size
     sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     known = [_number(each) if isinstance(each, torch.Tensor) else each for each in sizes]
@@ -109,10 +109,10 @@ def _number(element: torch.Tensor) -> Any:
 
 
 def _either(function: Callable[..., Any], stand_in: Any) -> Callable[..., Any]:
-    """A call of torch's function, which takes packed sequences as well as padded ones."""
+    """Redirect a call of torch's function, which takes packed and padded sequences."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # Packed, batch_sizes and the states stand before the parameters, else the states alone.
+        # Packed calls have batch_sizes and states before the parameters, others only the states.
         is_packed = "batch_sizes" in kwargs or (len(args) > 3 and isinstance(args[3], (list, tuple)))
         return (stand_in if is_packed else function)(*args, **kwargs)
 
@@ -132,7 +132,7 @@ def _redirections() -> dict[Any, Callable[..., Any]]:
 
 
 class _ByShapes(TorchFunctionMode):
-    """Redirects the calls that torch.export would run for their values."""
+    """Redirects calls whose values torch.export would read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,10 +171,10 @@ def _expected_hidden_size(held: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _PaddedKernel:
-    """A kernel that knows shapes alone, where nothing but shapes is asked for.
+    """A kernel that computes shapes only, used for fake tensors.
 
     Attributes:
-        used: whether any shape came from it.
+        used: whether it was called.
     """
 
     def __init__(self, held: Callable[..., Any]):
@@ -182,7 +182,7 @@ class _PaddedKernel:
         self.used = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Under a proxy mode the kernel's own operators would be the captured ones.
+        # Under a proxy mode the kernel's own operators would be captured.
         if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
             self.used = True
             return padded_shapes(*args, **kwargs)
@@ -191,7 +191,7 @@ class _PaddedKernel:
 
 @contextlib.contextmanager
 def _padded_kernels() -> Iterator[None]:
-    """Both of the tables that torch looks a kernel for fake tensors up in, for the time of a capture."""
+    """Patch both tables in which torch looks up kernels for fake tensors, during a capture."""
     key = DispatchKey.CompositeImplicitAutograd
     operators = [getattr(torch.ops.aten, name).input for name in OPERATORS]
     places: list[tuple[dict[Any, Any], Any]] = [(operator.py_kernels, key) for operator in operators]
@@ -210,18 +210,18 @@ def _padded_kernels() -> Iterator[None]:
         for operator in operators:
             operator._dispatch_cache.clear()
         if any(kernel.used for kernel in kernels):
-            # It remembers results, whose strides are not those that torch's own kernels give.
+            # The cache has results with other strides than those of torch's kernels.
             FakeTensorMode.cache_clear()
 
 
 @contextlib.contextmanager
 def by_shapes(strict: bool = False) -> Iterator[None]:
-    """Within it, torch.export captures recurrent operators and packed sequences by their shapes.
+    """Use shape-only kernels for recurrent operators and packed sequences within the context.
 
-    What it captures goes through `restore_operators` before anything else reads it.
+    The captured program must go through `restore_operators` first.
 
     Args:
-        strict: whether TorchDynamo traces, which does not take packed sequences.
+        strict: whether TorchDynamo traces, which does not support packed sequences.
     """
     held = torch.nn.RNNBase.get_expected_hidden_size
     torch.nn.RNNBase.get_expected_hidden_size = _expected_hidden_size(held)  # type: ignore[method-assign]
@@ -233,7 +233,7 @@ def by_shapes(strict: bool = False) -> Iterator[None]:
 
 
 def restore_operators(program: torch.export.ExportedProgram) -> None:
-    """Put ATen's operators in the place of their stand-ins, in place, in sub-graphs too."""
+    """Replace stand-ins by ATen's operators, in place, also in sub-graphs."""
     for module in program.graph_module.modules():
         if not isinstance(module, torch.fx.GraphModule):
             continue

@@ -1,4 +1,4 @@
-"""The shapes that recurrent operators give."""
+"""Result shapes of recurrent operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPERATORS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def shapes_of(name: str, overload: str) -> Callable[..., Any] | None:
-    """What gives a recurrent operator's results by their shapes alone, None for any other operator."""
+    """The shape function of a recurrent operator; None for other operators."""
     if name.removeprefix("aten::") not in OPERATORS:
         return None
     shapes: dict[str, Callable[..., Any]] = {"input": padded_shapes, "data": packed_shapes}

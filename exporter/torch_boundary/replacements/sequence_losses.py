@@ -1,7 +1,7 @@
-"""Connectionist temporal classification in torch.export, by its shapes alone.
+"""Shape-only kernels for connectionist temporal classification in torch.export.
 
-Its kernel keeps probabilities whose number depends on the lengths, so that torch.export refuses it; and with
-lengths that are numbers it makes tensors of them that torch.export cannot see.
+The kernel stores probabilities whose number depends on the lengths, so torch.export refuses it. It also
+converts lengths given as numbers to tensors, which torch.export cannot trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .shape_kernels import in_place_of
 def _losses(
     log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any
 ) -> tuple[torch.Tensor, ...]:
-    """A loss for each sequence; and of what is kept for gradients, which no model sees, nothing."""
+    """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
     return log_probs.new_empty(batch), log_probs.new_empty((0,))
 
@@ -35,7 +35,7 @@ def _reduced(
 
 
 def by_shapes() -> AbstractContextManager[None]:
-    """Within it, torch.export captures the losses by their shapes."""
+    """Use shape-only kernels for the losses within the context."""
     aten = torch.ops.aten
     return in_place_of(
         {aten.ctc_loss.IntList: _reduced, aten.ctc_loss.Tensor: _reduced},

@@ -1,4 +1,4 @@
-"""Kernels that know shapes alone, in the place of torch's own while a model is captured."""
+"""Replaces torch's kernels by shape-only kernels during a capture."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 Shapes = Callable[..., Any]
-"""From the arguments of an operator to tensors like its results."""
+"""Maps the arguments of an operator to tensors like its results."""
 
 
 class _Kernel:
-    """A kernel of an operator that is made of others, where nothing but shapes is asked for.
+    """A shape-only kernel of a composite operator, used for fake tensors.
 
     Attributes:
-        used: whether any shape came from it.
+        used: whether it was called.
     """
 
     def __init__(self, operator: OpOverload, shapes: Shapes):
@@ -30,7 +30,7 @@ class _Kernel:
         self._shapes = shapes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Under a proxy mode the kernel's own operators would be the captured ones.
+        # Under a proxy mode the kernel's own operators would be captured.
         if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
             self.used = True
             return self._shapes(*args, **kwargs)
@@ -43,10 +43,10 @@ class _Kernel:
 def in_place_of(
     composite: Mapping[OpOverload, Shapes], others: Mapping[OpOverload, Shapes]
 ) -> Iterator[None]:
-    """Within it, torch.export captures operators by their shapes; afterwards torch is as it was.
+    """Use shape-only kernels for operators within the context.
 
     Args:
-        composite: operators that torch makes of others, which ask for values.
+        composite: composite operators whose kernels read values.
         others: operators that torch.export would run, or refuse.
     """
     kernels = {operator: _Kernel(operator, shapes) for operator, shapes in composite.items()}
@@ -71,6 +71,6 @@ def in_place_of(
             else:
                 operator.py_kernels[key] = kernel.held
             operator._dispatch_cache.clear()
-        # It remembers results, those of a capture among them.
+        # The cache has results of the capture.
         if any(kernel.used for kernel in kernels.values()):
             FakeTensorMode.cache_clear()

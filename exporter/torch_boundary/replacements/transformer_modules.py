@@ -1,4 +1,4 @@
-"""torch's `nn.Transformer`, encoder and decoder as what they compute, whichever kernel would compute it."""
+"""Captures `nn.Transformer`, its encoder and decoder as separate layers instead of fused kernels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.nn.modules import transformer
 
 
 def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """A mask that happens to be causal masks as any other does: only the kernel would be another."""
+    """Do not test whether a mask is causal: it only decides which kernel is used."""
     return is_causal is True
 
 
 @contextlib.contextmanager
 def without_fused_attention() -> Iterator[None]:
-    """Within it, the modules run layer by layer.
+    """Make the modules run layer by layer within the context.
 
-    Their fused kernels, which eager PyTorch takes for some inputs, set what is padded to zero; the layers do
-    not, and they are what is captured.
+    Their fused kernels, which eager PyTorch uses for some inputs, set padded positions to zero. The layers,
+    which are captured, do not.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -32,7 +32,7 @@ def without_fused_attention() -> Iterator[None]:
 
 @contextlib.contextmanager
 def captured() -> Iterator[None]:
-    """Within it, the modules do not ask whether a mask is causal, which torch.export cannot answer."""
+    """Skip the modules' test for causal masks, which torch.export cannot trace."""
     held = transformer._detect_is_causal_mask
     transformer._detect_is_causal_mask = _is_causal_if_said
     try:

@@ -1,4 +1,4 @@
-"""Tensors made from nothing: arange, full and its kin, eye, linspace."""
+"""Tensor creation: arange, full, zeros, ones, eye, linspace."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from ...compositions.integers import element
 from ...compositions.sizes import compute, known
 
 _LARGEST_CONSTANT = 4096
-"""Fillings with more elements than this are computed where the opset can."""
+"""Fills with more elements than this are computed at run time, if the opset can."""
 
 
 def _promised(g: GraphContext, *names: str) -> DataType | None:
-    """The element type that the source node promises, where it is one of these operators itself."""
+    """The element type of the source node's output, if the node is one of these operators."""
     if g.node is None or g.node.domain != "aten" or g.node.op_type not in names or not g.expected:
         return None
     return g.expected[0].dtype
@@ -30,7 +30,7 @@ def _dtype_of(g: GraphContext, number: Value | Number) -> DataType:
 def filled(
     g: GraphContext, size: list[int | Value] | Value, fill_value: Value | Number, dtype: DataType
 ) -> Value:
-    """A tensor of one number. ConstantOfShape begins at opset 9."""
+    """A tensor filled with one number. ConstantOfShape begins at opset 9."""
     sizes = size if isinstance(size, Value) else [known(g, item) for item in size]
     number = g.constant_value(fill_value) if isinstance(fill_value, Value) else np.asarray(fill_value)
     if number is None or (isinstance(fill_value, Value) and not g.is_foldable(fill_value)):
@@ -102,7 +102,7 @@ def _filled_with(name: str, number: int) -> None:
     onnx_symbolic(f"aten::new_{name}")(new)
 
 
-# What torch leaves undefined is zero here.
+# Elements that torch leaves uninitialised are zero here.
 for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
     _filled_with(_name, _number)
 
@@ -132,7 +132,7 @@ def full_like(
     pin_memory: bool | None = None,
     memory_format: str | None = None,
 ) -> Value:
-    """A shape that has no constant form is read whole."""
+    """A shape that is not constant is read with Shape."""
     dtype = dtype or g.dtype(self) or DataType.FLOAT
     shape = g.shape(self)
     if shape is not None and all(isinstance(dim, int) for dim in shape):
@@ -182,7 +182,7 @@ def arange(
     device: str | None = None,
     pin_memory: bool | None = None,
 ) -> Value:
-    """Computed in double precision as `start + i * step`, as ATen does it; whole numbers stay whole."""
+    """Computed in double precision as `start + i * step`, as in ATen; integers stay exact."""
     numbers = [known(g, item) if isinstance(item, Value) else item for item in (start, end, step)]
     whole = not any(_dtype_of(g, item) in dtypes.FLOATS for item in numbers)
     dtype = dtype or _promised(g, "arange") or (DataType.INT64 if whole else DataType.FLOAT)
@@ -221,7 +221,7 @@ def linspace(
     device: str | None = None,
     pin_memory: bool | None = None,
 ) -> Value:
-    """Counted from both ends to the middle, as ATen does it; of integers, from whole ends."""
+    """Computed from both ends to the middle, as in ATen; for integer results the ends are truncated first."""
     dtype = dtype or _promised(g, "linspace") or DataType.FLOAT
     kind = DataType.DOUBLE if dtype in (DataType.DOUBLE, *dtypes.INTEGERS) else DataType.FLOAT
     half = steps // 2

@@ -1,4 +1,4 @@
-"""Fourier subjects over real tensors: sample frequencies, and the short-time transform as real pairs."""
+"""Fourier operators on real tensors: sample frequencies, and the short-time transform as real pairs."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from ....registration import DataType, Device, GraphContext, Layout, Value, onnx_symbolic
 from ...complex.fourier import Transform, apply, resized
-from ...complex.parts import Parts, split
+from ...complex.real_and_imaginary import Parts, split
 from ...compositions.sizes import known_rank
 
 
@@ -32,7 +32,7 @@ _frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
 
 
 def _registered(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -> None:
-    """Register stft for a signal and a window that are real, or that are pairs."""
+    """Register stft for real or complex (as pairs) signals and windows."""
 
     def stft(
         g: GraphContext,
@@ -66,7 +66,7 @@ def _registered(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -
         return_complex: bool | None = None,
         align_to_window: bool | None = None,
     ) -> Value:
-        """Of the signal padded by half a frame at both ends."""
+        """The same for a signal padded by half a frame at both ends, if `center` is true."""
         if align_to_window:
             raise g.refuse("stft with align_to_window")
         signal = parts_of(g, self)
@@ -113,7 +113,7 @@ def _stft(
 
 
 def _window(g: GraphContext, window: Parts | None, length: int, n_fft: int, like: Parts) -> Parts:
-    """The window in the middle of a frame, ones unless given."""
+    """The window centred in a frame; ones by default."""
     taps = Parts(g, g.constant(np.ones(length), g.dtype(like.re))) if window is None else window
     left = (n_fft - length) // 2
     pad = [left, n_fft - length - left]
@@ -173,7 +173,7 @@ def istft(
 
 
 def _in_every_frame(g: GraphContext, weights: Value, frames: Value) -> Value:
-    """The weights of a frame, once for each frame: [frame, n_fft]."""
+    """The weights of a frame, repeated for each frame: [frame, n_fft]."""
     rank = known_rank(g, frames)
     first = (
         frames
@@ -191,7 +191,7 @@ def _total(g: GraphContext, frames: Value, n_fft: int, hop: int) -> int | Value:
 
 
 def _overlapped(g: GraphContext, frames: Value, n_fft: int, hop: int) -> Value:
-    """Frames, [..., frame, n_fft], added where they overlap: hop by hop, each part of a frame shifted."""
+    """The overlap-add of frames, [..., frame, n_fft], computed for each part of hop length."""
     rank = known_rank(g, frames)
     parts = -(-n_fft // hop)
     frames = g.call("aten::constant_pad_nd", frames, pad=[0, parts * hop - n_fft], value=0)

@@ -1,8 +1,7 @@
-"""Random numbers: ONNX's generators, and the distributions that are made of a uniform or a normal one.
+"""Random numbers: ONNX's generators, and distributions computed from uniform or normal numbers.
 
-The numbers differ from run to run, as ONNX's operators without a seed do, and so from torch's. onnxruntime
-has no kernel for the generators of opset 22.
-Formulas: ATen's TransformationHelper.h.
+Without a seed, ONNX's numbers differ from run to run, and so from torch's. onnxruntime has no kernels for the
+generators of opset 22. Formulas: ATen's TransformationHelper.h.
 """
 
 import math
@@ -16,11 +15,11 @@ from ._common import aten
 
 _MANTISSA = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8}
 _SMALLEST = 2.0**-24
-"""Less than the smallest uniform number above 0, so that no logarithm is of 0."""
+"""A number below the smallest positive uniform number; it avoids the logarithm of 0."""
 
 
 def _generated(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType, **parameters: Any) -> Value:
-    """Numbers of a generator, of a type that it makes: DOUBLE, or FLOAT."""
+    """Numbers of a generator, in a type that it supports: DOUBLE or FLOAT."""
     kind = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
     sizes = [known(g, size) for size in sizes]
     if any(isinstance(size, Value) for size in sizes) or not sizes or 0 in sizes:
@@ -37,7 +36,7 @@ def _generated(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType
 def uniform_numbers(
     g: GraphContext, size: list[int | Value], dtype: DataType, low: float = 0.0, high: float = 1.0
 ) -> Value:
-    """At least `low` and below `high`; halves are rounded down, for 1 is no result."""
+    """Uniform numbers from `low` to below `high`; half precision rounds down, to exclude `high`."""
     if dtype not in _MANTISSA:
         return _generated(g, "RandomUniform", size, dtype, low=low, high=high)
     steps = 2.0 ** _MANTISSA[dtype]
@@ -56,7 +55,7 @@ def normal_numbers(
 def random_integers(
     g: GraphContext, size: list[int | Value], dtype: DataType, low: int | Value, high: int | Value
 ) -> Value:
-    """From `low` to `high - 1`, each as likely as the others to the precision of DOUBLE."""
+    """Integers from `low` to `high - 1`, equally likely within the precision of DOUBLE."""
     unit = _generated(g, "RandomUniform", size, DataType.DOUBLE, low=0.0, high=1.0)
     span = g.call("sym::sub", a=high, b=low)
     spread = g.op("Floor", g.op("Mul", unit, g.constant(span, DataType.DOUBLE)))
@@ -67,13 +66,13 @@ def random_integers(
 
 
 def _exponential(g: GraphContext, size: list[Size], dtype: DataType) -> Value:
-    """Exponentially distributed, of rate 1."""
+    """Exponentially distributed numbers with rate 1."""
     unit = g.call("composed::uniform", size, dtype if dtype == DataType.DOUBLE else DataType.FLOAT)
     return g.op("Neg", g.op("Log", g.op("Add", g.op("Sub", 1.0, unit), _SMALLEST * _SMALLEST)))
 
 
 def _promised(g: GraphContext, dtype: DataType | None) -> DataType:
-    """The element type asked for, else the one that the source node promises."""
+    """The requested element type, else that of the source node's output."""
     expected = g.expected[0].dtype if g.expected else None
     return dtype or expected or DataType.FLOAT
 
@@ -151,7 +150,7 @@ def randperm(
     pin_memory: bool | None = None,
     generator: str | None = None,
 ) -> Value:
-    """The order of random numbers."""
+    """A random permutation: the sort order of random numbers."""
     keys = _generated(g, "RandomUniform", [n], DataType.FLOAT, low=0.0, high=1.0)
     return g.cast(g.call("aten::argsort", keys, 0), dtype or DataType.INT64)
 
@@ -168,7 +167,7 @@ def normal(
     pin_memory: bool | None = None,
     generator: str | None = None,
 ) -> Value:
-    """Of one mean and deviation, or of those that tensors hold."""
+    """Normal numbers; mean and standard deviation are numbers or tensors."""
     tensors = [item for item in (mean, std) if isinstance(item, Value)]
     kind = g.dtype(tensors[0]) or DataType.FLOAT if tensors else _promised(g, dtype)
     if not tensors:
@@ -188,7 +187,7 @@ def normal_functional(
 
 
 def _real(g: GraphContext, self: Value) -> DataType:
-    """The type to compute random numbers in that become a tensor like this one."""
+    """The element type to compute random numbers in, for a result like this tensor."""
     return DataType.DOUBLE if g.dtype(self) == DataType.DOUBLE else DataType.FLOAT
 
 
@@ -207,7 +206,7 @@ def exponential(g: GraphContext, self: Value, lambd: float = 1.0, generator: str
 
 @aten("geometric")
 def geometric(g: GraphContext, self: Value, p: float, generator: str | None = None) -> Value:
-    """The number of trials up to the first success."""
+    """The number of trials until the first success."""
     numbers = _exponential(g, sizes_of(g, self), _real(g, self))
     count = g.op("Ceil", g.op("Div", numbers, -math.log1p(-p))) if p < 1 else g.op("Mul", numbers, 0.0)
     at_least_one = g.call("aten::clamp_min", count, 1)
@@ -235,7 +234,7 @@ def cauchy(
 def bernoulli(
     g: GraphContext, self: Value, p: Value | float | None = None, generator: str | None = None
 ) -> Value:
-    """1 with the probability that each element is, or `p`; else 0."""
+    """1 with the probability given by each element, or by `p`; else 0."""
     kind = g.dtype(self) or DataType.FLOAT
     probability = self if p is None else p
     real = _real(g, probability) if isinstance(probability, Value) else DataType.FLOAT
@@ -251,7 +250,7 @@ def multinomial(
     replacement: bool = False,
     generator: str | None = None,
 ) -> Value:
-    """With replacement by Multinomial; else the largest of weights over exponential numbers, as in ATen."""
+    """Multinomial; without replacement, the largest weights divided by exponential numbers, as in ATen."""
     weights = g.cast(self, _real(g, self))
     count = known(g, num_samples)
     if replacement or (isinstance(count, int) and count == 1):

@@ -136,14 +136,14 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         (X,),
         {},
         "if not self.initted:",
-        ["'initted' is a buffer", "Python value", "the path that the example takes"],
+        ["'initted' is a buffer", "Python value", "the path of the example"],
     ),
     "size from values": (
         Count,
         (torch.tensor([1, 2, 2]),),
         {},
         "n = int(i.max()) + 1",
-        ["A number that is read from a tensor", "x.shape[0]", "torch.jit.script(model)"],
+        ["depends on a number read from a tensor", "x.shape[0]", "torch.jit.script(model)"],
     ),
     "numpy": (
         Numpy,

@@ -250,7 +250,7 @@ def test_the_operator_page_is_whole(run):
         (["export", "factories.py:number"], "must return (model, args)"),
         (["export", "factories.py:no_model"], "returned a dict without 'model'"),
         (["export", "factories.py:unknown_key"], "unknown keys: opset"),
-        (["export", "factories.py:not_a_model"], "gave a int where a model is due"),
+        (["export", "factories.py:not_a_model"], "gave a int instead of a model"),
         (["export", "broken.py:make"], "'broken.py' raised SyntaxError"),
         (["export", "factories.py:fine", "--symbolics", "nowhere.py"], "there is no file 'nowhere.py'"),
     ],

@@ -131,7 +131,7 @@ def test_restrictions_survive_files(tmp_path: pathlib.Path):
     program.save(path)
     assert DIMENSIONS in {entry.key for entry in onnx.load(path).metadata_props}
     shown = CliRunner().invoke(app, ["info", str(path)])
-    assert "holds for rows >= 5" in shown.stdout
+    assert "valid for rows >= 5" in shown.stdout
 
 
 def test_a_file_is_not_verified_at_sizes_that_it_does_not_hold_for(tmp_path: pathlib.Path):
@@ -245,7 +245,7 @@ def test_a_range_that_torch_has_no_words_for_is_refused_with_remedies() -> None:
         return x[1:-1] + 1
 
     x = torch.ones(6, 3)
-    with pytest.raises(opsetta.CaptureError, match=r"does not take every size(.|\n)*Dim\.AUTO"):
+    with pytest.raises(opsetta.CaptureError, match=r"does not support every size(.|\n)*Dim\.AUTO"):
         opsetta.export(model, (x,), opset=17, dynamic_shapes=({0: Dim("n")},))
     program = opsetta.export(model, (x,), opset=17, dynamic_shapes=({0: Dim.AUTO},))
     program.verify((torch.ones(1, 3),))

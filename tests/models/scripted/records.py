@@ -63,7 +63,9 @@ def _captured(record: Record) -> opsetta.Program:
         if record.mutations != "drop":
             # That numbers became constants of the export would be one.
             warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message="the new values of what the model writes to are dropped")
+        warnings.filterwarnings(
+            "ignore", message="the new values of tensors that the model writes to are dropped"
+        )
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         return opsetta.export(
             torch.jit.script(record.program),

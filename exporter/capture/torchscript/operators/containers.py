@@ -1,4 +1,4 @@
-"""Lists and dicts of a TorchScript program: followed where their length is known, `list` nodes where not."""
+"""Lists and dicts of a TorchScript program: evaluated if their length is known, else `list` nodes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .tensors import size
 def list_value_like(
     machine: Interpreter, items: List, name: str, arguments: dict[str, Any], element: Any
 ) -> Value:
-    """A `list` node that gives a list of the same kind of elements."""
+    """A `list` node that returns a list with the same kind of elements."""
     value = machine.build.list_value(element, items.kind)
     machine.build.append(name, arguments, [value])
     return value
 
 
 def _joined(machine: Interpreter, items: List, other: Any) -> Any:
-    """What is known of the elements once another one is put in."""
+    """What is known about the elements after another one is added."""
     if items.kind in DTYPES:
         return UNKNOWN
     own = machine.element(items)
@@ -38,7 +38,7 @@ def _joined(machine: Interpreter, items: List, other: Any) -> Any:
 
 
 def _change(machine: Interpreter, items: List, name: str, arguments: dict[str, Any], element: Any) -> None:
-    """Replace a list of unknown length by what a `list` node makes of it."""
+    """Replace a list of unknown length by the result of a `list` node."""
     value = machine.dynamic(items)
     items.value = list_value_like(machine, items, name, {"self": value, **arguments}, element)
     items.items = None
@@ -69,7 +69,7 @@ def _element(machine: Interpreter, items: List, index: Any, stem: str) -> Any:
     if items.kind in DTYPES:
         result = machine.build.number(items.kind, stem=stem)
     else:
-        # Each element has sizes of its own.
+        # Each element has its own sizes.
         result = machine.build.value(stem, machine.fakes.renewed(machine.element(items)))
     machine.build.append("list::getitem", {"self": value, "index": index}, [result])
     return result
@@ -183,7 +183,7 @@ def _extend(machine: Interpreter, items: List, other: List) -> None:
 
 @script("aten::add_", "aten::mul_")
 def in_place(machine: Interpreter, node: Any, items: Any, other: Any, *rest: Any) -> Any:
-    """`items += other` and `items *= n`, which keep the list; of tensors, ATen's."""
+    """`items += other` and `items *= n`, which keep the list's identity; for tensors, ATen's operators."""
     if not isinstance(items, List):
         return call_operator(machine, node, [items, other, *rest])
     if node.kind() == "aten::add_":
@@ -234,7 +234,7 @@ def copy(machine: Interpreter, node: Any, items: Any) -> Any:
 
 @script("aten::slice")
 def slice_(machine: Interpreter, node: Any, items: Any, *rest: Any) -> Any:
-    """`items[start:end:step]`; of tensors, ATen's slice."""
+    """`items[start:end:step]`; for tensors, ATen's slice."""
     if isinstance(items, (Value, torch.Tensor)):
         return call_operator(machine, node, [items, *rest])
     start, end, step = rest
@@ -325,7 +325,7 @@ def query_index(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
 
 @script("aten::index", "aten::count")
 def query(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
-    """`items.index(item)` and `items.count(item)`; of tensors, ATen's index."""
+    """`items.index(item)` and `items.count(item)`; for tensors, ATen's index."""
     if isinstance(items, (Value, torch.Tensor)):
         return call_operator(machine, node, [items, *operands])
     if isinstance(items, str):
@@ -340,7 +340,7 @@ def query(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
 
 @script("aten::sort", "aten::sorted", "aten::sum", "aten::any", "aten::all")
 def ordered(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
-    """`items.sort()`, `sorted(items)`, `sum(items)`, `any(items)`, `all(items)`; of tensors, ATen's."""
+    """`items.sort()`, `sorted(items)`, `sum(items)`, `any(items)`, `all(items)`; for tensors, ATen's."""
     if isinstance(items, (Value, torch.Tensor)):
         return call_operator(machine, node, [items, *operands])
     name = node.kind().split("::")[1]

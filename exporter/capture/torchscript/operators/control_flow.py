@@ -1,4 +1,4 @@
-"""Branches of a TorchScript program whose condition is computed: both are read, their results joined."""
+"""Branches of a TorchScript program with a computed condition: reads both, and joins their results."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from ..objects import (
 
 @dataclasses.dataclass
 class Block:
-    """A sub-block that has been read, and is not closed yet.
+    """A sub-block that was read but is not closed yet.
 
     Attributes:
         nodes: its source nodes.
-        results: what it returns.
-        changed: the state in which it left the objects that it changed.
-        staled: what became stale in it.
-        started: the interpreter's clock where it began.
-        raises: whether the program raises on its every path.
+        results: its results.
+        changed: the objects that it changed, with their state at its end.
+        staled: the objects that became stale in it.
+        started: the interpreter's clock at its start.
+        raises: whether the program raises on each of its paths.
         outputs: the values that the closed block will return.
     """
 
@@ -56,7 +56,7 @@ class Block:
     outputs: list[Value] = dataclasses.field(default_factory=list)
 
     def give(self, machine: Interpreter, value: Value) -> Value:
-        """Add an output; what the block did not make itself, or returns already, goes by another name."""
+        """Add an output; a value that the block did not make, or already returns, gets an alias."""
         with machine.build.appending(self.nodes):
             maker = value.producer()
             own = any(node is maker for node in reversed(self.nodes))
@@ -65,7 +65,7 @@ class Block:
         return result
 
     def left(self, item: Any) -> Any:
-        """A list or dict as the block left it; what it changed has been put back since."""
+        """A list or dict in its state at the end of the block, whose changes were undone afterwards."""
         if item not in self.changed:
             return item
         if not isinstance(item, List):
@@ -74,7 +74,7 @@ class Block:
         return List(items, value, item.kind)
 
     def has_lost(self, item: Any) -> bool:
-        """Whether a list or dict may have been changed under another name, before the block or in it."""
+        """Whether a list or dict may have been changed through another name, before or in the block."""
         return isinstance(item, Shared) and (item.stale or item in self.staled)
 
     def close(self, machine: Interpreter, inputs: Sequence[Value], name: str) -> ir.Graph:
@@ -84,7 +84,7 @@ class Block:
 
 
 def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
-    """Read a sub-block; the objects that it changes are put back as they were, and nothing is stale of it."""
+    """Read a sub-block; its changes to objects are undone afterwards."""
     raises, results = None, []
     with machine.build.block() as nodes, machine.journal() as journal:
         try:
@@ -102,7 +102,7 @@ def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
 
 @script("prim::If")
 def if_(machine: Interpreter, node: Any, condition: Any) -> Any:
-    """A branch; where the condition is known, or the other branch raises, the one that is taken."""
+    """A branch; if the condition is known or one side raises, only the side taken."""
     blocks = list(node.blocks())
     if isinstance(condition, bool):
         results = machine.run_block(blocks[0 if condition else 1])
@@ -119,7 +119,7 @@ def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequenc
     if not going:
         raise Raised(read[0].raises)
     if len(going) == 1:
-        # A graph cannot raise: the program is taken to be called as it asks to be.
+        # A graph cannot raise: assume that the program is called so that it does not raise.
         machine.build.nodes += going[0].nodes
         for item, state in going[0].changed.items():
             machine.touch(item)
@@ -130,7 +130,7 @@ def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequenc
 
 
 class _Join:
-    """Joins what two branches give into the outputs of one node."""
+    """Joins the results of two branches into the outputs of one node."""
 
     def __init__(self, machine: Interpreter, node: Any, condition: Value, then: Block, other: Block):
         self.machine = machine
@@ -139,9 +139,9 @@ class _Join:
         self.branches = (then, other)
         self.outputs: list[Value] = []
         self._joined: dict[tuple[int, int], tuple[Any, bool]] = {}
-        """What two lists or dicts, perhaps under several names, have become, and whether it is stale."""
+        """The joined list or dict for each pair, which may have several names, and whether it is stale."""
         self._fillings: dict[int, Any] = {}
-        """What stands for a list or dict in the branch that does not set it."""
+        """The placeholder for a list or dict in the branch that does not set it."""
 
     def run(self) -> list[Any]:
         then, other = self.branches
@@ -152,7 +152,7 @@ class _Join:
             self._object(changed)
         self.machine.lose([*then.staled, *other.staled])
         for made, stale in self._joined.values():
-            # It was made of what the branches left behind.
+            # It was made from the results of the branches.
             made.stale = stale
         if self.outputs or then.nodes or other.nodes:
             blocks = [
@@ -164,7 +164,7 @@ class _Join:
         return results
 
     def _object(self, item: Mutable) -> None:
-        """An object that one or both branches changed."""
+        """Join an object that one or both branches changed."""
         then, other = (branch.changed.get(item, item.state()) for branch in self.branches)
         self.machine.touch(item)
         if isinstance(item, List):
@@ -177,7 +177,7 @@ class _Join:
                 raise self._refused(f"a dict has keys {set(then) ^ set(other)} after one of them only")
             item.restore({key: self._entry(then, other, key) for key in then})
         else:
-            # What is set in one branch only is read in a further branch on the same condition only.
+            # An attribute set in one branch only can be read only in a later branch on the same condition.
             changed = then[1] | other[1]
             held = [
                 {name: self.machine.held(item, state[0], name) for name in changed} for state in (then, other)
@@ -189,7 +189,7 @@ class _Join:
         return self.item(then.get(key, UNINITIALIZED), other.get(key, UNINITIALIZED), str(key))
 
     def item(self, a: Any, b: Any, stem: str) -> Any:
-        """What is one item after one branch, and another after the other."""
+        """Join an item of one branch with an item of the other."""
         if same(a, b) or (b is UNINITIALIZED and is_constant(a)) or isinstance(b, UnknownText):
             return a
         if (a is UNINITIALIZED and is_constant(b)) or isinstance(a, UnknownText):
@@ -216,7 +216,7 @@ class _Join:
         )
 
     def give(self, a: Any, b: Any, result: Value) -> Value:
-        """An output of the node, one item in each branch."""
+        """Add an output of the node, with one item from each branch."""
         for branch, item in zip(self.branches, (a, b), strict=True):
             with self.machine.build.appending(branch.nodes):
                 value = self.machine.dynamic(item) if isinstance(item, List) else None
@@ -233,9 +233,9 @@ class _Join:
         return self.give(a, b, self.machine.build.value(stem, joined))
 
     def _one_sided(self, a: Any, b: Any, stem: str) -> Any:
-        """What only one branch sets, and nobody reads after the other.
+        """Join a variable that only one branch sets, and that is not read after the other.
 
-        A list or dict from before the branches stays the one that it is, under all of its names.
+        A list or dict from before the branches keeps its identity under all of its names.
         """
         given = b if a is UNINITIALIZED else a
         index = 0 if a is UNINITIALIZED else 1
@@ -264,7 +264,7 @@ class _Join:
         return self.machine.list(None, a.kind, self.give(a, b, value))
 
     def _shared(self, a: Any, b: Any, stem: str) -> Any:
-        """A list or dict that is one of two."""
+        """Join two lists or dicts into one that may be either."""
         key = (id(a), id(b))
         if key not in self._joined:
             then, other = (branch.left(item) for branch, item in zip(self.branches, (a, b), strict=True))
@@ -281,7 +281,7 @@ class _Join:
         return self._joined[key][0]
 
     def _optional(self, a: Any, b: Any, stem: str) -> Any:
-        """None in one branch: whether there is a value is computed too."""
+        """Join None in one branch with a value in the other: whether there is a value is computed too."""
         present = self.item(_present(a), _present(b), f"{stem}_present")
         first, second = map(within, (a, b))
         return Optional(present, self.item(first, second, stem))
@@ -296,7 +296,7 @@ def _present(item: Any) -> Any:
 
 
 def within(item: Any) -> Any:
-    """The value that an item has where it has one."""
+    """The value of an optional item; other items are returned unchanged."""
     if item is None:
         return UNINITIALIZED
     return item.value if isinstance(item, Optional) else item
@@ -307,7 +307,7 @@ def _is_tensor(item: Any) -> bool:
 
 
 def described(item: Any) -> str:
-    """An item in a few words, for messages."""
+    """A short description of an item, for messages."""
     if is_number(item) or isinstance(item, (str, type(None))):
         return f"a computed {number_kind(item)}" if isinstance(item, Value) else repr(item)
     if isinstance(item, (Value, torch.Tensor)):
@@ -324,7 +324,7 @@ def described(item: Any) -> str:
 
 
 def placeholder(machine: Interpreter, like: Any) -> Any:
-    """Something of the type of an item, for a place that nobody reads."""
+    """A placeholder of an item's type, for a result that is not read."""
     if isinstance(like, tuple):
         members = [placeholder(machine, member) for member in like]
         return type(like)(*members) if hasattr(like, "_fields") else tuple(members)

@@ -1,4 +1,4 @@
-"""The node of a loop whose body has been read: what it carries, and what it gives."""
+"""Builds the node of a loop after its body was read: carried values and results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .control_flow import Block, placeholder, within
 Path = tuple[Any, ...]
 
 INSIDE = "value of an optional"
-"""The last step of a path to what an optional value holds."""
+"""The last step of a path to the value of an optional."""
 
 
 def members_of(
     machine: Interpreter, item: Mutable, first: Any, was: Any, now: Any
 ) -> dict[Any, tuple[Any, Any, Any]]:
-    """What an object holds before the loop, at the start and at the end of an iteration, by key."""
+    """The items of an object before the loop, and at the start and the end of an iteration, by key."""
     if isinstance(item, List):
         states = [List(state[0], state[1], item.kind) for state in (first, was, now)]
         return {None: (states[0], states[1], states[2])}
@@ -69,7 +69,7 @@ class Closing:
         self.made: list[tuple[Shared, bool]] = []
 
     def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
-        """Close the body, append the loop, and give what the program's loop gives."""
+        """Close the body, append the loop, and return the loop's results."""
         machine, kept = self.machine, self.kept
         with machine.build.appending(self.block.nodes):
             going = machine.build.as_value(self.block.results[0])
@@ -99,15 +99,15 @@ class Closing:
                 item.restore(({**item.attributes, **state}, item.changed | changed))
         machine.lose(self.block.staled)
         for made, stale in self.made:
-            # It was made of what the body left behind.
+            # It was made from the results of the body.
             made.stale = stale
         return results
 
     def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
-        """Carry an item, and give what it is after the loop."""
+        """Carry an item; return the item after the loop."""
         value = self.kept.formals.get(path)
         if now is UNINITIALIZED and was is first:
-            # No path reads it once an iteration has run; where none runs it is what it was.
+            # No path reads it after an iteration; without iterations it keeps its initial value.
             return first
         if isinstance(was, Optional):
             present = self.value(_present(first), was.present, _present(now), self.kept.formals[path])
@@ -131,7 +131,7 @@ class Closing:
         return now if value is None else self.value(first, value, now, value)
 
     def dict(self, first: Any, was: Dict, now: Any, path: Path) -> Dict:
-        """Carry what a dict holds, in whose place the body gives another one."""
+        """Carry the items of a dict that the body replaces by another one."""
         ends = (first, self.block.left(now))
         old, new = (item.entries if isinstance(item, Dict) else {} for item in ends)
         members = {
@@ -143,13 +143,13 @@ class Closing:
         return made
 
     def note(self, made: Shared, first: Any, now: Any) -> None:
-        """Note that a list or dict is what the loop was given, or what its last iteration left."""
+        """Record that a list or dict is either the initial one or that of the last iteration."""
         made.may_be(first, now)
         stale = isinstance(first, Shared) and first.stale
         self.made.append((made, stale or self.block.has_lost(now)))
 
     def list(self, first: Any, was: List, now: Any, path: Path) -> List:
-        """Carry a list: its elements, where its length is known."""
+        """Carry a list, or its elements if its length is known."""
         if was.items is not None:
             unset = [UNINITIALIZED] * len(was.items)
             old = first.items if isinstance(first, List) and first.items is not None else unset
@@ -160,7 +160,7 @@ class Closing:
         return self.machine.list(None, was.kind, self.value(first, value, now, value))
 
     def value(self, first: Any, was: Value, now: Any, formal: Value) -> Value:
-        """Carry one value: what it is first, at the start of an iteration, and at its end."""
+        """Carry one value, given before the loop, at the start and at the end of an iteration."""
         build = self.machine.build
         with build.appending(self.block.nodes):
             last = self._source(was if now is UNINITIALIZED else now, was)

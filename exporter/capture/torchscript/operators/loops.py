@@ -1,7 +1,7 @@
-"""Loops of a TorchScript program: unrolled where they are short and their length is known, else kept.
+"""Loops of a TorchScript program: unrolled if they are short and of known length, else kept.
 
-What a kept loop carries is found by reading its body again and again: a size, a length or a value that
-the body changes is taken to be unknown in the next reading, until a reading confirms what it assumed.
+The carried values of a kept loop are found by reading its body repeatedly: a size, length or value that the
+body changes is unknown in the next reading, until a reading confirms its assumptions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .control_flow import Block, described, read_block
 from .loop_closing import INSIDE, Closing, Loop, Path, members_of
 
 UNROLLED_NODES = 1000
-"""A loop of known length is unrolled where that makes no more nodes than these, and kept otherwise."""
+"""A loop of known length is unrolled if that makes at most this many nodes."""
 ALWAYS_UNROLLED = 4
-"""So many iterations are unrolled however long they are."""
+"""Loops of up to this many iterations are always unrolled."""
 _READINGS = 40
 _ENDLESS = 2**63 - 1
 
@@ -58,7 +58,7 @@ def loop(machine: Interpreter, node: Any, trips: Any, condition: Any, *initial: 
 
 
 def _unrolled(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> list[Any] | None:
-    """The results of a loop whose every condition is known; None, and nothing done, of any other."""
+    """Unroll a loop whose conditions are all known; otherwise undo everything and return None."""
     nodes = machine.build.nodes
     start = len(nodes)
     condition: Any = True
@@ -81,16 +81,16 @@ def _unrolled(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> 
 
 @dataclasses.dataclass
 class _Assumption:
-    """What is assumed of one thing that a loop carries, beyond what it is at first.
+    """The assumptions about one carried item, beyond its initial value.
 
     Attributes:
-        dims: dimensions whose size changes.
-        like: an item whose type it has where the first one tells too little.
+        dims: the dimensions whose size changes.
+        like: an item with its type, if the initial one does not determine it.
         length_changes: whether it is a list of unknown length.
         optional: whether it may be None.
-        element: what is known of the elements of a list of unknown length.
+        element: what is known about the elements of a list of unknown length.
         typed: whether the rank changes.
-        replaced: whether it is a list or dict in whose place the body gives another one.
+        replaced: whether it is a list or dict that the body replaces by another one.
     """
 
     dims: set[int] = dataclasses.field(default_factory=set)
@@ -112,25 +112,27 @@ class Kept(Loop):
         self.node = node
         self.body = body
         self.changed: dict[Mutable, set[str]] = {}
-        """The attributes of objects that the body sets."""
+        """The object attributes that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
         self.made: list[List | Dict] = []
-        """The lists and dicts that the body was given in the place of others."""
+        """The lists and dicts made as inputs of the body."""
         self.held: dict[Path, Shared] = {}
-        """The lists and dicts that the body is given in the place of others, by where."""
+        """The lists and dicts made as inputs of the body, by path."""
         self.ends: dict[Path, Any] = {}
-        """The ones that it leaves there."""
+        """The ones at the end of the body, by path."""
         self.aliases: set[tuple[Path, Path]] = set()
         self.outer: dict[Path, list[Shared]] = {}
         self.lost: set[Path] = set()
-        """Where an iteration leaves a list or dict that it may have changed under another name."""
+        """The paths at which an iteration leaves a list or dict that may have been changed through another
+        name.
+        """
         self.lost_outside: dict[Shared, None] = {}
-        """The ones from outside of the loop of which that is so."""
+        """The outer lists and dicts for which that is true."""
         self.begun = machine.clock + 1
-        """The interpreter's clock where the body is read first."""
+        """The interpreter's clock at the first reading of the body."""
         self.settled = True
         self.restarts = False
-        """Whether the objects that the body changes are to be found anew."""
+        """Whether to find the changed objects again."""
 
     def run(self) -> list[Any]:
         """Read the body until its assumptions hold, and append the loop."""
@@ -160,7 +162,7 @@ class Kept(Loop):
     def _read(
         self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
     ) -> list[Any]:
-        """Run the body once; what it was given goes into `formal` and `entered`, as it was then."""
+        """Run the body once; `formal` and `entered` record its inputs and their state at the start."""
         given = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
         formal += [self._snapshot(item) for item in given]
         self._relate()
@@ -171,7 +173,7 @@ class Kept(Loop):
         return self.machine.run_block(self.body, [iteration, *given])
 
     def _relate(self) -> None:
-        """Two names that an iteration leaves to one list or dict, which the next may change under either."""
+        """Relate two names of the same list or dict after an iteration; the next may use either."""
         for path, formal in self.held.items():
             others = [other for at, other in self.held.items() if (path, at) in self.aliases]
             formal.may_be(*others, *self.outer.get(path, ()))
@@ -179,7 +181,7 @@ class Kept(Loop):
         self.machine.lose(self.lost_outside)
 
     def _find_aliases(self) -> None:
-        """Which names the body leaves to one list or dict, and which to one from outside of the loop."""
+        """Find names that share a list or dict after the body, and names of outer ones."""
         ends = {path: end for path, end in self.ends.items() if path in self.held}
         pairs = {
             (path, at)
@@ -204,7 +206,7 @@ class Kept(Loop):
                 self.settled = False
 
     def _snapshot(self, item: Any) -> Any:
-        """An item as it is now, of which the body may change the lists that were made for it."""
+        """A copy of an item's current state, because the body may change its lists."""
         if isinstance(item, tuple):
             members = [self._snapshot(member) for member in item]
             return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
@@ -231,7 +233,7 @@ class Kept(Loop):
     def _confirmed(
         self, block: Block, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]
     ) -> bool:
-        """Whether a reading confirms its assumptions; where not, they are widened."""
+        """Whether a reading confirms its assumptions; otherwise widen them."""
         for item, state in block.changed.items():
             names = state[1] if isinstance(item, Object) else set()
             if item not in self.objects or not names <= self.changed.get(item, set()):
@@ -267,7 +269,7 @@ class Kept(Loop):
         return self.assumptions.setdefault(path, _Assumption())
 
     def _compare(self, first: Any, was: Any, now: Any, path: Path) -> None:
-        """Hold what the body gives against what it was given, and widen the assumption where they differ."""
+        """Compare an item at the end of the body with its input, and widen the assumption if they differ."""
         if same(was, now) or isinstance(now, UnknownText) or now is UNINITIALIZED:
             return
         if was is UNINITIALIZED:
@@ -313,10 +315,10 @@ class Kept(Loop):
             self._assume(path).dims |= dims
 
     def _is_first(self, first: Any, was: Any, path: Path) -> bool:
-        """Whether the body was given a list or dict itself, in whose place it gives another one."""
+        """Whether the body's input is the list or dict itself, which it replaces by another one."""
         if was is not first or self.assumptions.get(path, _Assumption()).replaced:
             return False
-        # The body may have changed the other one only.
+        # The body may have changed only the other one.
         self._assume(path).replaced = True
         self.restarts = True
         return True
@@ -353,7 +355,7 @@ class Kept(Loop):
                 self._assume(path).element = joined
 
     def _element(self, a: Any, b: List) -> Any:
-        """What is known of the elements of two lists of tensors together; empty ones say nothing."""
+        """What is known about the elements of two lists of tensors together; empty lists do not count."""
         if b.kind in DTYPES:
             return UNKNOWN
         filled = [part for part in (a, b) if isinstance(part, List) and (part.items is None or part.items)]
@@ -362,7 +364,7 @@ class Kept(Loop):
         return known[0] if len(known) == 1 else self.machine.fakes.joined(*known)
 
     def _covers(self, own: Any, new: Any) -> bool:
-        """Whether what is assumed of elements leaves room for another one."""
+        """Whether the assumptions about elements also hold for another one."""
         if own is UNKNOWN or new is UNKNOWN or not isinstance(own, Tensor):
             return own is not UNKNOWN or new is UNKNOWN
         if not isinstance(new, Tensor) or own.dim() != new.dim():
@@ -383,10 +385,10 @@ class Kept(Loop):
         self._compare(inner, was.value, value, (*path, INSIDE))
 
     def _formal(self, item: Any, path: Path, made: bool = False) -> Any:
-        """What the body is given for an item, under the assumptions so far.
+        """The body's input for an item, under the current assumptions.
 
         Args:
-            made: whether the item is only of the type that is due.
+            made: whether the item only represents a type.
         """
         assumption = self.assumptions.get(path)
         if assumption is not None and assumption.optional and path[-1:] != (INSIDE,):
@@ -422,7 +424,7 @@ class Kept(Loop):
         return item
 
     def _replacement(self, item: Any, formal: Any, path: Path, made: bool) -> Any:
-        """What the body is given in the place of a list or dict."""
+        """The body's input for a list or dict."""
         self.made.append(formal)
         self.held[path] = formal
         if not made:
@@ -456,7 +458,7 @@ class Kept(Loop):
         return self.machine.list(None, item.kind, value)
 
     def _formal_state(self, item: Mutable, state: Any, index: int) -> Any:
-        """What an object that the body changes holds at the start of an iteration."""
+        """The items of a changed object at the start of an iteration."""
         path = ("object", index)
         if isinstance(item, List):
             inner = (*path, None)

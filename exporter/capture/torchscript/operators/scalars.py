@@ -21,8 +21,8 @@ class Operation(NamedTuple):
     """Arithmetic over numbers.
 
     Attributes:
-        is_symbolic: whether the `sym` dialect has it too.
-        python: what it means for constants.
+        is_symbolic: whether the `sym` dialect has it.
+        python: the Python function for constants.
     """
 
     python: Callable[..., Any]
@@ -30,7 +30,7 @@ class Operation(NamedTuple):
 
 
 def _floordiv(a: Any, b: Any) -> Any:
-    """Of floats the quotient rounded down, where Python divides what is left of the remainder."""
+    """For floats the quotient rounded down; Python first subtracts the remainder."""
     return float(math.floor(a / b)) if isinstance(a, float) or isinstance(b, float) else a // b
 
 
@@ -117,7 +117,7 @@ _BY_TENSORS: dict[str, tuple[str, str]] = {
     "fmod": ("fmod", "Tensor"),
     "copysign": ("copysign", "Tensor"),
 }
-"""What is computed by an operator and overload over zero-dim tensors of doubles."""
+"""Functions computed by an ATen operator (with overload) on zero-dim DOUBLE tensors."""
 _BY_INTEGERS: dict[str, tuple[str, str]] = {
     "__and__": ("bitwise_and", "Tensor"),
     "__or__": ("bitwise_or", "Tensor"),
@@ -127,21 +127,21 @@ _BY_INTEGERS: dict[str, tuple[str, str]] = {
     "gcd": ("gcd", "default"),
     "__round_to_zero_floordiv": ("div", "Tensor_mode"),
 }
-"""What is computed of ints by an operator and overload over zero-dim INT64 tensors."""
+"""Functions of ints computed by an ATen operator (with overload) on zero-dim INT64 tensors."""
 _LOGIC = frozenset(("__and__", "__or__", "__xor__"))
 _COMPARISONS = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt}
 _COMPARISONS["ge"] = operator.ge
 
 
 def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = None) -> Any:
-    """The result of arithmetic over numbers, a Python number where it is known.
+    """The result of arithmetic on numbers; a Python number if it is known.
 
     Args:
         name: a key of `OPERATIONS`.
-        kind: of the result; unless given, int for ints alone, bool for comparisons, else float.
+        kind: the type of the result; by default int for ints, bool for comparisons, else float.
 
     Raises:
-        CaptureError: the program divides by zero or the like, or the arithmetic has no symbolic form.
+        CaptureError: the program divides by zero or similar, or the arithmetic has no symbolic form.
     """
     operation = OPERATIONS[name]
     if all(map(is_constant, operands)):
@@ -186,7 +186,7 @@ def _by_integers(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> 
         return compute(machine, "mul" if name == "__lshift__" else "floordiv", operands[0], 1 << amount)
     for mask, rest in (operands, operands[::-1]):
         if name == "__and__" and is_constant(mask) and 0 <= mask < 2**62 and mask & (mask + 1) == 0:
-            # The lowest bits of a number in two's complement are a remainder.
+            # Masking the lowest bits in two's complement is a remainder.
             return compute(machine, "remainder", rest, mask + 1)
     mode = {"rounding_mode": "trunc"} if name == "__round_to_zero_floordiv" else {}
     return _of_tensors(machine, name, *_BY_INTEGERS[name], operands, torch.int64, **mode)
@@ -224,7 +224,7 @@ def as_kind(result: Any, kind: str | None) -> Any:
 
 
 def _settled(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
-    """What holds for all sizes: `x and True`, `x or False`, `x == x`; None for anything else."""
+    """Simplify `x and True`, `x or False`, `x == x`; None for anything else."""
     constants = [operand for operand in operands if isinstance(operand, bool)]
     rest = [operand for operand in operands if isinstance(operand, Value)]
     if name in ("__and__", "__or__") and constants and len(rest) == 1:

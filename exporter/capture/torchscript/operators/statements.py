@@ -1,4 +1,4 @@
-"""Constants, attributes, tuples, assertions, and what else TorchScript has beside arithmetic."""
+"""TorchScript nodes without arithmetic: constants, attributes, tuples, assertions, strings, calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def constant(machine: Interpreter, node: Any) -> Any:
 
 @script("prim::Uninitialized")
 def uninitialized(machine: Interpreter, node: Any) -> Any:
-    """What no path reads."""
+    """A value that no path reads."""
     return UNINITIALIZED
 
 
@@ -50,7 +50,7 @@ def _object(machine: Interpreter, node: Any, owner: Any) -> Object:
     if not isinstance(owner, Object):
         raise CaptureError(
             f"{machine.place(node)}: a module holds an instance of the class {type(owner).__name__}, which "
-            "cannot be captured: hold its attributes, and make the instance in the program"
+            "cannot be captured: store its attributes instead, and make the instance in the program"
         )
     return owner
 
@@ -70,7 +70,7 @@ def set_attribute(machine: Interpreter, node: Any, owner: Any, item: Any) -> Non
     name = node.s("name")
     machine.touch(_object(machine, node, owner))
     if owner.handle is not None and isinstance(owner.handle.getattr(name), torch.Tensor):
-        # The state keeps its name although it may be read only once the program is over.
+        # Read the state now, to keep its name even if it is used only after the program.
         machine.build.reserve([f"{owner.path}.{name}" if owner.path else name])
     owner.attributes[name] = item
     owner.changed.add(name)
@@ -88,7 +88,7 @@ _INNER = re.compile(r"[\[(][^\[\]()]*[\])]")
 
 @script("prim::TupleConstruct")
 def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, ...]:
-    """A tuple, with names where the program's type has them."""
+    """A tuple, named if the program's type is a named tuple."""
     kind = node.output().type()
     text = kind.str()
     if text.startswith("NamedTuple("):
@@ -126,13 +126,13 @@ def tuple_slice(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> tupl
 
 @script("prim::unchecked_cast", "prim::unchecked_unwrap_optional", "aten::_unwrap_optional", "prim::data")
 def unchecked_cast(machine: Interpreter, node: Any, item: Any) -> Any:
-    """The item itself, under a type that the program has made sure of."""
+    """The item, whose type the program has checked."""
     return item.value if isinstance(item, Optional) else item
 
 
 @script("aten::__is__", "aten::__isnot__")
 def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
-    """`a is None`; None is what TorchScript compares with."""
+    """`a is None`; TorchScript compares only with None."""
     negated = node.kind() == "aten::__isnot__"
     if isinstance(b, Optional):
         a, b = b, a
@@ -162,7 +162,7 @@ def raise_exception(machine: Interpreter, node: Any, message: Any, *kind: Any) -
     "prim::profile",
 )
 def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """What says nothing about values. A context manager gives itself."""
+    """Nodes without effect on values. A context manager returns itself."""
     if node.kind() == "prim::Enter":
         return None
     return operands[0] if node.kind() == "prim::profile" and operands else None
@@ -170,13 +170,13 @@ def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
 
 @script("aten::manual_seed", "aten::seed")
 def seed(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """Random numbers are the runtime's own."""
+    """Seeds are ignored, because the runtime draws random numbers."""
     return None
 
 
 @script("prim::CallMethod")
 def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> Any:
-    """A method of an interface, which inlining leaves: that of the module that is known to be there."""
+    """A method call on an interface, which is not inlined: calls the method of the known module."""
     if not isinstance(owner, Object) or owner.handle is None:
         raise CaptureError(
             f"{machine.place(node)}: which module's method '{node.s('name')}' is called is not known while "
@@ -200,7 +200,7 @@ def wait(machine: Interpreter, node: Any, task: Any) -> Any:
 
 @script("prim::isinstance")
 def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
-    """Whether an item is of one of some types."""
+    """Whether an item has one of several types."""
     kinds = node.tys("types")
     static = next(iter(node.inputs())).type()
     if any(static.isSubtypeOf(kind) for kind in kinds):
@@ -220,8 +220,8 @@ def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
 
 @script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
 def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
-    """A text; one that holds computed numbers may only be shown."""
-    # TorchScript writes floats otherwise than Python.
+    """Format a string; one with computed numbers may only be shown."""
+    # TorchScript formats floats differently from Python.
     if not all(isinstance(o, (str, int, type(None))) and not isinstance(o, UnknownText) for o in operands):
         return UnknownText("...")
     if node.kind() == "aten::format":
@@ -242,7 +242,7 @@ _TEXT_METHODS += (
 
 @script(*(f"aten::{name}" for name in _TEXT_METHODS.split()))
 def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> Any:
-    """A method of a constant text."""
+    """A method of a constant string."""
     if not isinstance(text, str) or isinstance(text, UnknownText) or not all(map(is_constant, operands)):
         raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
     return of_constants(machine, node, text, *operands)
@@ -250,7 +250,7 @@ def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> A
 
 @script("aten::ord", "aten::chr", "aten::hex", "aten::bin", "aten::oct")
 def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
-    """`ord`, `chr`, `hex`, `bin`, `oct`; the text of a computed number may only be shown."""
+    """`ord`, `chr`, `hex`, `bin`, `oct`; the string of a computed number may only be shown."""
     if isinstance(item, UnknownText):
         raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
     return of_constants(machine, node, item) if is_constant(item) else UnknownText("...")
@@ -258,7 +258,7 @@ def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
 
 @script("aten::join")
 def text_join(machine: Interpreter, node: Any, text: str, items: List) -> str:
-    """Constant texts joined."""
+    """Join constant strings."""
     if items.items is None or not all(isinstance(item, str) for item in items.items):
         raise CaptureError(f"{machine.place(node)}: the texts are not known while the program is captured")
     return text.join(items.items)

@@ -1,4 +1,4 @@
-"""What a TorchScript program asks of tensors, and how it makes them of numbers."""
+"""Properties of tensors, and tensors made from numbers, in a TorchScript program."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def dtype(machine: Interpreter, node: Any, item: Any) -> int:
 
 @script("prim::device")
 def device(machine: Interpreter, node: Any, item: Any) -> torch.device:
-    """The device; where a graph runs is the runtime's matter."""
+    """The device; the runtime decides where a graph runs."""
     return torch.device("cpu")
 
 
@@ -117,7 +117,7 @@ _DTYPE_FACTS = {
 
 @script(*_DTYPE_FACTS)
 def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
-    """What the element type alone tells."""
+    """Properties of the element type."""
     found = dtype_of(machine, item)
     if found is None:
         raise CaptureError(f"{machine.place(node)}: the element type is not known while it is captured")
@@ -141,25 +141,25 @@ def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
     "aten::has_torch_function",
 )
 def never(machine: Interpreter, node: Any, *operands: Any) -> bool:
-    """What is never so of a captured program: it runs on the CPU, for inference."""
+    """Properties that are always false: a captured program runs on the CPU, for inference."""
     return False
 
 
 @script("prim::is_nested")
 def is_nested(machine: Interpreter, node: Any, item: Any) -> bool:
-    """Whether a tensor holds sequences of several lengths."""
+    """Whether a tensor is nested."""
     return isinstance(item, Nested)
 
 
 @script("prim::is_cpu")
 def always(machine: Interpreter, node: Any, *operands: Any) -> bool:
-    """What is always so."""
+    """Properties that are always true."""
     return True
 
 
 @script("aten::is_contiguous")
 def is_contiguous(machine: Interpreter, node: Any, item: Any, *memory_format: Any) -> bool:
-    """Whether eager's tensor would be; where nothing is known, it is taken to be."""
+    """Whether the eager tensor is contiguous; assumed if unknown."""
     fake = machine.fake(item)
     return fake.any.is_contiguous() if isinstance(fake, Tensor) else True
 
@@ -172,7 +172,7 @@ def get_device(machine: Interpreter, node: Any, item: Any) -> int:
 
 @script("aten::stride")
 def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
-    """The strides, where they are known."""
+    """The strides, if they are known."""
     fake = _known(machine, node, item)
     found = fake.any.stride()
     if len(fake.samples) > 1:
@@ -182,7 +182,7 @@ def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
 
 @script("prim::NumToTensor", "aten::scalar_tensor")
 def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any) -> Any:
-    """A zero-dim tensor of a number, which a trace has in its place."""
+    """A zero-dim tensor of a number, which traces use instead of the number."""
     if isinstance(number, complex) and not options:
         return torch.tensor(number, dtype=torch.complex128)
     given = [number, *options]
@@ -196,7 +196,7 @@ def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any
 def tensor(
     machine: Interpreter, node: Any, data: Any, dtype: Any = None, device: Any = None, *rest: Any
 ) -> Any:
-    """`torch.tensor(data)` of numbers and nested lists of them."""
+    """`torch.tensor(data)` for numbers and nested lists of them."""
     wanted = None if dtype is None else library.dtype_of_code(dtype)
     if node.kind() == "aten::_list_to_tensor":
         wanted = torch.int32
@@ -219,7 +219,7 @@ def _plain(data: Any) -> Any:
 
 
 def _natural_dtype(data: Any) -> torch.dtype:
-    """The element type that `torch.tensor` gives numbers."""
+    """The element type that `torch.tensor` chooses for numbers."""
     if isinstance(data, List):
         if data.items is None:
             kinds = {data.kind}
@@ -283,7 +283,7 @@ _PARTS = {
 
 @script(*_PARTS)
 def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
-    """Tensors along a dimension; where its size varies, a list of unknown length unless it is unpacked."""
+    """Split along a dimension; if its size is dynamic, a list of unknown length unless it is unpacked."""
     kind = node.kind()
     if isinstance(tensor, str):
         return machine.list(tensor.split(*rest), "str")
@@ -312,7 +312,7 @@ def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
 
 
 def _unpacked(node: Any) -> int | None:
-    """Into how many values each reader of a list unpacks it."""
+    """The numbers of values into which readers unpack a list."""
     users = [use.user for use in node.output().uses()]
     counts = {len(list(user.outputs())) for user in users if user.kind() == "prim::ListUnpack"}
     return counts.pop() if len(counts) == 1 and all(u.kind() == "prim::ListUnpack" for u in users) else None

@@ -1,8 +1,8 @@
-"""The fused kernels of torch's transformer layers, as the operators that they are made of.
+"""Replaces the fused kernels of torch's transformer layers by separate operators.
 
-`nn.TransformerEncoderLayer` and `nn.MultiheadAttention` call them in evaluation. The semantics are those of
-ATen's native/transformers (attention.cpp, transformer.cpp) on the CPU. Padding that an encoder takes out of
-its sequences, as a nested tensor, stays in them under a mask, and is 0 where the encoder puts it back.
+`nn.TransformerEncoderLayer` and `nn.MultiheadAttention` call them in evaluation mode. The semantics are those
+of ATen's native/transformers (attention.cpp, transformer.cpp) on the CPU. An encoder removes padding by
+making a nested tensor; here the padding stays, with a mask, and becomes 0 when the encoder pads again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Kernel:
         return self("add", "Tensor", self=x, other=y)
 
     def is_masked(self, mask: Any, mask_type: int | None) -> Any:
-        """Where there is no attention, of the rank of the scores; what is not 0 counts as true."""
+        """The mask of positions without attention, with the rank of the scores; nonzero means true."""
         mask = self("to", "dtype", self=mask, dtype=DataType.BOOL)
         if mask_type == _PADDING:
             mask = self("unsqueeze", self=self("unsqueeze", self=mask, dim=1), dim=2)
@@ -51,8 +51,8 @@ class _Kernel:
         """The result and the weights of the heads, for query, key and value.
 
         Args:
-            sizes: of the embedding, and the number of heads.
-            weights: weight and bias of the projection to query, key and value, and of the one of the result.
+            sizes: the size of the embedding, and the number of heads.
+            weights: weight and bias of the input projection and of the output projection.
         """
         embed_dim, heads = sizes
         weight, bias, result_weight, result_bias = weights
@@ -82,7 +82,7 @@ class _Kernel:
 
 
 def _dense(machine: Interpreter, node: Any, item: Any, mask: Any, mask_type: Any) -> tuple[Any, Any, Any]:
-    """A tensor and its mask; what a nested tensor leaves out is masked."""
+    """A tensor and its mask; for a nested tensor the removed positions are masked."""
     if not isinstance(item, Nested):
         return item, mask, mask_type
     if mask is not None:
@@ -108,7 +108,7 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> list[Any]:
-    """Attention over a batch of sequences; its weights averaged over the heads where they are needed."""
+    """Attention over a batch of sequences; returns the weights averaged over heads on request."""
     kernel = _Kernel(machine, node)
     weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
     sizes = (embed_dim, num_head)
@@ -149,7 +149,7 @@ def transformer_encoder_layer(
     mask: Any = None,
     mask_type: int | None = None,
 ) -> Any:
-    """Attention and a feed-forward network, each with a way around it and a normalization."""
+    """Attention and a feed-forward network, each with a residual connection and a normalization."""
     kernel = _Kernel(machine, node)
     dense, mask, mask_type = _dense(machine, node, src, mask, mask_type)
     weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
@@ -178,24 +178,24 @@ def transformer_encoder_layer(
 
 
 def _front(kernel: _Kernel, mask: Value) -> Any:
-    """As many positions from the front of each sequence as the mask counts."""
+    """A mask of the first positions of each sequence, as many as another mask has."""
     counts = kernel("sum", "dim_IntList", self=mask, dim=[1], keepdim=True)
     places = kernel("cumsum", self=kernel("ones_like", self=mask, dtype=DataType.INT64), dim=1)
     return kernel("le", "Tensor", self=places, other=counts)
 
 
 def _origin(mask: Value) -> Value:
-    """What a mask is the negation of; the encoder negates its mask twice."""
+    """The operand of a mask's negation; the encoder negates its mask twice."""
     node = mask.producer()
     return node.inputs[0] if node is not None and node.op_type == "logical_not" else mask  # type: ignore[return-value]
 
 
 @script("aten::_nested_tensor_from_mask_left_aligned")
 def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> bool:
-    """Whether all padding is at the end, which decides what `nn.TransformerEncoder` does with it.
+    """Whether all padding is at the end, which decides how `nn.TransformerEncoder` handles it.
 
-    Either way attention is masked alike; what differs is what the padding holds afterwards, and that is
-    decided where it is put back.
+    Attention is masked in both cases; only the contents of the padding afterwards differ, which is decided
+    when the sequences are padded again.
     """
     if "torch/nn/modules/transformer.py" not in machine.build.line.replace("\\", "/"):
         raise CaptureError(f"{machine.place(node)}: beside nn.TransformerEncoder, it cannot be captured")
@@ -209,7 +209,7 @@ def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> b
 def nested_tensor_from_mask(
     machine: Interpreter, node: Any, t: Value, mask: Value, mask_check: bool = True
 ) -> Nested:
-    """The sequences without what a mask leaves out at their ends."""
+    """The sequences without the masked positions at their ends."""
     kernel = _Kernel(machine, node)
     aligned = machine.alignments.get(_origin(mask))
     if aligned is None:
@@ -223,7 +223,7 @@ def nested_tensor_from_mask(
 def to_padded_tensor(
     machine: Interpreter, node: Any, nested: Any, padding: float, output_size: Any = None
 ) -> Any:
-    """The sequences at their full length once more, with the padding in the place of what was left out."""
+    """The sequences at full length, with the padding value at the removed positions."""
     if not isinstance(nested, Nested) or output_size is None:
         raise CaptureError(f"{machine.place(node)}: of a tensor that is not nested, or to no given size")
     kernel = _Kernel(machine, node)

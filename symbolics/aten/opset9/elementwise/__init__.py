@@ -1,1 +1,1 @@
-"""Operators that work element by element."""
+"""Elementwise operators."""

@@ -1,4 +1,4 @@
-"""Whole numbers as bits and as products: bitwise logic, shifts, hashes, common divisors and multiples."""
+"""Operators on integers: bitwise logic, shifts, hashes, greatest common divisor, least common multiple."""
 
 import operator
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _DIGIT = 16
 
 
 def _width(g: GraphContext, value: Value) -> int:
-    """The bits of an integer type; of INT64 where it is unknown."""
+    """The number of bits of an integer type; that of INT64 if the type is unknown."""
     return 8 * (g.dtype(value) or DataType.INT64).numpy().itemsize
 
 
@@ -29,9 +29,9 @@ def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int
 
     @onnx_symbolic(f"onnx::{op_type}", opset=9)
     def by_digits(g: GraphContext, A: Value, B: Value | Number) -> Value:
-        """Below 18: digits of four bits, combined by a table, along one more dimension.
+        """A bitwise operator below opset 18: a table combines digits of four bits along a new dimension.
 
-        In halves of 32 bits, for onnxruntime sums INT64 in DOUBLE.
+        Uses halves of 32 bits, because onnxruntime sums INT64 in DOUBLE.
         """
         A, B = g.constant(A), g.constant(B, g.dtype(A))
         table = np.array([combine(a, b) for a in range(_DIGIT) for b in range(_DIGIT)])
@@ -50,7 +50,7 @@ def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int
 
 
 def _digits(g: GraphContext, value: Value, places: np.ndarray) -> Formula:
-    """The digits of whole numbers in two's complement, the lowest first, along a new last dimension."""
+    """The digits of integers in two's complement, lowest first, along a new last dimension."""
     column = g.op("Unsqueeze", g.cast(value, DataType.INT64), axes=[known_rank(g, value)])
     number, place = Formula(g, column), Formula(g, g.constant(places))
     return _modulo((number - _modulo(number, place)) / place, _DIGIT)
@@ -75,7 +75,7 @@ def bitwise_not(g: GraphContext, self: Value) -> Value:
 def _shift(
     g: GraphContext, self: Value | Number, other: Value | Number
 ) -> tuple[Formula, Formula, Formula, Value]:
-    """What is shifted and by how much, both INT64; whether that is within the type; the operand as it was."""
+    """The operand and the shift as INT64, whether the shift is within the type, and the original operand."""
     value, amount = both(g, self, other)
     if g.dtype(value) == DataType.UINT64:
         raise g.refuse("a shift of UINT64")
@@ -85,14 +85,14 @@ def _shift(
 
 
 def _power_of_two(exponent: Formula, largest: int) -> Formula:
-    """Exact powers; the exponents are from 0 to `largest`."""
+    """Exact powers of two, for exponents from 0 to `largest`."""
     powers = np.left_shift(np.int64(1), np.arange(largest + 1, dtype=np.int64))
     return Formula(exponent.g, exponent.g.op("Gather", powers, exponent.value))
 
 
 @aten("bitwise_left_shift", "__lshift__")
 def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
-    """0 where the shift is negative or as long as the number."""
+    """Left shift; 0 if the shift is negative or not less than the number of bits."""
     value, by, inside, like = _shift(g, self, other)
     amount = inside.chosen(by, 0)
     result = inside.chosen(value * _power_of_two(amount, _width(g, like) - 1), 0)
@@ -101,7 +101,7 @@ def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Num
 
 @aten("bitwise_right_shift", "__rshift__")
 def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
-    """Division that rounds down; a shift that is negative or as long as the number leaves its sign."""
+    """Right shift as flooring division; a shift that is negative or too long leaves only the sign."""
     value, by, inside, like = _shift(g, self, other)
     width = _width(g, like)
     first, second = (width // 2, width - width // 2)
@@ -134,7 +134,7 @@ def gcd(g: GraphContext, self: Value, other: Value) -> Value:
 
 @aten("lcm")
 def lcm(g: GraphContext, self: Value, other: Value) -> Value:
-    """0 where both are 0. The size is taken in 32 bits at least, as in C."""
+    """The least common multiple; 0 if both are 0. The absolute value has at least 32 bits, as in C."""
     a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
     divisor = _greatest_divisor(a, b)
     product = a / divisor.equals(0).chosen(1, divisor) * b
@@ -151,9 +151,9 @@ def hash_tensor(
     keepdim: bool = False,
     mode: int = 0,
 ) -> Value:
-    """The exclusive or of 64 bits of every number: floats as DOUBLE, others as INT64.
+    """The exclusive or of all numbers as 64 bits: floats as DOUBLE, others as INT64.
 
-    Whether a bit is set an odd number of times, bit by bit: a Loop, for no operator reduces so.
+    A Loop over the bits finds whether each is set an odd number of times; ONNX has no such reduction.
     """
     if mode != 0:
         raise g.refuse(f"mode {mode} is unknown, as in PyTorch")

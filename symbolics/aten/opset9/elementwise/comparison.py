@@ -1,4 +1,4 @@
-"""Comparisons, bounds and logic, element by element."""
+"""Elementwise comparisons, bounds and logic."""
 
 import math
 
@@ -81,7 +81,7 @@ def isclose(
 
 @aten("signbit")
 def signbit(g: GraphContext, self: Value) -> Value:
-    """Negative, or the zero whose reciprocal is."""
+    """True for negative numbers, and for the zero with a negative reciprocal."""
     negative = g.op("Less", self, 0)
     if is_integral(g, self):
         return negative
@@ -144,7 +144,7 @@ def clamp(
     min: Value | Number | None = None,
     max: Value | Number | None = None,
 ) -> Value:
-    """Between the bounds; `max` where they cross. With one bound Max or Min, for Clip would cut infinity."""
+    """Gives `max` if the bounds cross. One bound uses Max or Min, because Clip would limit infinity."""
     clipped = not is_integral(g, self) and g.has_kernel("Clip", self)
     if clipped and isinstance(min, (int, float)) and isinstance(max, (int, float)) and min <= max:
         return g.op("Clip", self, min=float(min), max=float(max))

@@ -1,4 +1,4 @@
-"""Conversions of element types, copies and aliases, and assertions, which compute nothing."""
+"""Conversions of element types; copies, aliases and assertions, which compute nothing."""
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 
@@ -16,7 +16,7 @@ def to(
     memory_format: str | None = None,
     other: Value | None = None,
 ) -> Value:
-    """Only the element type has a meaning in ONNX; `other` stands for its element type."""
+    """Only the element type has a meaning in ONNX; `other` supplies its element type."""
     if dtype is None and other is not None:
         return g.call("aten::type_as", self=self, other=other)
     return self if dtype is None else g.cast(self, dtype)
@@ -38,7 +38,7 @@ def _to_copy(
 
 @onnx_symbolic("aten::type_as")
 def type_as(g: GraphContext, self: Value, other: Value) -> Value:
-    """Where the element type is unknown as the graph is built: CastLike, which begins at opset 15."""
+    """Cast, or CastLike (from opset 15) if the element type is unknown."""
     dtype = g.dtype(other)
     return g.op("CastLike", self, other) if dtype is None else g.cast(self, dtype)
 

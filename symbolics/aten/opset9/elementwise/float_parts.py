@@ -1,4 +1,4 @@
-"""What floats are made of: neighbours, mantissa and exponent, bits; the angle of a real number."""
+"""The representation of floats: neighbours, mantissa and exponent, bits; also the angle of real numbers."""
 
 import math
 
@@ -7,7 +7,7 @@ from ....compositions.formulas import Formula
 from .._common import aten
 from ..special._registration import narrowed, unary, wide
 
-# Element type: the bits of its mantissa, the hidden one included, and the exponent of its smallest number.
+# For each element type: its mantissa bits, the hidden one included, and the exponent of its smallest number.
 _PRECISION = {
     DataType.BFLOAT16: (8, -133),
     DataType.FLOAT16: (11, -24),
@@ -21,11 +21,11 @@ _NAN = 0xFFF << 51
 
 @aten("nextafter")
 def nextafter(g: GraphContext, self: Value, other: Value) -> Value:
-    """The neighbour of `self` in the direction of `other`.
+    """The next float after `self` in the direction of `other`.
 
-    By adding half a unit and a little (Rump, Zimmermann, Boldo, Melquiond: "Computing predecessor and
-    successor in rounding to nearest"), which rounding makes a whole one; scaled up where that half is
-    subnormal, and the smallest number where that is the distance of all neighbours.
+    Adds slightly more than half a unit in the last place, which rounding extends to one unit (Rump,
+    Zimmermann, Boldo, Melquiond: "Computing predecessor and successor in rounding to nearest"). Scales up
+    first if that half is subnormal; adds the smallest number if that is the distance between neighbours.
     """
     dtype = g.dtype(self)
     if dtype is None or dtype not in _PRECISION:
@@ -50,7 +50,7 @@ def nextafter(g: GraphContext, self: Value, other: Value) -> Value:
 
 @aten("frexp.Tensor")
 def frexp(g: GraphContext, self: Value) -> list[Value]:
-    """Mantissas from 0.5 to 1 and INT32 exponents, by powers of two, whose products are exact."""
+    """Mantissas from 0.5 to 1 and INT32 exponents, by exact products with powers of two."""
     x = wide(g, self)
     finite = x.call("aten::isfinite") & (abs(x) > 0.0)
     size = finite.chosen(abs(x), 0.5)
@@ -91,7 +91,7 @@ def bits_of_double(g: GraphContext, self: Value) -> Value:
 
 @unary("angle")
 def angle(x: Formula) -> Formula:
-    """Of real numbers: pi below zero, else 0; NaN stays."""
+    """The angle of real numbers: pi below zero, NaN for NaN, else 0."""
     return (x < 0.0).chosen(math.pi, (x > 0.0).chosen(0.0, abs(x)))
 
 

@@ -10,7 +10,7 @@ from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.formulas import Formula, coefficients, rational
 from .._common import aten, floating
 
-# Cephes' atan up to 0.66.
+# Coefficients of Cephes' atan for arguments up to 0.66.
 _ATAN_P = coefficients(
     """
     -0.875060860003190412279 -16.1575371873336507664 -75.0085579231470466734 -122.886668449013617341
@@ -26,7 +26,7 @@ _ATAN_Q = coefficients(
 
 
 def _signed(x: Formula, result: Formula) -> Formula:
-    """An odd function from its values for |x|."""
+    """An odd function of x, from its values at |x|."""
     return (x < 0.0).chosen(-result, result)
 
 

@@ -1,4 +1,4 @@
-"""Element-wise arithmetic: unary functions, the binary operators, and what is composed of them."""
+"""Elementwise arithmetic: unary and binary operators, and compositions of them."""
 
 import math
 
@@ -10,7 +10,7 @@ from ....compositions.remainders import quotient_in_double
 from ....compositions.sizes import is_non_negative
 from .._common import aten, both, floating, is_integral, value_like
 
-# ATen operator (and its aliases) to the ONNX operator of the same meaning; integers are computed as FLOAT.
+# ATen operator (with aliases) to the equivalent ONNX operator; integers are cast to FLOAT.
 _UNARY = {
     "cos": "Cos",
     "exp": "Exp",
@@ -22,7 +22,7 @@ _UNARY = {
     "tanh": "Tanh",
 }
 
-# The same where integers are their own result.
+# The same, but integers are returned unchanged.
 _INTEGRAL_IDENTITY = {"ceil": "Ceil", "floor": "Floor"}
 
 # The same for every element type.
@@ -40,7 +40,7 @@ def _register_unary(names: str, op_type: str) -> None:
 
 
 def _register_aliases(name: str, aliases: list[str]) -> None:
-    """Other names of a unary operator, which follow it through the opsets."""
+    """Register aliases that call the unary operator at every opset."""
     if aliases:
 
         @aten(*aliases)
@@ -74,7 +74,7 @@ for _names, _op_type in _ANY_TYPE.items():
 
 @aten("sign")
 def sign(g: GraphContext, self: Value) -> Value:
-    """Of NaN it is 0, where ONNX leaves it open and onnxruntime gives NaN; a composed Sign gives 0."""
+    """The sign of NaN is 0; ONNX does not define it, onnxruntime gives NaN, and a composed Sign gives 0."""
     if g.dtype(self) == DataType.BOOL:
         return self
     if is_integral(g, self) or not g.has("Sign"):
@@ -109,14 +109,14 @@ def exp2(g: GraphContext, self: Value) -> Value:
 
 @aten("expm1", "special_expm1")
 def expm1(g: GraphContext, self: Value) -> Value:
-    """`tanh(x / 2) * (exp(x) + 1)`, which does not lose small x as `exp(x) - 1` does."""
+    """`tanh(x / 2) * (exp(x) + 1)`, which is accurate for small x, unlike `exp(x) - 1`."""
     self = floating(g, self)
     return g.op("Mul", g.op("Tanh", g.op("Mul", self, 0.5)), g.op("Add", g.op("Exp", self), 1.0))
 
 
 @aten("log1p", "special_log1p")
 def log1p(g: GraphContext, self: Value) -> Value:
-    """`log(1 + x)` plus what the addition rounded away of a small x."""
+    """`log(1 + x)`, corrected for the rounding error of `1 + x`."""
     self = floating(g, self)
     small = g.call("aten::clamp_max", self, 1.0)
     lost = g.op("Sub", small, g.op("Sub", g.op("Add", small, 1.0), 1.0))
@@ -153,7 +153,7 @@ def logit(g: GraphContext, self: Value, eps: float | None = None) -> Value:
 
 @aten("trunc", "fix")
 def trunc(g: GraphContext, self: Value) -> Value:
-    """A zero keeps the sign of what is rounded: onnxruntime's Where has it of the second alternative only."""
+    """A zero result keeps the operand's sign, which onnxruntime's Where keeps only for its last operand."""
     if is_integral(g, self):
         return self
     return g.op("Where", g.op("Greater", self, 0.0), g.op("Floor", self), g.op("Ceil", self))
@@ -249,7 +249,7 @@ def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> V
 
 
 def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
-    """An integer to a constant power by squaring: exact, and it wraps as torch's does."""
+    """An integer to a constant power by squaring: exact, and wraps around as in torch."""
     result = None
     while exponent:
         if exponent & 1:
@@ -276,12 +276,12 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         return g.op("Reciprocal", g.op("Sqrt", self))
     if exponent == -1 and not is_integral(g, self):
         return g.op("Reciprocal", self)
-    # A plain number would be an exponent of FLOAT.
+    # A Python number would become an exponent of FLOAT.
     return g.op("Pow", self, g.constant(exponent, g.dtype(self)))
 
 
 def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
-    """The base with 2 for 0 where the exponent is negative: ATen's integer power is 0 there (`powi_impl`)."""
+    """The base with 0 replaced by 2 for negative exponents, where ATen's integer power is 0 (`powi_impl`)."""
     constant = g.constant_value(self)
     if is_non_negative(exponent) or (constant is not None and np.all(constant != 0)):
         return self
@@ -291,7 +291,7 @@ def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
 
 @aten("float_power")
 def float_power(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
-    """The power in double precision, whatever the element types are."""
+    """The power, always in double precision."""
     base = g.constant(self, DataType.DOUBLE)
     if isinstance(exponent, Value):
         exponent = g.cast(exponent, DataType.DOUBLE)
@@ -300,7 +300,7 @@ def float_power(g: GraphContext, self: Value | Number, exponent: Value | Number)
 
 @aten("atan2", "arctan2")
 def atan2(g: GraphContext, self: Value, other: Value) -> Value:
-    """The angle of the first quadrant, mirrored by the signs of both operands, zeros included."""
+    """The angle in the first quadrant, mirrored by the signs of both operands, signed zeros included."""
     y, x = g.op("Abs", floating(g, self)), g.op("Abs", floating(g, other))
     origin = g.call("aten::eq", g.op("Add", x, y), 0.0)
     diagonal = g.call("aten::eq", x, y)
@@ -318,7 +318,7 @@ def hypot(g: GraphContext, self: Value, other: Value) -> Value:
 
 @aten("logaddexp")
 def logaddexp(g: GraphContext, self: Value, other: Value) -> Value:
-    """The larger one plus what the smaller one adds; equal operands apart, for they may be infinite."""
+    """The larger operand plus a correction; equal operands are separate, because they may be infinite."""
     distance = g.op("Neg", g.op("Abs", g.op("Sub", self, other)))
     sum_ = g.op("Add", g.call("aten::maximum", self, other), g.call("aten::softplus", distance))
     return g.op("Where", g.call("aten::eq", self, other), g.op("Add", self, math.log(2.0)), sum_)
@@ -347,7 +347,7 @@ def addcdiv(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value:
 
 
 def _zero_times(g: GraphContext, self: Value | Number, other: Value, logarithm: Value) -> Value:
-    """`self * logarithm`, and 0 where `self` is 0 and `other` is a number."""
+    """`self * logarithm`, but 0 if `self` is 0 and `other` is not NaN."""
     self = value_like(g, self, logarithm)
     zero = g.op("And", g.call("aten::eq", self, 0.0), g.op("Not", g.call("aten::isnan", other)))
     return g.op("Where", zero, 0.0, g.op("Mul", self, logarithm))

@@ -1,1 +1,1 @@
-"""Reading and writing by index tensors, and choosing by condition."""
+"""Reads and writes with index tensors, and selection by conditions."""

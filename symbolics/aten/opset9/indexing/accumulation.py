@@ -1,4 +1,4 @@
-"""Scatters that combine what meets at one position: scatter_reduce, index_reduce, segment_reduce, put."""
+"""Scatters that combine values at the same position: scatter_reduce, index_reduce, segment_reduce, put."""
 
 import math
 
@@ -9,7 +9,7 @@ from ....compositions.list_values import loop_inputs
 from ....compositions.sizes import axis, compute, known_rank, same, sizes_of
 
 _UNROLLED = 4
-"""Up to so many slices the steps are laid out; beyond, they are a Loop."""
+"""Up to this many slices the steps are unrolled; more become a Loop."""
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -25,7 +25,7 @@ def _combined(g: GraphContext, reduction: str, held: Value, new: Value) -> Value
 
 @onnx_symbolic("composed::scatter_slices")
 def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """A scatter by one slice of the index after the other: within a slice no position is named twice."""
+    """A scatter that applies one slice of the index after the other; positions in a slice are unique."""
     count = g.size(index, dim)
 
     def step(held: Value, number: Value) -> Value:
@@ -49,7 +49,7 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
 
 @onnx_symbolic("composed::scatter_slice")
 def scatter_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """One slice, whose positions differ."""
+    """A scatter of one slice with unique positions."""
     if reduction != "none":
         src = _combined(g, reduction, g.op("GatherElements", self, index, axis=dim), src)
     return g.op("ScatterElements", self, index, src, axis=dim)
@@ -57,7 +57,7 @@ def scatter_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Val
 
 @onnx_symbolic("composed::scatter_slice", opset=8)
 def chosen_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """Below 9: no Scatter, so every position along the dim is compared with the index."""
+    """Below opset 9, without Scatter: compares every position along the dim with the index."""
     own, given = g.shape(self) or (), g.shape(index) or ()
     shorter = [at for at in range(len(given)) if at != dim and not same(own[at], given[at])]
     return _chosen_within(g, shorter, self, dim, index, src, reduction)
@@ -66,7 +66,7 @@ def chosen_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Valu
 def _chosen_within(
     g: GraphContext, shorter: list[int], self: Value, dim: int, index: Value, src: Value, reduction: str
 ) -> Value:
-    """The part of the tensor that the index covers is written, and the rest of it laid behind."""
+    """Write the part of the tensor that the index covers, and append the rest."""
     if shorter:
         at, end = shorter[0], g.size(index, shorter[0])
         inner = g.call("aten::slice", self=self, dim=at, start=0, end=end)
@@ -82,10 +82,10 @@ def _chosen_within(
 
 @onnx_symbolic("composed::scatter_reduce")
 def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """A scatter that combines with what is there: `add`, `mul`, `max` or `min`.
+    """A scatter that combines with the existing values: `add`, `mul`, `max` or `min`.
 
-    Of FLOAT and wider, for onnxruntime's ScatterElements combines no other floats; and it loses NaN, which
-    goes by itself.
+    In FLOAT or wider, because onnxruntime's ScatterElements combines no other floats. It loses NaN, which is
+    handled separately.
     """
     if not g.has("ScatterElements", reduction=reduction):
         return g.call("composed::scatter_slices", self, dim, index, src, reduction)
@@ -111,9 +111,9 @@ def _scattered(g: GraphContext, self: Value, dim: int, index: Value, src: Value,
 
 @onnx_symbolic("composed::accumulate_rows")
 def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Rows added to those of `self`, once for every time that they are named.
+    """Rows added to those of `self`, once for each occurrence in the index.
 
-    Of FLOAT and wider, for onnxruntime's ScatterND adds no other floats.
+    In FLOAT or wider, because onnxruntime's ScatterND adds no other floats.
     """
     if g.has("ScatterND", reduction="add"):
         dtype = g.dtype(self)
@@ -128,7 +128,7 @@ def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -
 
 
 def _neutral(dtype: DataType, reduce: str) -> Number:
-    """What combines with any value to that value."""
+    """The neutral element of a reduction."""
     if reduce in ("sum", "mean"):
         return 0
     if reduce == "prod":
@@ -143,7 +143,7 @@ def _neutral(dtype: DataType, reduce: str) -> Number:
 def scatter_reduce(
     g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
 ) -> Value:
-    """The mean is the sum over the count, rounded down for integers."""
+    """The mean is the sum divided by the count, rounded down for integers."""
     if reduce not in (*_REDUCTIONS, "mean"):
         raise g.refuse(f"ONNX scatters without a reduction '{reduce}'")
     dtype = g.dtype(self)
@@ -175,7 +175,7 @@ def index_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Value:
-    """A scatter_reduce whose index is the same for all the rest of a row."""
+    """A scatter_reduce with the same index for a whole row."""
     if known_rank(g, self) == 0:
         self_, source_ = (g.op("Reshape", item, [1]) for item in (self, source))
         result = g.call("aten::index_reduce", self_, 0, index, source_, reduce, include_self)
@@ -197,7 +197,7 @@ _REDUCTIONS_OF_INDEX = {"multiply": "prod"}
 
 @onnx_symbolic("aten::put")
 def put(g: GraphContext, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """Written to the flattened tensor."""
+    """`put` writes to the flattened tensor."""
     flat = g.op("Reshape", self, [-1])
     places, values = g.op("Reshape", index, [-1]), g.op("Reshape", source, [-1])
     written = g.call("aten::index_put", self=flat, indices=[places], values=values, accumulate=accumulate)
@@ -205,7 +205,7 @@ def put(g: GraphContext, self: Value, index: Value, source: Value, accumulate: b
 
 
 def _segments(g: GraphContext, data: Value, offsets: Value, at: int) -> Value:
-    """The segment that each slice of the data belongs to; those behind the last one belong to no segment."""
+    """The segment of each slice of the data; slices after the last segment belong to none."""
     places = g.call("sym::range", start=0, end=g.size(data, at))
     last = known_rank(g, offsets) - 1
     started = g.call("aten::le", g.op("Unsqueeze", offsets, axes=[last + 1]), places)
@@ -224,7 +224,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Number | None = None,
 ) -> Value:
-    """Reductions of consecutive slices; an empty segment gives `initial`, or the reduction of nothing."""
+    """Reductions of consecutive slices; an empty segment gives `initial`, or the neutral element."""
     if indices is not None or (lengths is None) == (offsets is None):
         raise g.refuse("segments are given by their lengths or by their offsets")
     if offsets is None:
@@ -249,7 +249,7 @@ def segment_reduce(
     dtype = g.dtype(data) or DataType.FLOAT
     name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     start: Number = initial if initial is not None else _neutral(dtype, name)
-    # One more segment takes the slices that belong to none.
+    # An additional segment takes the slices that belong to none.
     target = [*sizes[:at], compute(g, "add", count, 1), *sizes[at + 1 :]]
     held = g.call("composed::full", size=target, fill_value=start, dtype=dtype)
     combine = "sum" if name == "mean" else name

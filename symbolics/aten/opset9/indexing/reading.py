@@ -17,7 +17,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    """The padding index matters to gradients alone."""
+    """The padding index only affects gradients."""
     return g.op("Gather", weight, indices)
 
 
@@ -36,7 +36,7 @@ def take(g: GraphContext, self: Value, index: Value) -> Value:
 
 @onnx_symbolic("aten::gather")
 def gather(g: GraphContext, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    is_of_other_rank = known_rank(g, self) != known_rank(g, index)  # a scalar's, or there is no index
+    is_of_other_rank = known_rank(g, self) != known_rank(g, index)  # a scalar, or no index
     if is_of_other_rank or known_rank(g, self) == 0:
         return g.op("Gather", g.op("Reshape", self, [-1]), index)
     return g.op("GatherElements", self, index, axis=axis(g, self, dim))
@@ -44,7 +44,7 @@ def gather(g: GraphContext, self: Value, dim: int, index: Value, sparse_grad: bo
 
 @onnx_symbolic("composed::flat_positions")
 def flat_positions(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
-    """Where in the flattened tensor the elements stand that `index` picks along a dimension."""
+    """The positions in the flattened tensor of the elements that `index` picks along a dimension."""
     sizes, counts = sizes_of(g, self), sizes_of(g, index)
     positions = _times(g, g.cast(index, DataType.INT64), product(g, sizes[dim + 1 :]))
     for place, count in enumerate(counts):
@@ -89,7 +89,7 @@ def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None
 @onnx_symbolic("aten::index")
 @onnx_symbolic("aten::_unsafe_index")
 def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
-    """Several index tensors broadcast; where they are not side by side, their dimensions come first."""
+    """Index tensors broadcast; if their dimensions are not adjacent, the broadcast dimensions come first."""
     data, positions = without_masks(g, self, indices)
     places = sorted(positions)
     if not places:
@@ -109,17 +109,17 @@ def _others(g: GraphContext, data: Value, places: Sequence[int]) -> list[int]:
 
 
 def are_adjacent(places: Sequence[int]) -> bool:
-    """Whether indexed dimensions stand side by side."""
+    """Whether indexed dimensions are adjacent."""
     return places[-1] - places[0] == len(places) - 1
 
 
 def merged(g: GraphContext, data: Value, first: int, count: int) -> Value:
-    """The value with some consecutive dimensions made one."""
+    """The value with consecutive dimensions merged into one."""
     return g.call("aten::flatten", self=data, start_dim=first, end_dim=first + count - 1)
 
 
 def linear_positions(g: GraphContext, positions: Sequence[Value], sizes: Sequence[Size]) -> Value:
-    """One index tensor into merged dimensions, of one index tensor for each of them."""
+    """One index tensor for merged dimensions, computed from an index tensor for each."""
     total: Value | None = None
     for place, index in enumerate(positions):
         front = g.cast(g.call("composed::wrap", index=index, size=sizes[place]), DataType.INT64)
@@ -132,7 +132,7 @@ def linear_positions(g: GraphContext, positions: Sequence[Value], sizes: Sequenc
 def without_masks(
     g: GraphContext, self: Value, indices: Sequence[Value | None]
 ) -> tuple[Value, dict[int, Value]]:
-    """The value and its index tensors by dimension, with masks turned into the positions of what is true.
+    """The value and its index tensors by dimension, with masks replaced by the positions of true elements.
 
     A mask of several dimensions merges them. UINT8 tensors are masks too.
     """

@@ -1,4 +1,4 @@
-"""Writing by index: index_put, scatter, and the scatters that stand for writes to a slice or a row."""
+"""Writes by index: index_put, scatter, and functional writes to a slice, a row or a diagonal."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "am
 def index_put(
     g: GraphContext, self: Value, indices: list[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """A single number written under a mask is a choice; all else writes rows of the merged dimensions."""
+    """A single number under a mask becomes Where; other writes go to rows of the merged dimensions."""
     given = [item for item in indices if item is not None]
     if not given:
         whole = g.call("aten::expand", self=values, size=sizes_of(g, self))
@@ -64,7 +64,7 @@ def _masked(g: GraphContext, self: Value, mask: Value, place: int, value: Value,
 def _updates(
     g: GraphContext, values: Value, shape: Sequence[Size], rest: Sequence[Size], places: Sequence[int]
 ) -> Value:
-    """The values expanded to what the indexing reads, with the index tensors' dimensions in front."""
+    """The values expanded to the shape of the indexed part, with the index tensors' dimensions first."""
     before = places[0] if are_adjacent(places) else 0
     whole = g.call("aten::expand", self=values, size=[*rest[:before], *shape, *rest[before:]])
     count = len(shape)
@@ -74,7 +74,7 @@ def _updates(
 
 @onnx_symbolic("composed::write_rows")
 def write_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Rows of `self` replaced. Before opset 11: Scatter, with an index for every element."""
+    """Replace rows of `self`. Before opset 11 with Scatter and an index for every element."""
     if g.has("ScatterND"):
         return g.op("ScatterND", self, g.op("Unsqueeze", index, axes=[1]), values)
     rank = known_rank(g, values)
@@ -93,7 +93,7 @@ def scatter(
     value: Value | Number | None = None,
     reduce: str | None = None,
 ) -> Value:
-    """Where the source is larger than the index, its excess is left alone."""
+    """If the source is larger than the index, the rest of it is ignored."""
     if 0 in (g.shape(index) or ()):
         return g.op("Identity", self)
     if known_rank(g, self) == 0:
@@ -145,7 +145,7 @@ def index_copy(g: GraphContext, self: Value, dim: int, index: Value, source: Val
 
 
 def _along(g: GraphContext, name: str, self: Value, at: int, index: Value, source: Value) -> Value:
-    """Rows of another dimension than the first. A zero-dim tensor is one row, and so is a zero-dim index."""
+    """Write rows along any dimension. A zero-dim tensor counts as one row, and so does a zero-dim index."""
     if g.rank(index) == 0:
         index = g.op("Unsqueeze", index, axes=[0])
     if g.rank(source) == 0:
@@ -193,7 +193,7 @@ def slice_scatter(
     end: int | Value | None = None,
     step: int = 1,
 ) -> Value:
-    """What is before the slice, the new part, and what is after it."""
+    """Concatenates the part before the slice, the new part, and the part after it."""
     at = axis(g, self, dim)
     size = g.size(self, at)
     start = known(g, start) if start is not None else 0
@@ -208,7 +208,7 @@ def slice_scatter(
         )
         parts.append(src)
         if end is not size:
-            # Not what begins at `end`: an empty slice may end before it starts.
+            # The rest begins after the replaced part, not at `end`: an empty slice may end before it starts.
             past = compute(g, "add", g.size(parts[0], at), g.size(src, at) if len(parts) > 1 else 0)
             parts.append(g.call("aten::slice", self=self, dim=at, start=past))
         return g.op("Concat", *parts, axis=at) if len(parts) > 1 else src
@@ -248,7 +248,7 @@ def diagonal_scatter(
     columns = g.call("sym::range", start=0, end=width)
     down = max(-offset, 0)
     here = g.op("Equal", g.op("Unsqueeze", g.op("Add", rows, offset), axes=[1]), columns)
-    # The diagonal's element of each row; rows without one take any, for they are not chosen.
+    # The diagonal's element of each row; rows without one take any element, which is not selected.
     last = compute(g, "max", compute(g, "sub", g.size(src, -1), 1), 0)
     place = g.op("Sub", rows, down) if down else rows
     place = g.call("sym::max", a=g.call("sym::min", a=place, b=last), b=0)

@@ -1,4 +1,4 @@
-"""Choices by condition and by order: where, masks, triangles, nonzero, one_hot, searches in sorted values."""
+"""Selection by condition and order: where, masks, triangles, nonzero, one_hot, searchsorted."""
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.integers import widened
@@ -9,7 +9,7 @@ from ....compositions.sizes import axis, known_rank, where_true
 def where(
     g: GraphContext, condition: Value, self: Value | Number | None = None, other: Value | Number | None = None
 ) -> Value | list[Value]:
-    """Without alternatives: the positions of what is true, a tensor for each dimension."""
+    """With a condition only: the positions of true elements, a tensor for each dimension."""
     if self is None or other is None:
         return g.call("aten::nonzero_numpy", self=condition)
     mask = g.cast(condition, DataType.BOOL)
@@ -21,9 +21,9 @@ def where(
 
 @onnx_symbolic("composed::where")
 def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
-    """Where, and for booleans the logic that it is: runtimes have no boolean Where at every opset.
+    """Where; for booleans logical operators, because runtimes lack boolean Where at some opsets.
 
-    Of integers without a kernel in INT32, which holds them.
+    Integers without a kernel use INT32, which holds them.
     """
     values = [item for item in (self, other) if isinstance(item, Value)]
     dtypes = {g.dtype(item) for item in values}
@@ -55,7 +55,7 @@ def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
 @onnx_symbolic("aten::nonzero")
 @onnx_symbolic("aten::argwhere")
 def nonzero(g: GraphContext, self: Value) -> Value:
-    """A row for each element that is not zero; a zero-dim tensor gives rows without columns."""
+    """A row for each nonzero element; a zero-dim tensor gives rows without columns."""
     if known_rank(g, self) == 0:
         found = _not_zero(g, g.op("Reshape", self, [1]))
         return g.op("Slice", g.op("Transpose", found, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
@@ -63,13 +63,13 @@ def nonzero(g: GraphContext, self: Value) -> Value:
 
 
 def _not_zero(g: GraphContext, self: Value) -> Value:
-    """NonZero, of booleans where there is no kernel for the element type."""
+    """NonZero, on booleans if there is no kernel for the element type."""
     return g.op("NonZero", self if g.has_kernel("NonZero", self) else g.cast(self, DataType.BOOL))
 
 
 @onnx_symbolic("aten::nonzero_static")
 def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: int = -1) -> Value:
-    """As many rows as `size` says: the first ones, and below them the fill value."""
+    """The first `size` rows, padded with the fill value."""
     rank = known_rank(g, self)
     if rank == 0:
         return g.call("composed::full", size=[size, 0], fill_value=fill_value, dtype=DataType.INT64)
@@ -80,11 +80,11 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
 
 @onnx_symbolic("aten::masked_scatter")
 def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
-    """Where the mask is true, the elements of the source, one after the other."""
+    """True elements of the mask take the elements of the source in order."""
     data, chosen = g.call("aten::broadcast_tensors", tensors=[self, mask])
     flat = g.op("Reshape", g.cast(chosen, DataType.BOOL), [-1])
     number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
-    # One more element, so that there is one to read where none is chosen.
+    # An additional element to read if none is selected.
     spare = g.call("composed::full", size=[1], fill_value=0, dtype=g.dtype(source) or DataType.FLOAT)
     given = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
     number = g.op("Where", flat, number, 0)
@@ -133,7 +133,7 @@ def diff(
     prepend: Value | None = None,
     append: Value | None = None,
 ) -> Value:
-    """Differences of neighbours, n times; of booleans, whether they differ."""
+    """Differences of neighbours, n times; for booleans, whether they differ."""
     if n == 0:
         return self
     at = axis(g, self, dim)
@@ -180,9 +180,9 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """How many of the sorted values go before each: those below it, or from the right those not above it.
+    """The number of sorted values before each value: those less than it, or from the right not above it.
 
-    Before NaN go all of them.
+    All sorted values come before NaN.
     """
     if sorter is not None:
         sorted_sequence = g.call("aten::gather", self=sorted_sequence, dim=-1, index=sorter)

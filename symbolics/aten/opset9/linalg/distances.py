@@ -9,7 +9,7 @@ from .._common import aten
 
 @aten("pdist", "_pdist_forward")
 def pdist(g: GraphContext, self: Value, p: float = 2) -> Value:
-    """The norms of every row less each later one, `[N * (N - 1) / 2]`."""
+    """The norms of the differences of each row and each later row, `[N * (N - 1) / 2]`."""
     first, second = g.call("composed::pairs", g.size(self, 0))
     rows = [g.op("Gather", self, places, axis=0) for places in (first, second)]
     return g.call("aten::linalg_vector_norm", g.op("Sub", *rows), p, [1])
@@ -17,14 +17,14 @@ def pdist(g: GraphContext, self: Value, p: float = 2) -> Value:
 
 @onnx_symbolic("composed::pairs")
 def pairs(g: GraphContext, count: int | Value) -> tuple[Value, Value]:
-    """The first and the second ones of all pairs of numbers below a count, row by row."""
+    """The first and the second numbers of all pairs below a count, row by row."""
     if isinstance(count, int):
         first, second = np.triu_indices(count, 1)
         return g.constant(first), g.constant(second)
     places = g.call("sym::range", start=0, end=count)
     later = g.op("Less", g.op("Unsqueeze", places, axes=[1]), places)
     found = where_true(g, g.op("Reshape", later, [-1]))
-    # The remainder as long as nothing divides by no row at all.
+    # Keeps the divisor above 0 if there are no rows.
     rows = compute(g, "max", count, 1)
     first = g.op("Div", found, rows)
     return first, g.op("Sub", found, g.op("Mul", first, rows))

@@ -1,4 +1,4 @@
-"""Cholesky and LU factorisations, by columns, as LAPACK has them.
+"""Cholesky and LU factorisations by columns, with LAPACK's results.
 
 Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; potrf and getrf of LAPACK.
 """
@@ -11,9 +11,9 @@ from .._common import aten
 
 @onnx_symbolic("composed::cholesky")
 def composed_cholesky(g: GraphContext, self: Value, upper: bool) -> list[Value]:
-    """The lower factor (the upper one from the upper triangle), and LAPACK's info, FLOAT `[...]`.
+    """The lower factor (for `upper` the upper one), and LAPACK's info, FLOAT `[...]`.
 
-    Of a matrix that is not positive definite the factor is NaN from the column on where that shows.
+    If a matrix is not positive definite, its factor is NaN from the first failing column on.
     """
     matrix = mx.transposed(g, self) if upper else self
     size, dtype = mx.height(g, matrix), mx.dtype_of(g, matrix)
@@ -50,10 +50,10 @@ def linalg_cholesky_ex(
 
 
 def _exchanged(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
-    """Two rows exchanged (axis -2), or two elements of vectors (axis -1).
+    """Exchange two rows (axis -2), or two elements of vectors (axis -1).
 
     Args:
-        first, second: where they are, BOOL; a place that both name stays as it is.
+        first, second: BOOL masks of the two; if both mark the same place, nothing changes.
     """
     place = mx.as_column if axis == -2 else (lambda g, mask: mask)
     first, second = place(g, first), place(g, second)
@@ -63,7 +63,7 @@ def _exchanged(g: GraphContext, value: Value, first: Value, second: Value, axis:
 
 
 def _pivot_row(g: GraphContext, values: Value, place: Value, size: Size) -> Value:
-    """The first row from a place on with the largest absolute value, INT64 `[..., 1]`."""
+    """The first row, from a given place on, with the largest absolute value, INT64 `[..., 1]`."""
     axis = (g.rank(values) or 1) - 1
     open_ = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(place, DataType.FLOAT)))
     sizes = mx.chosen(g, open_, g.op("Abs", values), -1)
@@ -76,7 +76,7 @@ def _pivot_row(g: GraphContext, values: Value, place: Value, size: Size) -> Valu
 
 @onnx_symbolic("composed::lu")
 def composed_lu(g: GraphContext, self: Value) -> list[Value]:
-    """Both factors in one matrix, LAPACK's pivots, and the row that stands at each place.
+    """Both factors in one matrix, LAPACK's pivots, and the original row at each place.
 
     Returns:
         `[..., m, n]`, INT64 `[..., min(m, n)]` from 1 on, INT64 `[..., m]`.
@@ -109,7 +109,7 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
 
 @onnx_symbolic("composed::row_order")
 def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
-    """The row that stands at each place after LAPACK's exchanges, INT64 `[..., rows]`."""
+    """The original row at each place after LAPACK's exchanges, INT64 `[..., rows]`."""
     rank = g.rank(pivots)
     if rank is None:
         raise g.refuse("the rank of the pivots is unknown")
@@ -125,13 +125,13 @@ def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
 
 
 def _permutation(g: GraphContext, order: Value, rows: Size, dtype: DataType) -> Value:
-    """The matrix P of `A = P L U`, from the row that stands at each place."""
+    """The matrix P of `A = P L U`, from the original row at each place."""
     numbers = g.op("Unsqueeze", mx.positions(g, rows), axes=[1])
     return g.cast(g.op("Equal", mx.as_row(g, order), numbers), dtype)
 
 
 def _factors(g: GraphContext, packed: Value) -> list[Value]:
-    """L `[..., m, k]` with ones on its diagonal, and U `[..., k, n]`, of both in one matrix."""
+    """Split the combined matrix into L `[..., m, k]`, with ones on its diagonal, and U `[..., k, n]`."""
     count = mx.shorter(g, packed)
     lower = mx.leading(g, mx.triangle(g, packed, upper=False, strict=True), count)
     ones = mx.identity(g, mx.height(g, packed), count, mx.dtype_of(g, packed))
@@ -140,7 +140,7 @@ def _factors(g: GraphContext, packed: Value) -> list[Value]:
 
 @onnx_symbolic("composed::singular_column")
 def singular_column(g: GraphContext, packed: Value) -> Value:
-    """The number of the first zero on the diagonal of U, from 1 on; 0 for none. INT32 `[...]`."""
+    """The position of the first zero on the diagonal of U, counted from 1; 0 for none. INT32 `[...]`."""
     rows, columns = mx.height(g, packed), mx.width(g, packed)
     mask = mx.diagonal_mask(g, rows, columns)
     values = mx.total(g, mx.chosen(g, mask, packed, 0), -2)
@@ -149,7 +149,7 @@ def singular_column(g: GraphContext, packed: Value) -> Value:
     end = g.cast(g.constant(columns), DataType.FLOAT)
     past = g.op("Mul", g.cast(g.op("Not", zero), DataType.FLOAT), end)
     places = g.op("Add", past, g.op("Add", mx.numbers(g, columns), 1.0))
-    # A column behind the last one stands for none, so that there is one to take the least of.
+    # An additional column represents none, so that ReduceMin has an element.
     places = g.op("Concat", places, _full_column(g, packed, end), axis=mx.matrix_rank(g, packed) - 2)
     first = g.op("ReduceMin", places, axes=[mx.matrix_rank(g, packed) - 2], keepdims=0)
     found = g.op("Not", g.op("Greater", first, end))
@@ -196,7 +196,7 @@ def linalg_lu_factor(g: GraphContext, A: Value, pivot: bool = True) -> list[Valu
 def lu_unpack(
     g: GraphContext, LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> list[Value]:
-    """What is not asked for is empty."""
+    """Outputs that are not requested are empty."""
     dtype, rows = mx.dtype_of(g, LU_data), mx.height(g, LU_data)
     empty = mx.zeros(g, [0], dtype)
     factors = _factors(g, LU_data) if unpack_data else [empty, empty]

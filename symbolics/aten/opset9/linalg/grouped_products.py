@@ -1,7 +1,7 @@
-"""Matrix products of groups whose sizes are data, as mixture-of-experts layers have them.
+"""Grouped matrix products with computed group sizes, used by mixture-of-experts layers.
 
 Semantics: `_grouped_mm_fallback` in ATen's GroupedMMUtils.h. Groups are consecutive and may be empty; `offs`
-holds the end of each. Rows beyond the last group, which ATen leaves uninitialised, are zeros here.
+has the end of each. Rows beyond the last group, which ATen leaves uninitialised, are zeros here.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ....compositions.sizes import known_rank, mark_non_negative, static_size, w
 from .._common import aten
 
 _UNROLLED = 8
-"""Up to as many groups are laid out: about as many nodes as a Loop has, in which weights are copied."""
+"""Up to this many groups are unrolled, with about as many nodes as a Loop, which copies the weights."""
 
 
 @aten("_grouped_mm")
@@ -26,7 +26,7 @@ def _grouped_mm(
     bias: Value | None = None,
     out_dtype: DataType | None = None,
 ) -> Value:
-    """Four forms, by the ranks: groups of rows, of columns, of what is summed over, or batches."""
+    """Four forms, by the ranks: groups of rows, of columns, of the summed dimension, or batches."""
     if bias is not None:
         raise g.refuse("bias is not supported, as in PyTorch")
     ranks = known_rank(g, self), known_rank(g, mat2)
@@ -46,7 +46,7 @@ def _grouped_mm(
 
 
 def _bounds(g: GraphContext, offs: Value) -> tuple[Value, Value]:
-    """Where each group begins, and where it ends."""
+    """The start and the end of each group."""
     ends = mark_non_negative(g.cast(offs, DataType.INT64))
     starts = g.op("Concat", [0], g.op("Slice", ends, starts=[0], ends=[-1], axes=[0]), axis=0)
     return mark_non_negative(starts), ends
@@ -70,7 +70,7 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
     groups = static_size(g, weight, 0)
     dtype = g.dtype(input) or DataType.FLOAT
     is_unrolled = groups is not None and groups <= _UNROLLED
-    # No sequence holds BFLOAT16, and no Loop carries it before opset 16.
+    # Sequences cannot contain BFLOAT16, and Loop cannot carry it before opset 16.
     held = DataType.FLOAT if dtype == DataType.BFLOAT16 and not is_unrolled else dtype
     last = g.op("Slice", ends, starts=[-1], ends=[2**63 - 1], axes=[0])
     unused = g.call("sym::sub", a=g.size(input, 0), b=last)
@@ -106,7 +106,7 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
 
 
 def _over(g: GraphContext, groups: Value, step: Callable[[Value, Value], Value], initial: Value) -> Value:
-    """A Loop over the numbers of groups; the shape of what it carries may change."""
+    """A Loop over the groups; the shape of the carried value may change."""
 
     def build(iteration: Value, condition: Value, carried: Value) -> list[Value]:
         return [condition, step(g.op("Gather", groups, iteration, axis=0), carried)]
@@ -119,7 +119,7 @@ def _over(g: GraphContext, groups: Value, step: Callable[[Value, Value], Value],
 
 
 def _grouped_sums(g: GraphContext, self: Value, mat2: Value, offs: Value) -> Value:
-    """The product of each group of columns of the one with the same rows of the other, stacked."""
+    """The stacked products of each group of columns of `input` with the same rows of `weight`."""
     starts, ends = _bounds(g, offs)
 
     def build(iteration: Value, condition: Value, nothing: Value) -> list[Value]:

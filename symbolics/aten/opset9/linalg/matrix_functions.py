@@ -22,7 +22,7 @@ def _is_empty(g: GraphContext, value: Value) -> bool:
 
 
 def _raised(g: GraphContext, value: Value | float, dtype: DataType) -> Value:
-    """A tolerance for each matrix as one for each of its singular values."""
+    """A tolerance for each matrix, with a dimension added to compare with its singular values."""
     value = g.constant(value, dtype)
     return mx.as_column(g, value) if g.rank(value) else value
 
@@ -31,15 +31,15 @@ def _raised(g: GraphContext, value: Value | float, dtype: DataType) -> Value:
 def above_tolerance(
     g: GraphContext, A: Value, sizes: Value, atol: Value | float | None, rtol: Value | float | None
 ) -> Value:
-    """Which singular values of a matrix, or sizes of eigenvalues, do not count as zero.
+    """Whether each singular value, or absolute eigenvalue, is above the tolerance.
 
-    Without `rtol`: the larger size times the machine epsilon, and none at all beside an `atol` above 0.
+    The default of `rtol` is the larger size times the machine epsilon, or 0 if `atol` is above 0.
     """
     return g.op("Greater", sizes, _threshold(g, A, atol, rtol, mx.largest(g, sizes)))
 
 
 def _threshold(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, largest: Value) -> Value:
-    """What counts as zero, `[..., 1]`."""
+    """The tolerance below which values count as zero, `[..., 1]`."""
     dtype = mx.dtype_of(g, A)
     sizes = [g.cast(g.constant(size), dtype) for size in (mx.height(g, A), mx.width(g, A))]
     if isinstance(rtol, (Value, float, int)):
@@ -67,7 +67,7 @@ def composed_pinv(
     rtol: Value | float | None,
     hermitian: bool,
 ) -> Value:
-    """From the singular values above a tolerance, or from the eigenvalues of a symmetric matrix."""
+    """The pseudo-inverse from the singular values above a tolerance, or from eigenvalues if symmetric."""
     dtype = mx.dtype_of(g, A)
     if _is_empty(g, A):
         return mx.zeros(g, [*mx.batch_sizes(g, A), mx.width(g, A), mx.height(g, A)], dtype)
@@ -163,7 +163,7 @@ def rank_by_numbers(
 
 
 def _moved(g: GraphContext, value: Value, dims: list[int]) -> Value:
-    """With two dimensions at the end."""
+    """The value with two dimensions moved to the end."""
     rank = known_rank(g, value)
     last = [dim % rank for dim in dims]
     perm = [*(dim for dim in range(rank) if dim not in last), *last]
@@ -174,7 +174,7 @@ def _moved(g: GraphContext, value: Value, dims: list[int]) -> Value:
 def composed_matrix_norm(
     g: GraphContext, self: Value, ord: Number | str, dim: list[int], keepdim: bool, dtype: DataType | None
 ) -> Value:
-    """`fro`, `nuc` (the sum of the singular values), 2 and -2 (the extreme ones), 1, -1, inf and -inf."""
+    """The norms `fro`, `nuc` (sum of singular values), 2 and -2 (largest, smallest), 1, -1, inf and -inf."""
     self = floating(g, self) if dtype is None else g.cast(self, dtype)
     if ord == "fro":
         return g.call("aten::linalg_vector_norm", self, 2, dim, keepdim)
@@ -230,7 +230,7 @@ def linalg_norm(
     keepdim: bool = False,
     dtype: DataType | None = None,
 ) -> Value:
-    """Of vectors, unless an order is given for a matrix."""
+    """The vector norm, unless `ord` and the dims ask for a matrix norm."""
     count = known_rank(g, self) if dim is None else len(dim)
     if ord is None or count != 2:
         return g.call("aten::linalg_vector_norm", self, 2 if ord is None else ord, dim, keepdim, dtype)
@@ -261,7 +261,7 @@ def nuclear_norm_over(g: GraphContext, self: Value, dim: list[int], keepdim: boo
 
 @onnx_symbolic("composed::cond")
 def composed_cond(g: GraphContext, self: Value, p: Number | str) -> Value:
-    """The ratio of the extreme singular values, or the norm of a matrix times that of its inverse."""
+    """The ratio of extreme singular values, or the norm of a matrix times the norm of its inverse."""
     dtype = mx.dtype_of(g, self)
     if 0 in (g.shape(self) or ()):
         return mx.zeros(g, mx.batch_sizes(g, self), dtype)
@@ -270,7 +270,7 @@ def composed_cond(g: GraphContext, self: Value, p: Number | str) -> Value:
         axis = known_rank(g, values) - 1
         extremes = [g.op(kind, values, axes=[axis], keepdims=0) for kind in ("ReduceMax", "ReduceMin")]
         return g.op("Div", *(extremes if p == 2 else reversed(extremes)))
-    # A matrix without an inverse makes way for one that has: its own would be infinite, or nothing at all.
+    # Replace a singular matrix, whose inverse would be infinite or NaN, by an invertible one.
     singular = g.cast(g.call("aten::linalg_inv_ex", self)[1], DataType.BOOL)
     size = mx.height(g, self)
     mask = mx.as_column(g, mx.as_column(g, singular))
@@ -292,7 +292,7 @@ def cond_by_name(g: GraphContext, self: Value, p: str) -> Value:
 
 @aten("linalg_matrix_power", "matrix_power")
 def linalg_matrix_power(g: GraphContext, self: Value, n: int) -> Value:
-    """By repeated squaring; of the inverse where `n` is negative."""
+    """Repeated squaring; of the inverse if `n` is negative."""
     if n == 0:
         return mx.identities(g, self, mx.height(g, self), mx.width(g, self))
     square = g.call("aten::linalg_inv", self) if n < 0 else self
@@ -339,7 +339,7 @@ _FACTORS = (
 
 @aten("linalg_matrix_exp", "matrix_exp")
 def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
-    """A Taylor polynomial of a matrix divided by a power of two, squared as many times."""
+    """A Taylor polynomial of the matrix divided by 2**k, then squared k times."""
     if _is_empty(g, self):
         return self
     dtype = mx.dtype_of(g, self)

@@ -1,4 +1,4 @@
-"""QR by Householder reflections, and products with them, signs as LAPACK's.
+"""QR by Householder reflections, and products with them, with LAPACK's signs.
 
 Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; geqrf, orgqr and ormqr of LAPACK.
 """
@@ -11,10 +11,10 @@ from .._common import aten
 
 @onnx_symbolic("composed::householder")
 def composed_householder(g: GraphContext, self: Value) -> list[Value]:
-    """R on and above the diagonal, the reflections' vectors below it, and their factors.
+    """R on and above the diagonal, the vectors of the reflections below it, and their factors.
 
-    A reflection of column x with first element a, of norm n: `b = -sign(a) n`, the factor `(b - a) / b`, the
-    vector `x / (a - b)` behind its first element 1. Where there is nothing below a, none, with factor 0.
+    For a column x with first element a and norm n: `b = -sign(a) n`, the factor is `(b - a) / b`, and the
+    vector is 1 followed by the rest of `x / (a - b)`. If everything below a is zero, the factor is 0.
 
     Returns:
         `[..., m, n]` and `[..., min(m, n)]`.
@@ -104,7 +104,7 @@ def orgqr(g: GraphContext, self: Value, input2: Value) -> Value:
 def ormqr(
     g: GraphContext, self: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False
 ) -> Value:
-    """From the right, `C Q` is `(Q^T C^T)^T`."""
+    """A product from the right: `C Q` is `(Q^T C^T)^T`."""
     other = input3 if left else mx.transposed(g, input3)
     result = g.call("composed::reflect", self, input2, other, transpose == left)
     return result if left else mx.transposed(g, result)

@@ -1,4 +1,4 @@
-"""Matrix products: linear, matmul and its kin, einsum."""
+"""Matrix products: linear, matmul, mm, bmm, addmm, einsum."""
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .....registration.dtypes import FLOATS, INTEGERS
@@ -7,7 +7,7 @@ from ....compositions.integers import summed_as
 
 
 def _is_float(g: GraphContext, value: Value) -> bool:
-    """Whether Gemm serves the value: its integer kernels are missing from runtimes that have MatMul's."""
+    """Whether to use Gemm: runtimes with integer kernels for MatMul lack those for Gemm."""
     return g.dtype(value) in FLOATS
 
 
@@ -16,9 +16,9 @@ def _scaled(g: GraphContext, value: Value, factor: Number) -> Value:
 
 
 def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, alpha: Number) -> Value:
-    """`beta * self + alpha * product`; at beta 0 ATen ignores `self`, NaN and infinity included.
+    """`beta * self + alpha * product`; if beta is 0, ATen ignores `self` even if it is NaN or infinite.
 
-    Integers take the whole part of the factors.
+    For integers the factors are truncated.
     """
     if g.dtype(product) in INTEGERS:
         beta, alpha = int(beta), int(alpha)
@@ -29,7 +29,7 @@ def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, al
 
 
 def _transposed(g: GraphContext, value: Value) -> Value:
-    """The value with its last two dimensions exchanged."""
+    """The value with its last two dimensions swapped."""
     rank = g.rank(value)
     if rank is None:
         raise g.refuse("a matrix of unknown rank cannot be transposed")
@@ -37,7 +37,7 @@ def _transposed(g: GraphContext, value: Value) -> Value:
 
 
 def _widened(g: GraphContext, out_dtype: DataType | None, *values: Value) -> tuple[Value, ...]:
-    """The factors in the element type that the product is asked for."""
+    """The factors cast to the requested element type of the product."""
     return values if out_dtype is None else tuple(g.cast(value, out_dtype) for value in values)
 
 
@@ -89,7 +89,7 @@ def addmm(
     alpha: Number = 1,
     out_dtype: DataType | None = None,
 ) -> Value:
-    """Gemm, which in onnxruntime forgets `beta` where there is nothing to multiply."""
+    """Gemm; not for empty factors, because onnxruntime then ignores `beta`."""
     self, mat1, mat2 = _widened(g, out_dtype, self, mat1, mat2)
     is_empty = 0 in (g.shape(mat1) or ())
     if beta != 0 and _is_float(g, mat1) and not is_empty:

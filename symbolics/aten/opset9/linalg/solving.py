@@ -13,7 +13,7 @@ from .._common import aten
 
 @onnx_symbolic("composed::solve_triangular")
 def composed_solve_triangular(g: GraphContext, A: Value, B: Value, upper: bool, unitriangular: bool) -> Value:
-    """X of `A X = B`, a row in each step; batches broadcast. Only the one triangle of A is read."""
+    """The solution of `A X = B`, one row per step; batches broadcast. Only one triangle of A is read."""
     matrix = mx.triangle(g, A, upper, strict=True)
     pivots = mx.diagonal(g, A)
     count, dtype = mx.height(g, A), mx.dtype_of(g, B)
@@ -32,7 +32,7 @@ def composed_solve_triangular(g: GraphContext, A: Value, B: Value, upper: bool, 
 
 
 def _unsolved(g: GraphContext, A: Value, B: Value, dtype: DataType) -> Value:
-    """Zeros of the shape that the solution of `A X = B` has."""
+    """Zeros with the shape of the solution of `A X = B`."""
     sizes = [*mx.batch_sizes(g, B), mx.height(g, B), mx.width(g, B)]
     result = mx.zeros(g, sizes, dtype)
     own, other = (g.shape(value) or () for value in (A, B))
@@ -65,7 +65,7 @@ def triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> list[Value]:
-    """The solution, and A, both in the shape that their batches broadcast to."""
+    """The solution and A, both with broadcast batch dimensions."""
     matrix = mx.transposed(g, A) if transpose else A
     result = g.call("composed::solve_triangular", matrix, self, upper != transpose, unitriangular)
     batch = mx.zeros(g, [*mx.batch_sizes(g, self), 1, 1], mx.dtype_of(g, A))
@@ -95,7 +95,7 @@ def cholesky_inverse(g: GraphContext, self: Value, upper: bool = False) -> Value
 def linalg_lu_solve(
     g: GraphContext, LU: Value, pivots: Value, B: Value, left: bool = True, adjoint: bool = False
 ) -> Value:
-    """From the right, `X A = B` is `A^T X^T = B^T`."""
+    """A system from the right: `X A = B` is `A^T X^T = B^T`."""
     order = g.call("composed::row_order", pivots, mx.height(g, LU))
     other = B if left else mx.transposed(g, B)
     result = g.call("composed::lu_solve", LU, order, other, adjoint == left)
@@ -108,7 +108,7 @@ def lu_solve(g: GraphContext, self: Value, LU_data: Value, LU_pivots: Value) -> 
 
 
 def _is_vector(g: GraphContext, A: Value, B: Value) -> bool:
-    """Whether B is a batch of vectors: of rank 1, or with the sizes of A but the last."""
+    """Whether B is a batch of vectors: of rank 1, or with the sizes of A except the last."""
     matrix, other = g.shape(A) or (), g.shape(B) or ()
     if len(other) == 1:
         return True
@@ -119,7 +119,7 @@ def _is_vector(g: GraphContext, A: Value, B: Value) -> bool:
 def _linalg_solve_ex(
     g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
 ) -> list[Value]:
-    """The solution, the factors and pivots of A, and which of its pivots is zero."""
+    """The solution, the factors and pivots of A, and the position of its first zero pivot."""
     is_vector = _is_vector(g, A, B)
     other = mx.as_column(g, B) if is_vector else B
     if not left:
@@ -180,7 +180,7 @@ def _product(g: GraphContext, value: Value) -> Value:
 
 @aten("_linalg_slogdet")
 def _linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
-    """The sign, the logarithm of the size, and the factors and pivots that they are read from."""
+    """The sign, the logarithm of the absolute value, and the factors and pivots."""
     packed, pivots, _ = g.call("composed::lu", A)
     values, dtype = mx.diagonal(g, packed), mx.dtype_of(g, A)
     sign = g.op("Mul", _parity(g, pivots, dtype), _product(g, g.call("aten::sign", values)))
@@ -200,7 +200,7 @@ def slogdet(g: GraphContext, self: Value) -> list[Value]:
 
 @aten("logdet")
 def logdet(g: GraphContext, self: Value) -> Value:
-    """NaN of a negative determinant."""
+    """`logdet` gives NaN for a negative determinant."""
     sign, size = g.call("aten::linalg_slogdet", self)
     return g.op("Add", g.op("Log", sign), size)
 
@@ -235,7 +235,7 @@ def linalg_tensorinv(g: GraphContext, self: Value, ind: int = 2) -> Value:
 
 @aten("linalg_tensorsolve")
 def linalg_tensorsolve(g: GraphContext, self: Value, other: Value, dims: list[int] | None = None) -> Value:
-    """X of `tensordot(A, X, X.ndim) = B`; the dims of A that are named go to its end before."""
+    """The solution of `tensordot(A, X, X.ndim) = B`; first moves the given dims of A to its end."""
     rank = mx.known_rank(g, self)
     if dims is not None:
         moved = [dim % rank for dim in dims]

@@ -1,10 +1,9 @@
-"""Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations.
+"""Eigenvalues of symmetric matrices, and singular values, by Jacobi rotations.
 
-Every sweep brings each pair of rows or columns together once, in rounds of disjoint pairs that are rotated at
-the same time, and sweeps go on until one finds nothing to rotate. Eigenvectors and singular vectors are
-unique up to their sign only, or, where values are equal, up to a rotation among them: LAPACK's may differ.
-Here the largest component is positive of each eigenvector, and of each right singular vector (of a left one
-where the matrix is known to be wide).
+Every sweep rotates each pair of rows or columns once, in rounds of disjoint pairs that are rotated at the
+same time. Sweeps repeat until nothing is left to rotate. Eigenvectors and singular vectors are unique only up
+to their sign, or up to a rotation if values are equal, so LAPACK's may differ. Here the largest component of
+each eigenvector is positive, and of each right singular vector (left, if the matrix is known to be wide).
 
 Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp. Methods: Golub and Van Loan, Matrix Computations,
 8.5 (Jacobi, its parallel ordering) and 8.6.3 (one-sided Jacobi).
@@ -20,17 +19,18 @@ from ....compositions.sizes import Size, compute, known_rank, mark_non_negative
 from .._common import aten
 
 _SWEEPS = 30
-"""Several times as many as any matrix needs."""
+"""Bound on sweeps; matrices need far fewer."""
 
 Rotate = Callable[..., Sequence[Value]]
-"""From the partner of each index (INT64 `[n]`) and the carried values to new ones; the last of them counts
-the pairs of a sweep that were not finished."""
+"""Maps the partner of each index (INT64 `[n]`) and the carried values to new ones; the last one counts the
+rotated pairs of a sweep.
+"""
 
 
 def _partners(g: GraphContext, count: Size, rounds: Size, place: Value) -> Value:
-    """The index that each index meets in a round; one without a partner meets itself.
+    """The partner of each index in a round; an index without a partner gets itself.
 
-    The indices of a pair have the round's number as their sum, modulo the number of rounds, which is odd.
+    The sum of a pair's indices is the round's number, modulo the number of rounds, which is odd.
     """
     own = mx.positions(g, count)
     other = g.call("sym::mod", a=g.op("Sub", place, own), b=rounds)
@@ -38,7 +38,7 @@ def _partners(g: GraphContext, count: Size, rounds: Size, place: Value) -> Value
 
 
 def _sweeps(g: GraphContext, count: Size, rotate: Rotate, initial: Sequence[Value]) -> list[Value]:
-    """The carried values after as many sweeps as it takes."""
+    """The carried values after the last sweep."""
     rounds = compute(g, "add", count, compute(g, "sub", 1, compute(g, "mod", count, 2)))
     nothing = g.constant(0.0)
 
@@ -57,11 +57,11 @@ def _sweeps(g: GraphContext, count: Size, rotate: Rotate, initial: Sequence[Valu
 
 
 def _rotation(g: GraphContext, own: Value, partners: Value, off: Value) -> tuple[Value, Value]:
-    """Cosine and sine for each index: those of a pair are equal, and opposite.
+    """Cosine and sine for each index; a pair has equal cosines and opposite sines.
 
     Args:
         own: diagonal elements of a symmetric matrix, `[..., n]`.
-        off: its element between each index and its partner, 0 where there is nothing to rotate.
+        off: its element between each index and its partner, 0 if no rotation is needed.
     """
     dtype = mx.dtype_of(g, own)
     count = g.size(own, known_rank(g, own) - 1)
@@ -91,17 +91,17 @@ def _rotated(
 
 
 def _tolerance(g: GraphContext, value: Value) -> float:
-    """What is nothing beside 1 in the element type."""
+    """The relative size below which a number is negligible in the element type."""
     return float(np.finfo(mx.dtype_of(g, value).numpy()).eps) / 16
 
 
 def _count(g: GraphContext, flags: Value) -> Value:
-    """How many are true, a zero-dim FLOAT."""
+    """The number of true elements, a zero-dim FLOAT."""
     return g.op("ReduceSum", g.cast(flags, DataType.FLOAT), keepdims=0)
 
 
 def _order(g: GraphContext, values: Value, descending: bool) -> Value:
-    """The matrix that brings columns into the order of their values, equal ones as they are."""
+    """The permutation matrix that sorts columns by their values; the sort is stable."""
     rank = known_rank(g, values)
     count = g.size(values, rank - 1)
     own, other = mx.as_column(g, values), mx.as_row(g, values)
@@ -116,14 +116,14 @@ def _order(g: GraphContext, values: Value, descending: bool) -> Value:
 
 
 def _as_vector(g: GraphContext, value: Value, order: Value) -> Value:
-    """A vector of each matrix in another order."""
+    """A vector of each matrix, permuted."""
     result = g.op("MatMul", mx.as_row(g, value), order)
     return g.op("Squeeze", result, axes=[mx.matrix_rank(g, result) - 2])
 
 
 @onnx_symbolic("composed::eigh")
 def composed_eigh(g: GraphContext, A: Value, upper: bool, vectors: bool) -> list[Value]:
-    """The eigenvalues, ascending, and where they are asked for the eigenvectors, in columns."""
+    """The eigenvalues in ascending order, and on request the eigenvectors in columns."""
     size = mx.height(g, A)
     half = mx.triangle(g, A, upper, strict=True)
     on_diagonal = mx.diagonal_mask(g, size, size)
@@ -153,9 +153,9 @@ def composed_eigh(g: GraphContext, A: Value, upper: bool, vectors: bool) -> list
 
 
 def _signs(g: GraphContext, basis: Value) -> Value:
-    """1 or -1 for each column, `[..., 1, n]`: the sign of its largest component, of the first of equals.
+    """1 or -1 for each column, `[..., 1, n]`: the sign of its largest component, or the first of equal ones.
 
-    Components count as equal that differ by rounding alone, or else the sign would depend on it.
+    Components that differ only by rounding count as equal, so that the sign does not depend on rounding.
     """
     dtype, rows = mx.dtype_of(g, basis), mx.height(g, basis)
     sizes = g.op("Abs", basis)
@@ -169,10 +169,10 @@ def _signs(g: GraphContext, basis: Value) -> Value:
 
 @onnx_symbolic("composed::svd")
 def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[Value]:
-    """The singular values, descending, and where they are asked for U and V, in columns.
+    """The singular values in descending order, and on request U and V in columns.
 
-    The columns of A are rotated until they are orthogonal; then a QR makes U of them, which has orthonormal
-    columns even where singular values are zero.
+    The columns of A are rotated until they are orthogonal. QR then makes U, whose columns are orthonormal
+    even for zero singular values.
     """
     rows, columns = mx.height(g, A), mx.width(g, A)
     if isinstance(rows, int) and isinstance(columns, int) and rows < columns:
@@ -182,7 +182,7 @@ def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[V
     scale = g.op("Abs", A)
     scale = mx.total(g, mx.total(g, scale, keepdim=True), -2, keepdim=True)
     scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), dtype))
-    # In units of the sum of all sizes no square overflows, and what is nothing beside 1 is noise.
+    # Scaled by the sum of all absolute values, no square overflows, and values below the tolerance are noise.
     matrix = g.op("Div", A, scale)
     turned, *bases = _orthogonalised(g, matrix, mx.identities(g, A, columns, columns) if vectors else None)
     norms = g.op("Sqrt", mx.total(g, g.op("Mul", turned, turned), -2))
@@ -200,7 +200,7 @@ def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[V
 
 
 def _orthogonalised(g: GraphContext, matrix: Value, basis: Value | None) -> list[Value]:
-    """The columns of a matrix rotated until they are orthogonal, and a basis with them."""
+    """Rotate the columns of a matrix until they are orthogonal, and apply the same rotations to a basis."""
     columns = mx.width(g, matrix)
     tolerance = _tolerance(g, matrix)
 
@@ -212,7 +212,7 @@ def _orthogonalised(g: GraphContext, matrix: Value, basis: Value | None) -> list
         squares = mx.total(g, g.op("Mul", matrix, matrix), -2)
         opposite = g.op("Gather", squares, partners, axis=known_rank(g, squares) - 1)
         sizes = g.op("Mul", g.op("Sqrt", squares), g.op("Sqrt", opposite))
-        # Sums round, so that columns are orthogonal to a few units; noise is orthogonal to nothing.
+        # Because of rounding, columns are orthogonal only up to a few units; noise never is.
         bound = g.op("Add", g.op("Mul", sizes, 64 * tolerance), tolerance * tolerance)
         open_ = g.op("Greater", g.op("Abs", off), bound)
         off = mx.chosen(g, open_, off, 0)
@@ -224,7 +224,7 @@ def _orthogonalised(g: GraphContext, matrix: Value, basis: Value | None) -> list
 
 
 def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
-    """Orthonormal columns that begin with the directions of orthogonal ones."""
+    """Orthonormal columns, the first of which have the directions of the given orthogonal columns."""
     packed, factors = g.call("composed::householder", orthogonal)
     basis = g.call("composed::orthogonal", packed, factors, columns)
     rows = mx.height(g, packed)
@@ -276,7 +276,7 @@ def linalg_svdvals(g: GraphContext, A: Value, driver: str | None = None) -> Valu
 
 @aten("svd")
 def svd(g: GraphContext, self: Value, some: bool = True, compute_uv: bool = True) -> list[Value]:
-    """With V as it is; without vectors, zeros of their shape."""
+    """`torch.svd`: V is not transposed; without vectors, U and V are zeros."""
     if compute_uv:
         values, left, right = g.call("composed::svd", self, not some, vectors=True)
         return [left, values, right]

@@ -1,4 +1,4 @@
-"""Symmetric indefinite matrices: the LDL factorisation of Bunch and Kaufman, and solving with it.
+"""LDL factorisation of symmetric indefinite matrices (Bunch and Kaufman), and solving with it.
 
 Semantics: sytf2 and sytrs of LAPACK for the lower triangle. D has blocks of one or two rows; a negative pivot
 marks the two rows of a block.
@@ -15,7 +15,7 @@ _ALPHA = (1 + math.sqrt(17)) / 8
 
 
 def _first_largest(g: GraphContext, sizes: Value, count: Size) -> tuple[Value, Value]:
-    """The largest of sizes that are not negative and its first place, `[..., 1]` and FLOAT `[..., 1]`."""
+    """The largest of non-negative numbers, `[..., 1]`, and its first position, FLOAT `[..., 1]`."""
     axis = (g.rank(sizes) or 1) - 1
     largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
     behind = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
@@ -24,7 +24,7 @@ def _first_largest(g: GraphContext, sizes: Value, count: Size) -> tuple[Value, V
 
 
 def _at(g: GraphContext, place: Value, count: Size) -> Value:
-    """Where a place of each matrix is, BOOL `[..., n]`.
+    """A mask of one position in each matrix, BOOL `[..., n]`.
 
     Args:
         place: FLOAT `[..., 1]`.
@@ -33,12 +33,12 @@ def _at(g: GraphContext, place: Value, count: Size) -> Value:
 
 
 def _picked(g: GraphContext, vector: Value, where: Value) -> Value:
-    """The one element of each vector that is marked, `[..., 1]`."""
+    """The marked element of each vector, `[..., 1]`."""
     return mx.total(g, mx.chosen(g, where, vector, 0), keepdim=True)
 
 
 def _column_at(g: GraphContext, matrix: Value, where: Value) -> Value:
-    """The one column of each matrix that is marked."""
+    """The marked column of each matrix."""
     return mx.total(g, mx.chosen(g, mx.as_row(g, where), matrix, 0))
 
 
@@ -50,13 +50,13 @@ def _exchanged_rows(g: GraphContext, matrix: Value, first: Value, second: Value)
 
 
 def _exchanged(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
-    """A symmetric matrix with two rows, and the two columns, exchanged."""
+    """A symmetric matrix with two rows, and the same two columns, exchanged."""
     half = mx.transposed(g, _exchanged_rows(g, matrix, first, second))
     return mx.transposed(g, _exchanged_rows(g, half, first, second))
 
 
 def _pivot(g: GraphContext, matrix: Value, place: Value, count: Size) -> tuple[Value, Value]:
-    """The row that is exchanged into a column's block (FLOAT `[..., 1]`), and whether that has two rows."""
+    """The row to exchange into a column's block (FLOAT `[..., 1]`), and whether the block has two rows."""
     dtype = mx.dtype_of(g, matrix)
     number = g.cast(place, DataType.FLOAT)
     values = mx.column(g, matrix, place)
@@ -78,12 +78,12 @@ def _pivot(g: GraphContext, matrix: Value, place: Value, count: Size) -> tuple[V
 
 
 def _from(g: GraphContext, place: Value, count: Size) -> Value:
-    """Which places are not before one, BOOL `[n]`."""
+    """A mask of the positions from a given one on, BOOL `[n]`."""
     return g.op("Not", g.op("Less", mx.numbers(g, count), g.cast(place, DataType.FLOAT)))
 
 
 def _next(g: GraphContext, place: Value, count: Size) -> Value:
-    """The place behind one; the last one is behind itself."""
+    """The next position; for the last one, the same."""
     following = g.op("Add", place, 1)
     past = g.op("Equal", following, g.constant(count))
     return g.op("Sub", following, g.cast(past, DataType.INT64))
@@ -92,10 +92,10 @@ def _next(g: GraphContext, place: Value, count: Size) -> Value:
 def _eliminated(
     g: GraphContext, matrix: Value, place: Value, double: Value, count: Size
 ) -> tuple[Value, Value, Value]:
-    """The matrix after a block, and the two columns that the factors have for it.
+    """The matrix after elimination of a block, and the block's two columns of the factors.
 
     Args:
-        double: whether the block has two rows; the second column is without meaning where it has not.
+        double: whether the block has two rows; otherwise the second column is meaningless.
     """
     dtype = mx.dtype_of(g, matrix)
     following = _next(g, place, count)
@@ -127,7 +127,7 @@ def _eliminated(
 def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
     """The factors in the lower triangle, LAPACK's pivots (INT64) and its info (FLOAT).
 
-    A block of two rows is eliminated when its first column comes; its second one finds nothing to do.
+    The first column of a block of two rows eliminates it; the step of the second column does nothing.
     """
     count = mx.height(g, self)
     half = mx.triangle(g, self, upper=False, strict=True)
@@ -191,7 +191,7 @@ def linalg_ldl_factor(g: GraphContext, self: Value, hermitian: bool = False) -> 
 def _block_solution(
     g: GraphContext, factors: Value, solved: Value, place: Value, double: Value, single: Value
 ) -> Value:
-    """The rows of a block of D divided by it; what is neither double nor single is left as it is."""
+    """Divide rows by their block of D; rows that are marked neither double nor single stay."""
     count, one = mx.height(g, factors), g.constant(1.0, mx.dtype_of(g, factors))
     following = _next(g, place, count)
     x, y = mx.column(g, factors, place), mx.column(g, factors, following)
@@ -216,7 +216,7 @@ def _block_solution(
 
 
 def _step_of(g: GraphContext, pivots: Value, place: Value, done: Value) -> tuple[Value, Value, Value]:
-    """The pivot's row, whether a block of two rows begins, and whether this place was its second one."""
+    """The pivot's row, whether a block of two rows begins here, and whether this is its second row."""
     pivot = mx.element(g, pivots, place)
     is_done = g.cast(done, DataType.BOOL)
     double = g.op("And", g.op("Less", g.cast(pivot, DataType.FLOAT), 0.0), g.op("Not", is_done))
@@ -226,7 +226,7 @@ def _step_of(g: GraphContext, pivots: Value, place: Value, done: Value) -> tuple
 
 @aten("linalg_ldl_solve")
 def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Value:
-    """Down the blocks with L and D, then up them with L transposed."""
+    """Solve downwards with L and D, then upwards with L transposed."""
     count, dtype = mx.height(g, LD), mx.dtype_of(g, LD)
 
     def down(place: Value, solved: Value, done: Value) -> list[Value]:

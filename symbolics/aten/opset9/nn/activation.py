@@ -19,7 +19,7 @@ def relu6(g: GraphContext, self: Value) -> Value:
 
 @aten("hardtanh")
 def hardtanh(g: GraphContext, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
-    """Of integers between the whole parts of the bounds."""
+    """For integers the bounds are truncated."""
     if is_integral(g, self):
         min_val, max_val = int(min_val), int(max_val)
     return g.call("aten::clamp", self, min_val, max_val)
@@ -57,7 +57,7 @@ def rrelu(
     training: bool = False,
     generator: str | None = None,
 ) -> Value:
-    """In training with a random slope for each element that is not positive."""
+    """In training each element that is not positive gets a random slope."""
     if not training:
         return g.call("aten::leaky_relu", self, (lower + upper) / 2.0)
     dtype = g.dtype(self) or DataType.FLOAT
@@ -122,7 +122,7 @@ def silu(g: GraphContext, self: Value) -> Value:
 
 @aten("softplus")
 def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
-    """Above the threshold torch returns the input, which matters only where the two differ visibly."""
+    """Above the threshold torch returns the input; this matters only if both differ noticeably."""
     scaled = self if beta == 1 else g.op("Mul", self, beta)
     if not g.has_kernel("Softplus", self):
         rest = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
@@ -208,7 +208,7 @@ _register_special_softmax("log_softmax", "aten::log_softmax")
 
 @aten("_safe_softmax")
 def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
-    """The softmax, and zeros for a row of nothing but minus infinity."""
+    """The softmax, but zeros for a row that contains only minus infinity."""
     if dtype is not None:
         self = g.cast(self, dtype)
     empty = g.call("aten::isneginf", g.call("aten::amax", self, [dim], True))
@@ -217,7 +217,7 @@ def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None
 
 @aten("dropout")
 def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
-    """Nothing in inference; in training each element is dropped, and the rest made larger."""
+    """The identity in inference; in training elements are dropped at random and the others scaled up."""
     if not train or p == 0:
         return input
     if p < 1 and g.has("Dropout", "training_mode"):
@@ -239,7 +239,7 @@ def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) 
 def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
     @aten(name)
     def dropped(g: GraphContext, input: Value, p: float, train: bool) -> Value:
-        """In training, elements or whole channels are dropped: made 0, or alpha's negative limit of SELU."""
+        """In training, elements or channels become 0, or for alpha dropout the negative limit of SELU."""
         if not train or p == 0:
             return input
         if p == 1:

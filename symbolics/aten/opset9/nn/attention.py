@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, composed of matrix products and Softmax."""
+"""Scaled dot-product attention, composed from matrix products and Softmax."""
 
 import math
 
@@ -7,7 +7,7 @@ from .....registration.dtypes import limits
 
 
 def _scaled(g: GraphContext, query: Value, scale: float | None) -> Value:
-    """The query times `scale`, by default one over the root of its last dimension."""
+    """The query times `scale`, by default one over the square root of its last size."""
     if scale is None:
         features = g.size(query, -1)
         if isinstance(features, Value):
@@ -18,7 +18,7 @@ def _scaled(g: GraphContext, query: Value, scale: float | None) -> Value:
 
 
 def _causal_bias(g: GraphContext, query: Value, key: Value, dtype: DataType) -> Value:
-    """Minus infinity where a key comes after the query, both counted from the first (top-left)."""
+    """A bias of minus infinity for keys after the query, with both counted from the first (top-left)."""
     rows, columns = (
         g.call("aten::arange", end=g.size(value, -2), dtype=DataType.INT64) for value in (query, key)
     )
@@ -31,7 +31,7 @@ def _bias(g: GraphContext, condition: Value, true: float, false: float, dtype: D
 
 
 def _repeated(g: GraphContext, value: Value, heads: int, group: int) -> Value:
-    """Each head (third dimension from the end) `group` times in a row."""
+    """Repeat each head (third dimension from the end) `group` times in a row."""
     rank = g.rank(value)
     if rank is None:
         raise g.refuse("the ranks of query, key and value must be known")
@@ -42,7 +42,7 @@ def _repeated(g: GraphContext, value: Value, heads: int, group: int) -> Value:
 
 
 def _heads_matched(g: GraphContext, query: Value, key: Value, value: Value) -> tuple[Value, Value]:
-    """Keys and values with as many heads as the query, for grouped-query attention."""
+    """Keys and values with the number of heads of the query, for grouped-query attention."""
     heads = g.size(query, -3)
     if not isinstance(heads, int):
         raise g.refuse("enable_gqa needs the number of query heads to be known")
@@ -56,7 +56,7 @@ def _heads_matched(g: GraphContext, query: Value, key: Value, value: Value) -> t
 
 
 def _mask_bias(g: GraphContext, mask: Value, dtype: DataType) -> tuple[Value, Value]:
-    """The mask as what is added to the scores, and where all of a row is masked."""
+    """The mask as a bias on the scores, and whether a row is masked completely."""
     bias = _bias(g, mask, 0.0, -math.inf, dtype) if g.dtype(mask) == DataType.BOOL else g.cast(mask, dtype)
     rank = g.rank(bias)
     axis = -1 if rank is None else rank - 1
@@ -106,7 +106,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """ATen's math path: a row that is masked entirely gives zeros (`_safe_softmax`); weights are dropped.
+    """ATen's math path: a completely masked row gives zeros (`_safe_softmax`); dropout acts on the weights.
 
     Attention says it where the target has it: without a cache its causal mask is aligned at the top left,
     as ATen's is.

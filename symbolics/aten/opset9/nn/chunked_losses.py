@@ -1,7 +1,7 @@
-"""Cross entropy of a linear layer in chunks of the batch, as torch.nn.functional.linear_cross_entropy has it.
+"""Cross entropy of a linear layer in chunks of the batch: torch.nn.functional.linear_cross_entropy.
 
-Semantics: torch/nn/modules/linear_cross_entropy.py. The chunks save memory in training, and change nothing
-else: here the layer and the loss are whole. The types of its accumulators are those of ordinary arithmetic.
+Semantics: torch/nn/modules/linear_cross_entropy.py. The chunks only save memory in training, so the layer and
+the loss are computed without chunks. The accumulators have the types of ordinary arithmetic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _losses(
     weight: Value | None,
     ignore_index: int,
 ) -> tuple[Value, Value]:
-    """The loss `[N]` of each row, weighted, and its weight; both 0 where the target is the ignored one."""
+    """The weighted loss `[N]` of each row, and its weight; both are 0 if the target is the ignored class."""
     dtype = g.dtype(input)
     if dtype is None or dtype in _HALVES:
         raise g.refuse("its accumulators of half precision differ from those of runtimes")
@@ -64,7 +64,7 @@ def linear_cross_entropy(
     compute_linear_weight_grad: bool,
     compute_linear_bias_grad: bool,
 ) -> tuple[Value, None, None, None]:
-    """The loss alone: gradients are not part of a file."""
+    """Only the loss: files have no gradients."""
     if any(value.uses() or value.is_graph_output() for value in g.expected[1:]):
         raise g.refuse("the gradients of the loss are not computed")
     if label_smoothing != 0 or reduction not in ("mean", "sum"):

@@ -24,14 +24,14 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> list[Value]:
-    """A bag holds the indices from its offset to the next one; what equals `padding_idx` does not count.
+    """A bag has the indices from its offset to the next one; indices equal to `padding_idx` do not count.
 
-    An empty bag is zeros. The three further results serve the gradient, and are refused where they are used.
+    An empty bag gives zeros. The other three results are for gradients, and are not supported.
     """
     if any(_is_used(value) for value in g.expected[1:]):
         raise g.refuse("the outputs of embedding_bag that its gradient needs have no ONNX form")
     places, starts = g.cast(indices, DataType.INT64), g.cast(offsets, DataType.INT64)
-    # One more bag, which nobody sees, takes the padding, and what is behind the last offset.
+    # An additional bag, which is dropped, takes the padding and the indices behind the last offset.
     bags = compute(g, "sub", g.size(starts, 0), int(include_last_offset))
     count = g.size(places, 0)
     numbers = g.call("sym::range", start=0, end=count)
@@ -49,7 +49,7 @@ def embedding_bag(
 
 
 def _counts_from_front(g: GraphContext) -> bool:
-    """Whether -1 stands for no padding: in all overloads but the one that takes a padding index or None."""
+    """Whether -1 means no padding: in all overloads except the one that takes a padding index or None."""
     return g.node is None or g.node.overload != "padding_idx"
 
 

@@ -1,4 +1,4 @@
-"""Fake quantization: rounding to what a quantized tensor can hold, as QuantizeLinear and DequantizeLinear."""
+"""Fake quantization: rounding to quantized values, as QuantizeLinear and DequantizeLinear."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def _every(g: GraphContext, input: Value) -> Value:
 
 
 def _per_tensor(scale: Value | float, zero_point: Value | int, quant_min: int, quant_max: int) -> Grid:
-    """ATen keeps the scale in single precision."""
+    """ATen stores the scale in single precision."""
     scale = scale if isinstance(scale, Value) else float(np.float32(scale))
     return Grid(scale, zero_point, quant_min, quant_max)
 
@@ -27,7 +27,7 @@ def _per_tensor(scale: Value | float, zero_point: Value | int, quant_min: int, q
 def _per_channel(
     g: GraphContext, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Grid:
-    """A zero point that is a float is added before rounding."""
+    """A float zero point is added before rounding."""
     rounded_last = g.dtype(zero_point) in dtypes.FLOATS
     return Grid(scale, zero_point, quant_min, quant_max, axis, rounded_last=rounded_last)
 
@@ -101,7 +101,7 @@ def fake_quantize_per_channel_affine_cachemask(
 
 
 def _learned(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:
-    """A zero point that was trained as a float: rounded, then clamped to the range."""
+    """A learned float zero point is rounded, then clamped to the range."""
     array = g.constant_value(zero_point)
     if array is not None:
         return g.constant(array.round().clip(quant_min, quant_max))
@@ -156,7 +156,7 @@ def fused_moving_avg_obs_fake_quant(
     per_row_fake_quant: bool = False,
     symmetric_quant: bool = False,
 ) -> Value:
-    """With its observer off, which is what inference is: fake quantization by what was observed."""
+    """With the observer disabled, as in inference: fake quantization with the observed parameters."""
     if _is_on(g, observer_on):
         raise g.refuse("its observer is on and would change its buffers: apply disable_observer to the model")
     if not _is_on(g, fake_quant_on):

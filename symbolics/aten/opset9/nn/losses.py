@@ -1,4 +1,4 @@
-"""Losses of classes: negative log likelihood, and margins of several labels at once.
+"""Classification losses: negative log likelihood, and multi-label margin.
 
 Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMargin.cpp.
 """
@@ -14,12 +14,12 @@ _NONE, _MEAN = 0, 1
 def likelihood_losses(
     g: GraphContext, logarithms: Value, target: Value, weight: Value | None, ignore_index: int
 ) -> tuple[Value, Value]:
-    """The loss of every target, weighted, and its weight; both 0 where the target is the ignored one.
+    """The weighted loss of every target, and its weight; both are 0 if the target is the ignored class.
 
     Args:
         logarithms: `[C]`, `[N, C]` or `[N, C, d...]`.
-        target: the classes, of the same shape without C.
-        weight: `[C]`, one of each class.
+        target: the classes, with the same shape without C.
+        weight: `[C]`, a weight for each class.
     """
     at = 0 if known_rank(g, logarithms) == 1 else 1
     target = g.cast(target, DataType.INT64)
@@ -43,7 +43,7 @@ def nll_loss_forward(
     reduction: int,
     ignore_index: int,
 ) -> tuple[Value, Value]:
-    """The loss, and the weight that its mean is over; without a reduction that is 0."""
+    """The loss, and the total weight that its mean is divided by; 0 without a reduction."""
     losses, weights = g.call("composed::likelihood_losses", self, target, weight, ignore_index)
     if reduction == _NONE:
         return losses, g.constant(0, g.dtype(self))
@@ -67,7 +67,7 @@ def nll_loss(
 def multilabel_margin_loss_forward(
     g: GraphContext, self: Value, target: Value, reduction: int
 ) -> tuple[Value, Value]:
-    """How far each label's class is not above every other class by 1; and which classes are labels.
+    """The amounts by which labels are not above every other class by 1, and a mask of the label classes.
 
     The labels of a row end before the first -1.
     """

@@ -1,4 +1,4 @@
-"""Norms held below a limit: renorm, and the rows of embeddings that are looked up.
+"""Norms limited to a maximum: renorm, and the used rows of embeddings.
 
 Semantics: aten/src/ATen/native/Normalization.cpp (renorm) and Embedding.cpp (embedding_renorm).
 """
@@ -12,7 +12,7 @@ _EPSILON = 1e-7
 
 @aten("renorm")
 def renorm(g: GraphContext, self: Value, p: Number, dim: int, maxnorm: Number) -> Value:
-    """Slices along a dim, made as short as the limit where they are longer; norms of halves in FLOAT."""
+    """Scale slices along a dim down to the maximum norm; norms of half precision are computed in FLOAT."""
     at, dtype = axis(g, self, dim), g.dtype(self)
     half = dtype not in (DataType.FLOAT, DataType.DOUBLE, None)
     wide = g.cast(self, DataType.FLOAT) if half else self
@@ -27,7 +27,7 @@ def renorm(g: GraphContext, self: Value, p: Number, dim: int, maxnorm: Number) -
 def embedding_renorm(
     g: GraphContext, self: Value, indices: Value, max_norm: float, norm_type: float
 ) -> Value:
-    """The table with the rows that the indices name renormalized, and all others as they are."""
+    """The table with the indexed rows renormalized."""
     index = g.op("Reshape", g.cast(indices, DataType.INT64), [-1])
     nowhere = g.call("composed::full", size=[g.size(self, 0)], fill_value=0, dtype=DataType.INT64)
     ones = g.call("aten::full_like", index, 1, dtype=DataType.INT64)

@@ -1,4 +1,4 @@
-"""Normalisation: batch, instance, layer, group, root mean square."""
+"""Normalization: batch, instance, layer, group, root mean square."""
 
 import math
 
@@ -19,7 +19,7 @@ from ....compositions.moments import (
 
 
 def _axes(g: GraphContext, input: Value, first: int) -> list[int]:
-    """The axes from `first` on, but for the channel axis 1 where `first` is 0."""
+    """The axes from `first` on, without the channel axis 1 if `first` is 0."""
     rank = g.rank(input)
     if rank is None:
         raise g.refuse("the rank of the input must be known")
@@ -27,7 +27,7 @@ def _axes(g: GraphContext, input: Value, first: int) -> list[int]:
 
 
 def _channels(g: GraphContext, input: Value, *parameters: Value | None) -> int | None:
-    """The number of channels, from a parameter or from the input, where it is known."""
+    """The number of channels, from a parameter or from the input, if known."""
     for value, axis in (*((parameter, 0) for parameter in parameters), (input, 1)):
         shape = None if value is None else g.shape(value)
         if shape is not None and len(shape) > axis and isinstance(shape[axis], int):
@@ -38,7 +38,7 @@ def _channels(g: GraphContext, input: Value, *parameters: Value | None) -> int |
 def _by_batch_statistics(
     g: GraphContext, input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
-    """The normalised input, and mean and reciprocal standard deviation of each channel."""
+    """The normalized input, and mean and reciprocal standard deviation of each channel."""
     wide, (weight, bias) = widened(g, input, weight, bias)
     axes = _axes(g, input, 0)
     centred, mean, deviation = moments(g, wide, axes, eps)
@@ -95,10 +95,10 @@ def native_batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> tuple[Value, Value, Value]:
-    # Statistics of halves are halves or FLOAT, as the parameters are.
+    # Statistics of half precision have the element type of the parameters.
     saved = g.expected[1].dtype if len(g.expected) > 2 else None
     if training or running_mean is None or running_var is None:
-        # The new running statistics are nodes of their own by now, or nobody wants them.
+        # The in-place pass has already added nodes for the new running statistics, if they are used.
         output, mean, deviation = _by_batch_statistics(g, input, weight, bias, eps)
         if saved is not None:
             mean, deviation = g.cast(mean, saved), g.cast(deviation, saved)
@@ -136,12 +136,12 @@ def _native_batch_norm_legit_no_training(
     momentum: float,
     eps: float,
 ) -> tuple[Value, list[float], list[float]]:
-    # It saves no statistics; of what element type is the caller's to say.
+    # It saves no statistics; the caller chooses the element type of the empty results.
     return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), [], []
 
 
 def _reserve(g: GraphContext) -> Value:
-    """What only cuDNN keeps for gradients."""
+    """The empty reserve tensor that only cuDNN uses for gradients."""
     return g.constant(np.empty(0), DataType.UINT8)
 
 
@@ -156,7 +156,7 @@ def _batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
-    """Its new running statistics are nodes of their own by now, or nobody wants them."""
+    """The in-place pass has already added nodes for the new running statistics, if they are used."""
     results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
     return *results, _reserve(g)
 
@@ -181,7 +181,7 @@ def _batch_norm_no_update(
 def _updated_statistics(
     g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
 ) -> list[Value]:
-    """The running statistics after a batch; its variance is unbiased."""
+    """The running statistics after a batch, with the unbiased variance."""
     wide, _ = widened(g, input)
     axes = _axes(g, input, 0)
     moments = (
@@ -281,7 +281,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Value:
-    """Over no elements nothing is left to normalize, which onnxruntime refuses."""
+    """Without elements the input is returned, because onnxruntime refuses to normalize it."""
     if 0 in normalized_shape:
         return g.op("Identity", input)
     scale = _scale(g, input, weight, normalized_shape)
@@ -299,7 +299,7 @@ def native_layer_norm(
     bias: Value | None,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    """The statistics are of the input's element type, as torch.export says."""
+    """The statistics have the input's element type, as in torch.export."""
     output = g.call("aten::layer_norm", input, normalized_shape, weight, bias, eps)
     wide, _ = widened(g, input, weight)
     axes = trailing_axes(g, input, len(normalized_shape))
@@ -356,7 +356,7 @@ def native_group_norm(
 
 
 def _epsilon(g: GraphContext, input: Value, eps: float | None) -> float:
-    """The `eps` of rms_norm, which is the machine epsilon of the input's type where it is None."""
+    """The `eps` of rms_norm; None means the machine epsilon of the input's type."""
     if eps is not None:
         return eps
     dtype = g.dtype(input)

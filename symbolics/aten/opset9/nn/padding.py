@@ -1,4 +1,4 @@
-"""Padding: constant, reflected, replicated and circular; negative amounts cut."""
+"""Padding: constant, reflected, replicated and circular; negative amounts crop."""
 
 from collections.abc import Sequence
 
@@ -51,7 +51,7 @@ def _padded(
 
 
 def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Size]) -> Value:
-    """What negative amounts leave of the tensor."""
+    """Crop the tensor by negative amounts."""
     for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         start = -begin if isinstance(begin, int) and begin < 0 else 0
         stop = end if isinstance(end, int) and end < 0 else None
@@ -63,7 +63,7 @@ def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Si
 def _beyond_cuts(
     g: GraphContext, self: Value, mode: str, begins: Sequence[Size], ends: Sequence[Size]
 ) -> tuple[Value, list[Size], list[Size]]:
-    """Dimensions cut at one end and padded at the other, where known: ATen pads from what is cut off too."""
+    """Dimensions cropped at one end and padded at the other; there ATen pads from the cropped part too."""
     begins, ends = list(begins), list(ends)
     for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         size = static_size(g, self, at)
@@ -84,7 +84,7 @@ def _beyond_cuts(
 
 
 def _wrapped(g: GraphContext, self: Value, at: int, begin: Size, end: Size) -> Value:
-    """One dimension continued by its own other end; Pad's mode `wrap` begins at opset 19 only."""
+    """Circular padding of one dimension; Pad's mode `wrap` begins at opset 19."""
     if not isinstance(begin, int) or not isinstance(end, int):
         raise g.refuse("circular padding by a computed amount")
     whole = _cut(g, self, [0] * at + [begin], [0] * at + [end])

@@ -1,4 +1,4 @@
-"""Channels and pixels that trade places: pixel_shuffle, pixel_unshuffle, channel_shuffle."""
+"""Rearrangements of channels and pixels: pixel_shuffle, pixel_unshuffle, channel_shuffle."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Valu
 
 
 def _as_images(g: GraphContext, self: Value) -> Value:
-    """The value with exactly one batch dimension."""
+    """The value reshaped to exactly one batch dimension."""
     sizes = sizes_of(g, self)
     if len(sizes) == 3:
         return g.op("Unsqueeze", self, axes=[0])
@@ -58,7 +58,7 @@ def _from_images(g: GraphContext, images: Value, batch: Sequence[Size], sizes: S
 @onnx_symbolic("aten::channel_shuffle")
 @onnx_symbolic("aten::native_channel_shuffle")
 def channel_shuffle(g: GraphContext, self: Value, groups: int | Value) -> Value:
-    """The channels of all groups by turns."""
+    """Interleave the channels of all groups."""
     [batch, channels, *spatial] = sizes_of(g, self)
     inner = product(g, spatial)
     parts = [batch, groups, compute(g, "floordiv", channels, groups), inner]

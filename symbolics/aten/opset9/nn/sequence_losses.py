@@ -1,8 +1,8 @@
 """Connectionist temporal classification.
 
-Semantics: aten/src/ATen/native/LossCTC.cpp. A label sequence with blanks around every label, of length S, is
-followed through the time steps, of all sequences of a batch [N] at once. The zeroth step, before any
-observation, has everything at the first blank.
+Semantics: aten/src/ATen/native/LossCTC.cpp. The forward algorithm follows the label sequence with blanks
+around every label, of length S, through the time steps, for all sequences of a batch [N] at once. Before the
+first step all probability is at the first blank.
 """
 
 import math
@@ -33,7 +33,7 @@ def _are_known(lengths: Sequence[int | Value]) -> bool:
 
 
 def _padded(g: GraphContext, targets: Value, lengths: Value, longest: Size) -> Value:
-    """Target sequences that lie one behind the other, as rows of the length of the longest."""
+    """Concatenated target sequences as rows, padded to the length of the longest."""
     ends = g.call("aten::cumsum", lengths, 0)
     starts = g.op("Unsqueeze", g.op("Sub", ends, lengths), axes=[1])
     places = g.op("Add", starts, g.op("Unsqueeze", g.call("sym::range", start=0, end=longest), axes=[0]))
@@ -42,7 +42,7 @@ def _padded(g: GraphContext, targets: Value, lengths: Value, longest: Size) -> V
 
 
 def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
-    """Labels `[N, S]`: a blank before every target and behind the last. What pads a row is blank, too."""
+    """Labels `[N, S]`: a blank before every target and after the last one. Padding is blank too."""
     rows, width = sizes_of(g, targets)
     places = g.op("Unsqueeze", g.call("sym::range", start=0, end=width), axes=[0])
     inside = g.op("Less", places, g.op("Unsqueeze", lengths, axes=[1]))
@@ -54,7 +54,7 @@ def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) ->
 
 
 def _skips(g: GraphContext, labels: Value, dtype: DataType) -> Value:
-    """0 where the label before the blank may be followed directly, elsewhere minus infinity."""
+    """0 if the previous label may be followed directly without a blank, else minus infinity."""
     ahead = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
     earlier = g.op("Concat", ahead, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
     earlier = g.call("aten::slice", self=earlier, dim=1, start=0, end=g.size(labels, 1))
@@ -62,10 +62,10 @@ def _skips(g: GraphContext, labels: Value, dtype: DataType) -> Value:
 
 
 def _log_sum(g: GraphContext, terms: Sequence[Value], least: Value) -> Value:
-    """The logarithm of the sum of what the terms are logarithms of.
+    """The logarithm of the sum of the exponentials of the terms.
 
     Args:
-        least: of the shape of a term; where all of them are minus infinity, it is taken away from them.
+        least: a finite lower bound in the shape of a term, subtracted if all terms are minus infinity.
     """
     most = g.op("Max", *terms, least)
     powers = [g.op("Exp", g.op("Sub", term, most)) for term in terms]
@@ -73,13 +73,13 @@ def _log_sum(g: GraphContext, terms: Sequence[Value], least: Value) -> Value:
 
 
 def _least(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Value:
-    """Finite, and below every logarithm of a probability."""
+    """A finite number below every logarithm of a probability."""
     lowest = float(np.finfo(dtype.numpy()).min)
     return g.call("composed::full", size=[rows, columns], fill_value=lowest, dtype=dtype)
 
 
 def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value) -> Value:
-    """The logarithms of the probabilities `[N, S]` of every beginning of the labels, at each one's last step.
+    """The log probabilities `[N, S]` of every prefix of the labels, at the last step of each sequence.
 
     Args:
         log_probs: `[T, N, C]`.
@@ -157,7 +157,7 @@ def _ctc_loss(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Value, None]:
-    """The losses of each sequence; the logarithms of all steps are for gradients."""
+    """The loss of each sequence; the second output is for gradients."""
     if len(g.expected) > 1 and (g.expected[1].uses() or g.expected[1].is_graph_output()):
         raise g.refuse("the logarithms of the probabilities at every step are not kept")
     inputs = _lengths(g, input_lengths)
@@ -175,7 +175,7 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Value:
-    """The mean is that of the losses per label."""
+    """The mean is that of the losses divided by the numbers of labels."""
     inputs = _lengths(g, input_lengths)
     losses = _losses(g, _batched(g, log_probs), targets, inputs, target_lengths, blank)
     if zero_infinity:

@@ -1,11 +1,11 @@
-"""Recurrent layers: ATen's lstm, gru, rnn_tanh and rnn_relu as the operators LSTM, GRU and RNN.
+"""Recurrent layers: ATen's lstm, gru, rnn_tanh and rnn_relu as LSTM, GRU and RNN.
 
-ATen's parameters are, per layer and direction, `w_ih, w_hh[, b_ih, b_hh][, w_hr]`, the gates of each
-stacked along its first dimension (torch.nn.LSTM, torch.nn.GRU). ONNX has the gates in another order and the
-directions of a layer in one tensor: one Gather from the concatenated parameters says both.
+ATen's parameters for each layer and direction are `w_ih, w_hh[, b_ih, b_hh][, w_hr]`, with the gates stacked
+along the first dimension (torch.nn.LSTM, torch.nn.GRU). ONNX orders the gates differently and has the
+directions of a layer in one tensor: one Gather from the concatenated parameters does both.
 
-`packed::lstm` and its kin take padded sequences with the length of each: ATen's operators over packed
-sequences, without the packing. Their results are undefined from a sequence's length on.
+`packed::lstm` and the other operators of this domain are ATen's layers over packed sequences, but take padded
+sequences and lengths. Results beyond a sequence's length are undefined.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _NARROW = (DataType.FLOAT16, DataType.BFLOAT16)
 
 
 def _parameters(g: GraphContext, params: Sequence[Value], has_biases: bool, runs: int) -> list[Parameters]:
-    """One `Parameters` for each layer and direction, of which there are `runs`."""
+    """A `Parameters` for each of the `runs` layers and directions."""
     plain = 4 if has_biases else 2
     each, rest = divmod(len(params), runs)
     if rest or each not in (plain, plain + 1):
@@ -35,7 +35,7 @@ def _parameters(g: GraphContext, params: Sequence[Value], has_biases: bool, runs
 
 
 def _arranged(g: GraphContext, cell: Cell, parts: Sequence[Value], hidden: int, directions: int) -> Value:
-    """Parameters of ATen's order as one tensor `[directions, gates * hidden, ...]` of ONNX's."""
+    """Reorder ATen's parameters into one ONNX tensor `[directions, gates * hidden, ...]`."""
     joined = parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0)
     gates = len(cell.order)
     rows = np.arange(len(parts) * gates * hidden).reshape(len(parts), gates, hidden)
@@ -51,7 +51,7 @@ def _run(
     direction: str,
     lengths: Value | None,
 ) -> list[Value]:
-    """One operator: Y `[length, directions, batch, hidden]`, Y_h and Y_c `[directions, batch, hidden]`."""
+    """Emit one operator: Y `[length, directions, batch, hidden]`, Y_h, Y_c `[directions, batch, hidden]`."""
     directions = len(sets)
     hidden = hidden_size(g, cell, sets[0].hidden)
     biases = [bias for each in sets for bias in each.biases]
@@ -88,9 +88,9 @@ def _run_projected(
 ) -> list[Value]:
     """An LSTM whose hidden state is `w_hr @ (o * tanh(c))`, which ONNX does not have (`proj_size`).
 
-    The recurrence sees the state through `w_hh` only, so `w_hh @ w_hr` over the state before its projection
-    is the same, and the projection follows at the end. A given state is projected already: it enters
-    as further columns of the first step's input, whose weights are `w_hh`.
+    The recurrence uses the state only through `w_hh`, so `w_hh @ w_hr` on the unprojected state is
+    equivalent, and the projection follows at the end. A given initial state is already projected: it becomes
+    additional columns of the first step's input, with weights `w_hh`.
     """
     weight, (start, cell_state) = each.input, initial
     if start is not None:
@@ -104,7 +104,7 @@ def _run_projected(
 
 
 def _at_first_step(g: GraphContext, x: Value, start: Value, direction: str, lengths: Value | None) -> Value:
-    """A state as a sequence: where a direction begins, and zero at the other steps."""
+    """A state as a sequence: at the first step of its direction, and zero at the other steps."""
     if direction == "reverse" and lengths is not None:
         positions = g.op("Unsqueeze", g.call("packed::positions", count=g.size(x, 0)), axes=[1])
         last = g.op("Unsqueeze", g.op("Sub", lengths, 1), axes=[0])
@@ -122,7 +122,7 @@ def _layer(
     initial: Sequence[Value | None],
     lengths: Value | None,
 ) -> list[Value]:
-    """One layer: Y, Y_h and Y_c as `_run` gives them, the directions apart where they must be."""
+    """One layer: Y, Y_h and Y_c as in `_run`; directions run separately if necessary."""
     double = g.dtype(x) == DataType.DOUBLE
     if sets[0].projection is None and not double:
         return _run(g, cell, x, sets, initial, "bidirectional" if len(sets) > 1 else "forward", lengths)
@@ -140,7 +140,7 @@ def _layer(
 
 
 def _rows(g: GraphContext, state: Value | None, start: int, count: int, total: int) -> Value | None:
-    """Some of the layers and directions of a state, of which there are `total`."""
+    """Some of the `total` layers and directions of a state."""
     if state is None or count == total:
         return state
     return g.op("Slice", state, starts=[start], ends=[start + count], axes=[0])
@@ -152,7 +152,7 @@ _KEEPING_ZERO = frozenset(
 
 
 def _given(g: GraphContext, state: Value | None) -> Value | None:
-    """An initial state, None where it is zero: ONNX's default, and what torch.nn's modules start from."""
+    """An initial state; None if it is zero, which is ONNX's default and torch.nn's start."""
     if state is None:
         return None
     source: Value | None = state
@@ -168,7 +168,7 @@ def _given(g: GraphContext, state: Value | None) -> Value | None:
 
 
 def _merged(g: GraphContext, y: Value, features: int | None, directions: int, batch_first: bool) -> Value:
-    """Y as ATen has it: the directions beside one another in the last dimension."""
+    """Y in ATen's layout: the directions concatenated in the last dimension."""
     if directions == 1:
         y = g.op("Squeeze", y, axes=[1])
         return g.op("Transpose", y, perm=[1, 0, 2]) if batch_first else y
@@ -192,16 +192,16 @@ def _recurrent(
 ) -> list[Value]:
     """All layers: the output, then the final states.
 
-    The input is `[length, batch, features]` or batch first, its rank given by ATen's definition; a state
-    that is None is zero. onnxruntime's kernels compute in FLOAT only (those of DOUBLE are registered, and
-    refuse when run): what is narrower runs as FLOAT, and DOUBLE is unrolled.
+    The input is `[length, batch, features]` or batch first; a state of None is zero. onnxruntime's kernels
+    compute only in FLOAT (those for DOUBLE exist but fail at run time): narrower types run as FLOAT, and
+    DOUBLE is unrolled.
     """
     if g.rank(input) not in (3, None):
         raise g.refuse(f"its input has {g.rank(input)} dimensions, and 3 are due")
     dtype = g.dtype(input) or g.dtype(params[0])
     kind = DataType.FLOAT if dtype in _NARROW else dtype
     if kind is not None:
-        # What is unknown has the element type of the weights; the cast says so.
+        # Cast an unknown element type to that of the weights.
         input = g.cast(input, kind)
         states = [None if state is None else g.cast(state, kind) for state in states]
         params = [g.cast(value, kind) for value in params]
@@ -268,7 +268,7 @@ def _of_cell(cell: Cell) -> Callable[..., list[Value]]:
 
 
 def _packed(name: str, cell: Cell) -> None:
-    """Register a cell's operator over padded sequences with the length of each, time first."""
+    """Register a cell's operator on time-major padded sequences with lengths."""
 
     def recurrent(
         g: GraphContext,

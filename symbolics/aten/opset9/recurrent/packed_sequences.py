@@ -1,9 +1,9 @@
 """Packed sequences: packing, padding, and recurrent layers over them.
 
-A packed sequence is the elements of several sequences, time first, the longest sequence first, and
-`batch_sizes`, the number of sequences that reach each step (torch.nn.utils.rnn). ONNX has no such thing;
-its recurrent operators take padded sequences and the length of each. The `packed` dialect says that, and
-the pass `fuse_packed_sequences` brings a graph there; what it leaves is composed here.
+A packed sequence has the elements of several sequences, time first, the longest sequence first, and
+`batch_sizes`, the number of sequences that reach each step (torch.nn.utils.rnn). ONNX has no packed
+sequences; its recurrent operators take padded sequences and lengths, as the domain `packed` does. The pass
+`fuse_packed_sequences` rewrites most uses to that domain; the others are composed here.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from ....compositions.sizes import Size, compute, dimension, known, known_rank, 
 
 @onnx_symbolic("packed::longest")
 def longest(g: GraphContext, lengths: Value) -> Value:
-    """The length of the longest sequence, a number."""
+    """The length of the longest sequence, as a number."""
     return g.op("ReduceMax", lengths, axes=[0], keepdims=0)
 
 
 @onnx_symbolic("packed::positions")
 def positions(g: GraphContext, count: int | Value) -> Value:
-    """The numbers from 0 on, INT64 `[count]`."""
+    """The numbers from 0 to `count - 1`, INT64 `[count]`."""
     count = known(g, count)
     if isinstance(count, int):
         return g.constant(np.arange(count, dtype=np.int64))
@@ -31,7 +31,7 @@ def positions(g: GraphContext, count: int | Value) -> Value:
 
 @onnx_symbolic("packed::mask")
 def mask(g: GraphContext, lengths: Value, count: int | Value) -> Value:
-    """Where the sequences are not padding, BOOL `[count, batch]`."""
+    """A mask of the elements that are not padding, BOOL `[count, batch]`."""
     steps = g.call("packed::positions", count=count)
     if not g.has("Less", dtype=DataType.INT64):
         steps, lengths = g.cast(steps, DataType.DOUBLE), g.cast(lengths, DataType.DOUBLE)
@@ -53,14 +53,14 @@ def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> 
 
 @onnx_symbolic("packed::head")
 def head(g: GraphContext, self: Value, count: Value) -> Value:
-    """The first elements of the first dimension, of which there are as many or more."""
+    """The first elements along the first dimension, which has at least as many."""
     if g.has("Slice", "steps"):
         return g.op("Slice", self, starts=[0], ends=[count], axes=[0])
     return g.op("Gather", self, g.call("packed::positions", count=count), axis=0)
 
 
 def _resized(g: GraphContext, self: Value, count: Size) -> Value:
-    """The first dimension cut, or lengthened by whatever, to a size."""
+    """Crop or extend the first dimension to a size; the new elements are arbitrary."""
     size, shape = g.size(self, 0), g.shape(self)
     if shape is not None and same(shape[0], dimension(count)):
         return self
@@ -82,7 +82,7 @@ def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
 
 
 def _swapped(g: GraphContext, self: Value, wanted: bool) -> Value:
-    """The value with its first two dimensions exchanged, where that is wanted."""
+    """The value, with its first two dimensions swapped on request."""
     if not wanted:
         return self
     return g.op("Transpose", self, perm=[1, 0, *range(2, known_rank(g, self))])
@@ -97,9 +97,9 @@ def pad(
     padding_value: Number,
     total_length: int | Value | None,
 ) -> Value:
-    """Padded sequences, time first, cut or lengthened and with another padding: `pad_packed_sequence`.
+    """Crop or extend time-major padded sequences, and replace the padding: `pad_packed_sequence`.
 
-    Without `total_length` the result is as long as the longest sequence.
+    Without `total_length` the result has the length of the longest sequence.
     """
     if total_length is None:
         count: Size = g.call("packed::longest", lengths=lengths)
@@ -115,7 +115,7 @@ def pad(
 
 
 def _picked(g: GraphContext, padded: Value, mask: Value) -> Value:
-    """The elements of sequences, time first, where a mask `[length, batch]` is true."""
+    """The elements of time-major sequences at which a mask `[length, batch]` is true."""
     flat = g.call("aten::flatten", self=padded, start_dim=0, end_dim=1)
     return g.op("Gather", flat, where_true(g, g.op("Reshape", mask, [-1])), axis=0)
 
@@ -130,7 +130,7 @@ def _pack_padded_sequence(g: GraphContext, input: Value, lengths: Value, batch_f
 
 
 def _unpacked(g: GraphContext, data: Value, batch_sizes: Value) -> tuple[Value, Value, Value]:
-    """The padded sequences, time first, their lengths, and the mask of what is not padding."""
+    """The time-major padded sequences, their lengths, and the mask of elements that are not padding."""
     batch = g.op("Squeeze", g.op("Gather", batch_sizes, [0], axis=0), axes=[0])
     places = g.op("Unsqueeze", g.call("packed::positions", count=batch), axes=[0])
     valid = g.op("Less", places, g.op("Unsqueeze", batch_sizes, axes=[1]))

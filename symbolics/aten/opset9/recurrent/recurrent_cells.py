@@ -1,6 +1,6 @@
-"""One step of a recurrent layer: lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell, of their gates.
+"""One step of a recurrent layer: lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell.
 
-Composed, they keep every element type, and need no shapes.
+These compositions support every float type and need no shapes.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from .recurrent_steps import CELLS, LSTM, Cell, advance
 
 
 def _gates(g: GraphContext, value: Value, count: int, weight: Value) -> list[Value]:
-    """Gates that lie side by side in the second of two dimensions, apart."""
+    """Split gates that are concatenated in the second of two dimensions."""
     rows = static_size(g, weight, 0)
     if rows is not None:
         return g.op("Split", value, axis=1, split=[rows // count] * count, outputs=count)

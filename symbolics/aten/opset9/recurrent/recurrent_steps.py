@@ -1,4 +1,4 @@
-"""Recurrent layers step by step, of elementary operators: the cells, and layers that no kernel computes."""
+"""Recurrent layers composed step by step: the cells, and layers that onnxruntime has no kernel for."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from ....compositions.sizes import Size, compute, static_size
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """How ONNX says a cell.
+    """How ONNX represents a cell.
 
     Attributes:
-        op_type: its operator.
-        order: for each of ONNX's gates, its position among ATen's.
-        activations: of one direction, where they are not the operator's own.
-        states: how many it has.
+        op_type: its ONNX operator.
+        order: for each of ONNX's gates, its position among ATen's gates.
+        activations: those of one direction, if they are not the operator's default.
+        states: the number of states.
     """
 
     op_type: str
@@ -37,7 +37,7 @@ CELLS = {
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """The parameters of one direction of a layer: two matrices, no or two biases, no or one projection."""
+    """The parameters of one direction of a layer: two matrices, optionally two biases and a projection."""
 
     input: Value
     hidden: Value
@@ -46,7 +46,7 @@ class Parameters:
 
 
 def hidden_size(g: GraphContext, cell: Cell, weight: Value) -> int:
-    """The hidden size, from a matrix that has all gates in its rows.
+    """The hidden size, from a matrix with all gates in its rows.
 
     Raises:
         UnsupportedError: the shape of the matrix is unknown.
@@ -71,10 +71,10 @@ def advance(
     states: Sequence[Value],
     split: Callable[[Value], Sequence[Value]],
 ) -> list[Value]:
-    """The states after a step, from what the input and the hidden state give to ATen's gates.
+    """The states after a step, from the contributions of the input and the hidden state to ATen's gates.
 
     Args:
-        split: takes the gates apart.
+        split: splits the gates.
     """
     if cell.op_type == "RNN":
         return [g.op(cell.activations[0], g.op("Add", inward, recurrent))]
@@ -99,13 +99,13 @@ def by_steps(
     direction: str,
     lengths: Value | None,
 ) -> list[Value]:
-    """One direction of a layer, as LSTM, GRU and RNN give it: unrolled, or a Loop where the length varies.
+    """One direction of a layer, with outputs as of LSTM, GRU or RNN: unrolled, or a Loop over the length.
 
     Args:
         x: time first.
         initial: `[1, batch, width]` each; None is zero.
         direction: `forward` or `reverse`.
-        lengths: of the sequences, after which the states stay as they are.
+        lengths: the lengths of the sequences; the states do not change beyond them.
 
     Returns:
         Y `[length, 1, batch, hidden]`, then the final states.
@@ -158,7 +158,7 @@ def _looped(
     states: Sequence[Value],
     direction: str,
 ) -> list[Value]:
-    """A Loop over the places of a sequence: the hidden states, stacked by place, and the final states."""
+    """A Loop over the steps of a sequence: the stacked hidden states, and the final states."""
     last = compute(g, "sub", length, 1)
 
     def build(iteration: Value, going: Value, *states: Value) -> list[Value]:

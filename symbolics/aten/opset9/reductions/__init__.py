@@ -1,1 +1,1 @@
-"""Reductions, order, counts and statistics."""
+"""Reductions, sorting, counting and statistics."""

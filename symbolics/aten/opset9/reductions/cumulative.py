@@ -1,4 +1,4 @@
-"""Running extremes with their positions."""
+"""Running maxima and minima with their positions."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from .._common import aten, is_integral
 def _later(
     g: GraphContext, largest: bool, earlier: Sequence[Value], later: Sequence[Value]
 ) -> tuple[Value, Value]:
-    """Of two extremes the later one where they are equal; a NaN stays until another one comes."""
+    """Combine two running extremes: equal ones give the later one; a NaN stays until another NaN."""
     (old, old_at), (new, new_at) = earlier, later
     takes = g.call("aten::ge" if largest else "aten::le", new, old)
     if not is_integral(g, new):

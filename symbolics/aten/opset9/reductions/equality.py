@@ -1,4 +1,4 @@
-"""Whether whole tensors are alike."""
+"""Comparison of whole tensors: equal, allclose."""
 
 import functools
 
@@ -13,7 +13,7 @@ _FLAG = ir.Shape([])
 
 
 def _equal_shapes(g: GraphContext, self: Value, other: Value) -> Value | bool:
-    """Whether the shapes are the same; known, or as the model runs."""
+    """Whether the shapes are equal, as a constant or computed at run time."""
     ours, theirs = g.shape(self), g.shape(other)
     if ours is None or theirs is None:
         raise g.refuse("the ranks of both tensors must be known")
@@ -35,7 +35,7 @@ def is_same_size(g: GraphContext, self: Value, other: Value) -> Value:
 
 @aten("equal")
 def equal(g: GraphContext, self: Value, other: Value) -> Value:
-    """Of one shape, and equal in every element."""
+    """True if the shapes and all elements are equal."""
     alike = _equal_shapes(g, self, other)
 
     def compared() -> list[Value]:
@@ -55,5 +55,5 @@ def allclose(
     atol: float = 1e-08,
     equal_nan: bool = False,
 ) -> Value:
-    """Close in every element, of shapes that broadcast."""
+    """True if all elements are close; the shapes may broadcast."""
     return g.call("aten::all", g.call("aten::isclose", self, other, rtol, atol, equal_nan))

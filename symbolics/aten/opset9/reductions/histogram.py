@@ -1,6 +1,6 @@
-"""Counts of values: bincount, histc, histograms of one and of several dimensions.
+"""Counts of values: bincount, histc, histograms of one or several dimensions.
 
-Which bin a value falls into: aten/src/ATen/native/cpu/HistogramKernel.cpp.
+The choice of bins follows aten/src/ATen/native/cpu/HistogramKernel.cpp.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from .._common import aten
 
 
 def _counted(g: GraphContext, bins: Value, count: Size, weight: Value | None, dtype: DataType) -> Value:
-    """How many positions there are of each of `count` bins, or what their weights sum to."""
+    """The number of positions in each of `count` bins, or the sum of their weights."""
     weights = g.call("aten::full_like", bins, 1, dtype) if weight is None else weight
     zeros = g.call("composed::full", size=[count], fill_value=0, dtype=dtype)
     return g.call("composed::accumulate_rows", zeros, bins, weights)
@@ -19,9 +19,9 @@ def _counted(g: GraphContext, bins: Value, count: Size, weight: Value | None, dt
 
 @aten("bincount")
 def bincount(g: GraphContext, self: Value, weights: Value | None = None, minlength: int | Value = 0) -> Value:
-    """As many bins as the largest value asks for."""
+    """The number of bins follows from the largest value."""
     values = g.cast(self, DataType.INT64)
-    # Of no values at all the largest is -1.
+    # Without values, -1 serves as the largest one.
     padded = g.op("Concat", values, g.constant([-1]), axis=0)
     largest = g.op("ReduceMax", padded, axes=[0], keepdims=0)
     count = g.call("sym::max", a=g.op("Add", largest, 1), b=minlength)
@@ -33,7 +33,7 @@ def bincount(g: GraphContext, self: Value, weights: Value | None = None, minleng
 
 
 def _widened(g: GraphContext, low: Value, high: Value, margin: float) -> tuple[Value, Value]:
-    """A range of no extent, made wider on both sides."""
+    """Widen an empty range on both sides."""
     alike = g.call("aten::eq", low, high)
     below, above = g.op("Sub", low, margin), g.op("Add", high, margin)
     return g.op("Where", alike, below, low), g.op("Where", alike, above, high)
@@ -46,7 +46,7 @@ def _is_empty(g: GraphContext, self: Value) -> bool:
 def _limits(
     g: GraphContext, self: Value, given: tuple[Number, Number] | None, margin: float, empty: bool
 ) -> tuple[Value, Value]:
-    """The outer edges: those given, else the extremes of the data, 0 and 1 where there is none."""
+    """The outer edges: the given ones, else the extremes of the data, or 0 and 1 without data."""
     dtype = g.dtype(self) or DataType.FLOAT
     if given is not None:
         low, high = g.constant(float(given[0]), dtype), g.constant(float(given[1]), dtype)
@@ -58,7 +58,7 @@ def _limits(
 
 
 def _edges(g: GraphContext, low: Value, high: Value, bins: int) -> Value:
-    """Equally far apart, counted from both ends to the middle, as linspace does it."""
+    """Equidistant edges, computed from both ends to the middle, as in linspace."""
     dtype = low.dtype or DataType.FLOAT
     places = np.arange(bins + 1)
     step = g.op("Div", g.op("Sub", high, low), float(bins))
@@ -68,9 +68,9 @@ def _edges(g: GraphContext, low: Value, high: Value, bins: int) -> Value:
 
 
 def _place(g: GraphContext, values: Value, edges: Value) -> Value:
-    """The bin of each value; -1 for those below the first edge, above the last one, and for NaN.
+    """The bin of each value; -1 for NaN and for values outside of the edges.
 
-    A bin has its left edge, and the last one its right edge too.
+    A bin includes its left edge; the last bin also includes its right edge.
     """
     count = compute(g, "sub", g.size(edges, 0), 1)
     reached = g.call("aten::le", g.op("Unsqueeze", edges, axes=[0]), g.op("Unsqueeze", values, axes=[1]))
@@ -84,7 +84,7 @@ def _place(g: GraphContext, values: Value, edges: Value) -> Value:
 def _histogram(
     g: GraphContext, points: Value, edges: list[Value], weight: Value | None, density: bool
 ) -> Value:
-    """The counts in a grid of bins of points, one a row."""
+    """The counts of points, one in each row, in a grid of bins."""
     counts = [compute(g, "sub", g.size(edge, 0), 1) for edge in edges]
     total = product(g, counts)
     outside: Value | None = None
@@ -96,7 +96,7 @@ def _histogram(
         outside = missed if outside is None else g.op("Or", outside, missed)
         position = place if position is None else g.op("Add", g.op("Mul", position, counts[dimension]), place)
     dtype = g.dtype(points) or DataType.FLOAT
-    # One more bin, which is cut off, takes what is outside.
+    # An additional bin, which is cut off, takes the points outside.
     position = g.op("Where", outside, g.constant(total, DataType.INT64), position)
     weights = None if weight is None else g.op("Reshape", weight, [-1])
     found = _counted(g, position, compute(g, "add", total, 1), weights, dtype)
@@ -114,7 +114,7 @@ def _histogram(
 
 @aten("histc")
 def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
-    """By the distance from the lower edge; what is outside, and NaN, is not counted."""
+    """Bins by the distance from the lower edge; values outside, and NaN, are not counted."""
     flat = g.op("Reshape", self, [-1]) if g.rank(self) != 1 else self
     kind = g.dtype(self) or DataType.FLOAT
     values = g.cast(flat, DataType.FLOAT) if kind in (DataType.FLOAT16, DataType.BFLOAT16) else flat
@@ -155,7 +155,7 @@ def histogram_between(
 def _grid(
     g: GraphContext, self: Value, bins: list[int], range: list[float] | None
 ) -> tuple[Value, list[Value]]:
-    """The points, a row each, and the edges of every dimension."""
+    """The points as rows, and the edges of every dimension."""
     points = g.op("Reshape", self, [-1, len(bins)]) if known_rank(g, self) != 2 else self
     edges = []
     for dimension, count in enumerate(bins):

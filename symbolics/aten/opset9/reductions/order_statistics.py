@@ -1,4 +1,4 @@
-"""Order statistics beyond one sorted position: mode, medians without NaN, quantiles at computed places."""
+"""Order statistics: mode, nanmedian, quantiles at computed positions."""
 
 import numpy as np
 
@@ -13,16 +13,16 @@ def _flat(g: GraphContext, self: Value) -> Value:
 
 
 def _as_row(g: GraphContext, name: str, self: Value, keepdim: bool) -> list[Value]:
-    """The result for a zero-dim tensor, which is taken as a row of one."""
+    """Remove the dimension that was added to a zero-dim tensor."""
     found = g.call(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
     return [g.op("Squeeze", result, axes=[0]) for result in found] if keepdim else found
 
 
 @aten("mode")
 def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
-    """The most frequent element, the smallest of several, and the last place where it stands.
+    """The most frequent element (the smallest of several), and its last position.
 
-    Every element is compared with every other one along the dim.
+    Compares all pairs of elements along the dim.
     """
     if g.rank(self) == 0:
         return _as_row(g, "aten::mode", self, keepdim)
@@ -48,7 +48,7 @@ def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> 
 
 @aten("nanmedian")
 def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
-    """Of no elements NaN: one that is added changes nothing else."""
+    """NaN without elements: an appended NaN does not change other results."""
     count = product(g, sizes_of(g, self))
     if is_integral(g, self) or count == 0:
         return g.call("aten::median", self)
@@ -60,7 +60,7 @@ def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
 
 @aten("nanmedian.dim")
 def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> list[Value]:
-    """The lower one of the two middle elements that are numbers; NaN where there is none."""
+    """The lower one of the two middle elements that are not NaN; NaN if there are none."""
     if is_integral(g, self):
         return g.call("aten::median.dim", self, dim, keepdim)
     if g.rank(self) == 0:
@@ -80,7 +80,7 @@ def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> 
 
 
 def _weights(g: GraphContext, at: Value, interpolation: str) -> tuple[Value, Value, Value]:
-    """The ranks below and above fractional ranks, and how far it is between them."""
+    """The ranks below and above fractional ranks, and the fractions between them."""
     low, high = g.op("Floor", at), g.op("Ceil", at)
     if interpolation in ("lower", "higher", "nearest"):
         one = g.call("aten::round", at) if interpolation == "nearest" else low
@@ -92,7 +92,7 @@ def _weights(g: GraphContext, at: Value, interpolation: str) -> tuple[Value, Val
 
 
 def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolation: str, nan: bool) -> Value:
-    """Quantiles along the last dimension at a computed place, or at several, which come in front."""
+    """Quantiles along the last dimension at computed positions; several come first in the shape."""
     rank = known_rank(g, self)
     missing = g.call("aten::isnan", self)
     ordered, _ = g.call("aten::sort", g.op("Where", missing, float("inf"), self), rank - 1)
@@ -115,7 +115,7 @@ def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolat
 
     below, above = taken(low), taken(high)
     found = g.call("aten::lerp", below, above, weight)
-    # Between two infinities there is no way to go.
+    # Interpolation between two infinities would give NaN.
     found = g.op("Where", g.call("aten::eq", below, above), below, found)
     found = g.op("Where", unusable, float("nan"), found)
     found = g.call("aten::movedim", self=found, source=-1, destination=0)
@@ -134,7 +134,7 @@ def _register_quantile(name: str, nan: bool) -> None:
         keepdim: bool = False,
         interpolation: str = "linear",
     ) -> Value:
-        """The quantiles at computed places, several of them in front."""
+        """The quantiles at computed positions; several come first in the shape."""
         rank = known_rank(g, self)
         if dim is None or rank == 0:
             found = _quantiles(g, _flat(g, self), q, False, interpolation, nan)

@@ -1,4 +1,4 @@
-"""Order along a dim: the largest elements, sorting, order statistics, running totals."""
+"""Order along a dim: topk, sort, median, quantile, cumulative sums."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from .._common import aten, counted, is_integral
 
 
 def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]:
-    """Results for a zero-dim value that was taken as a list of one."""
+    """Remove the dimension that was added to a zero-dim value."""
     return [g.op("Squeeze", result, axes=[0]) for result in results] if g.rank(value) == 0 else results
 
 
@@ -23,7 +23,7 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> list[Value]:
-    """Always sorted, which an unsorted result may be."""
+    """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
         return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
     return g.op("TopK", self, K=[known(g, k)], axis=dim, largest=int(largest), outputs=2)
@@ -49,7 +49,7 @@ def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -
 
 @onnx_symbolic("composed::top_by_rank")
 def top_by_rank(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
-    """The elements by how many come before each, in space quadratic in the dim; NaN is above all numbers."""
+    """Sort by the number of smaller elements; memory is quadratic in the dim. NaN is above all numbers."""
     rank, size = known_rank(g, self), g.size(self, dim)
     last = [i for i in range(rank) if i != dim] + [dim]
     keys = g.op("Transpose", _comparable(g, self), perm=last)
@@ -68,7 +68,7 @@ def top_by_rank(g: GraphContext, self: Value, k: int | Value, dim: int, largest:
 
 
 def _comparable(g: GraphContext, self: Value) -> Value:
-    """The elements in a type that runtimes compare."""
+    """The elements cast to a type that runtimes can compare."""
     if g.dtype(self) == DataType.UINT64:
         raise g.refuse("unsigned 64-bit integers cannot be compared", first_opset=11)
     if g.dtype(self) in (DataType.FLOAT, DataType.DOUBLE, DataType.INT64, None):
@@ -77,7 +77,7 @@ def _comparable(g: GraphContext, self: Value) -> Value:
 
 
 def _exceeds(g: GraphContext, a: Value, b: Value) -> Value:
-    """Whether an element comes after another one; NaN comes after every number, and not after NaN."""
+    """Whether an element sorts after another one; NaN sorts after every number, but not after NaN."""
     above = g.op("Greater", a, b)
     if g.dtype(a) == DataType.INT64:
         return above
@@ -92,7 +92,7 @@ def sort(
     descending: bool = False,
     stable: bool | None = None,
 ) -> list[Value]:
-    """TopK of all elements, which keeps the order of equal ones."""
+    """TopK of all elements; equal elements keep their order."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
     return g.call("aten::topk", self, size, dim, descending)
 
@@ -124,7 +124,7 @@ def kthvalue(
 
 @aten("median")
 def median_of_all(g: GraphContext, self: Value) -> Value:
-    """Of no elements NaN, and what C++ makes an integer of NaN."""
+    """Without elements NaN, or C++'s conversion of NaN to an integer."""
     count, dtype = product(g, sizes_of(g, self)), g.dtype(self) or DataType.FLOAT
     low, high = (math.nan, math.inf) if dtype in dtypes.FLOATS else dtypes.limits(dtype)
     low = {DataType.BOOL: True, DataType.INT8: 0, DataType.INT16: 0}.get(dtype, low)
@@ -135,7 +135,7 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
     wide = dtype if dtype in dtypes.FLOATS else DataType.INT64
     flat = g.cast(g.op("Reshape", self, [-1]), wide)
     middle = compute(g, "max", compute(g, "floordiv", compute(g, "add", count, 1), 2), 1)
-    # One more element, behind all others, is there where there is none.
+    # An appended element, which sorts last, is the result if there are no others.
     found = g.call("aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0)[0]
     unusable = g.op("Equal", g.constant(count), g.constant(0))
     if dtype in dtypes.FLOATS:
@@ -146,7 +146,7 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
 
 @aten("median.dim")
 def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
-    """The lower one of two middle elements; the first NaN where there is one."""
+    """The lower one of two middle elements; the first NaN if there is one."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
     middle = compute(g, "floordiv", compute(g, "add", size, 1), 2)
     value, index = g.call("aten::kthvalue", self, middle, dim, keepdim)
@@ -160,7 +160,7 @@ def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -
 
 
 def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, Value], Value]) -> Value:
-    """What the elements up to each one give together; of one later and one earlier part."""
+    """A cumulative reduction, from a function that combines a later and an earlier part."""
     if g.rank(self) == 0:
         return self
     return scanned(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
@@ -195,7 +195,7 @@ def quantile(
     keepdim: bool = False,
     interpolation: str = "linear",
 ) -> Value:
-    """Between the two sorted elements that the quantile falls between; NaN where any element is."""
+    """Interpolates between two sorted elements; NaN if any element is NaN."""
     if dim is None or g.rank(self) == 0:
         count = product(g, sizes_of(g, self))
         flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
@@ -215,7 +215,7 @@ def quantile(
 
 
 def _quantile_position(rank: float, interpolation: str) -> tuple[int, int, float]:
-    """The ranks below and above a fractional rank, and how far it is between them."""
+    """The ranks below and above a fractional rank, and the fraction between them."""
     low, high = math.floor(rank), math.ceil(rank)
     exact = {"lower": low, "higher": high, "nearest": round(rank)}
     if interpolation in exact:

@@ -1,4 +1,4 @@
-"""Reductions over dims: sums, extremes, moments, norms, and truth."""
+"""Reductions over dims: sums, extremes, moments, norms, any and all."""
 
 import builtins
 import math
@@ -15,9 +15,9 @@ _DOUBLE_BITS = 53
 
 
 def _reduce(g: GraphContext, op_type: str, value: Value, dims: Dims, keepdim: bool) -> Value:
-    """Reduce over dims, over all of them where none are given, and over nothing where there are none.
+    """Reduce over the given dims, or over all if none are given.
 
-    A zero-dim tensor is its own sum, mean and maximum, and may be reduced over dim 0 or -1 all the same.
+    A zero-dim tensor is its own sum, mean and maximum; ATen accepts dim 0 and -1 for it.
     """
     if g.rank(value) == 0:
         return g.op("Abs", value) if op_type in ("ReduceL1", "ReduceL2") else value
@@ -30,9 +30,9 @@ def _axes(g: GraphContext, value: Value, dims: Sequence[int] | None) -> list[int
 
 
 def _mean(g: GraphContext, value: Value, dims: Dims, keepdim: bool) -> Value:
-    """The mean; of nothing NaN, where onnxruntime's is 0.
+    """The mean; NaN without elements, where onnxruntime's ReduceMean gives 0.
 
-    That is divided by whether the tensor has elements: one of none has no mean, or only means of nothing.
+    Divides by 1, or by 0 if the tensor has no elements.
     """
     shape = g.shape(value)
     axes = _axes(g, value, [dims] if isinstance(dims, int) else dims) if shape else None
@@ -47,7 +47,7 @@ def _mean(g: GraphContext, value: Value, dims: Dims, keepdim: bool) -> Value:
 
 
 def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
-    """How many elements one result of a reduction is made of."""
+    """The number of elements that each result of a reduction combines."""
     if g.rank(value) == 0:
         return 1
     dims = [dims] if isinstance(dims, int) else dims
@@ -55,7 +55,7 @@ def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
 
 
 def _known_count(g: GraphContext, value: Value) -> int:
-    """How many elements a value has, -1 where that is unknown."""
+    """The number of elements of a value; -1 if unknown."""
     count = _element_count(g, value, None)
     return count if isinstance(count, int) else -1
 
@@ -118,7 +118,7 @@ def prod(
     keepdim: bool = False,
     dtype: DataType | None = None,
 ) -> Value:
-    """Integers wrap around where their product leaves the element type."""
+    """Products of integers wrap around."""
     if dtype is not None:
         self = g.cast(self, dtype)
     if not is_integral(g, self) or g.rank(self) == 0:
@@ -135,7 +135,7 @@ def prod(
 
 
 def _is_exact_product(g: GraphContext, value: Value, dim: int | None) -> bool:
-    """Whether ReduceProd is exact for this type and count: onnxruntime multiplies INT64 as DOUBLE."""
+    """Whether ReduceProd is exact for this type and count; onnxruntime multiplies INT64 in DOUBLE."""
     if g.dtype(value) == DataType.BOOL:
         return True
     count = _element_count(g, value, dim)
@@ -177,13 +177,13 @@ def aminmax(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool 
 
 
 def _truth_dtype(g: GraphContext, value: Value) -> DataType:
-    """What `any` and `all` return: BOOL, but UINT8 of UINT8."""
+    """The result type of `any` and `all`: BOOL, but UINT8 for UINT8."""
     return DataType.UINT8 if g.dtype(value) == DataType.UINT8 else DataType.BOOL
 
 
 @aten("any")
 def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
-    """Whether the number of true elements is not 0; with an empty list of dims, each element by itself."""
+    """Whether the number of true elements is not 0; an empty list of dims reduces nothing."""
     truth = g.cast(self, DataType.BOOL)
     if dim != []:
         count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), dim, keepdim)
@@ -207,7 +207,7 @@ def count_nonzero(g: GraphContext, self: Value, dim: list[int] | int | None = No
 
 
 def _variance(g: GraphContext, self: Value, dim: Dims, correction: Number, keepdim: bool) -> Value:
-    """In two passes over the data."""
+    """The variance, in two passes over the data."""
     mean_kept = _reduce(g, "ReduceMean", self, dim, True)
     centered = g.op("Sub", self, mean_kept)
     squares = g.op("Mul", centered, centered)
@@ -218,7 +218,7 @@ def _variance(g: GraphContext, self: Value, dim: Dims, correction: Number, keepd
 
 
 def _degrees_of_freedom(g: GraphContext, self: Value, dim: Dims, correction: Number) -> Value | float:
-    """The number of elements less the correction, and not below 0."""
+    """The number of elements minus the correction, at least 0."""
     count = _element_count(g, self, dim)
     if not isinstance(count, Value):
         return float(max(count - correction, 0))
@@ -298,7 +298,7 @@ def linalg_vector_norm(
     size = g.op("Abs", self)
     if math.isinf(ord):
         return _reduce(g, "ReduceMax" if ord > 0 else "ReduceMin", size, dim, keepdim)
-    # A plain number would be an exponent of FLOAT.
+    # A Python number would become an exponent of FLOAT.
     dtype = g.dtype(self) or DataType.FLOAT
     total = _reduce(g, "ReduceSum", g.op("Pow", size, g.constant(float(ord), dtype)), dim, keepdim)
     return g.op("Pow", total, g.constant(1.0 / ord, dtype))
@@ -323,7 +323,7 @@ def dist(g: GraphContext, self: Value, other: Value, p: Number = 2) -> Value:
 
 @aten("cdist")
 def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2, compute_mode: int | None = None) -> Value:
-    """The norm of every row of `x1` less every row of `x2`."""
+    """The norms of the differences of every row of `x1` and every row of `x2`."""
     rows = g.op("Unsqueeze", x1, axes=[known_rank(g, x1) - 1])
     columns = g.op("Unsqueeze", x2, axes=[known_rank(g, x2) - 2])
     return g.call("aten::linalg_vector_norm", g.op("Sub", rows, columns), p, [-1])

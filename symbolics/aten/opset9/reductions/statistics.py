@@ -10,7 +10,7 @@ from .._common import aten
 
 
 def _result_dtype(g: GraphContext, *values: Value | None) -> DataType:
-    """The float type that several values are promoted to, FLOAT of integers."""
+    """The float type that several values are promoted to; FLOAT for integers."""
     floats = {g.dtype(value) for value in values if value is not None} & dtypes.FLOATS
     if len(floats) == 1:
         return floats.pop() or DataType.FLOAT
@@ -20,7 +20,7 @@ def _result_dtype(g: GraphContext, *values: Value | None) -> DataType:
 def _degrees_of_freedom(
     g: GraphContext, weights: Value | None, aweights: Value | None, total: Value, correction: int
 ) -> Value:
-    """The sum of the weights less the correction, which they weigh too; not below zero."""
+    """The sum of the weights minus the weighted correction, at least 0."""
     if correction == 0:
         return total
     taken: Value | float = float(correction)
@@ -38,7 +38,7 @@ def cov(
     fweights: Value | None = None,
     aweights: Value | None = None,
 ) -> Value:
-    """A variable in each row; without degrees of freedom, what is divided by zero."""
+    """Each row is a variable. Without degrees of freedom the result is a division by zero."""
     dtype = _result_dtype(g, self, aweights)
     given = [g.cast(item, dtype) for item in (fweights, aweights) if item is not None]
     values = g.cast(self, dtype)
@@ -65,7 +65,7 @@ def cov(
 
 @aten("corrcoef")
 def corrcoef(g: GraphContext, self: Value) -> Value:
-    """The covariance in units of both standard deviations."""
+    """The covariance divided by both standard deviations."""
     covariance = g.call("aten::cov", self)
     if g.rank(covariance) == 0:
         return g.op("Div", covariance, covariance)
@@ -79,9 +79,9 @@ def corrcoef(g: GraphContext, self: Value) -> Value:
 def linalg_lstsq(
     g: GraphContext, self: Value, b: Value, rcond: float | None = None, driver: str | None = None
 ) -> list[Value]:
-    """The shortest solution, from the singular values; the residuals, the rank, the singular values.
+    """The solution of least norm by SVD, the residuals, the rank and the singular values.
 
-    gelsd and gelss give no residuals at all for a matrix without full rank; here they are NaN.
+    For a matrix without full rank, gelsd and gelss return no residuals; here they are NaN.
     """
     driver = driver or "gelsy"
     dtype, rows, columns = mx.dtype_of(g, self), mx.height(g, self), mx.width(g, self)
@@ -101,7 +101,7 @@ def linalg_lstsq(
         if driver != "gels":
             full = g.cast(g.op("Equal", rank, min(rows, columns)), dtype)
             complete = mx.as_column(g, full)
-            # 0 / 0 where the rank is deficient.
+            # 0 / 0 if the rank is deficient.
             residuals = g.op("Div", g.op("Mul", residuals, complete), complete)
     if is_vector:
         solution = g.op("Squeeze", solution, axes=[mx.matrix_rank(g, solution) - 1])

@@ -1,4 +1,4 @@
-"""Unique elements: of all, of neighbours, of slices along a dim."""
+"""Unique elements: of a tensor, of consecutive elements, of slices along a dim."""
 
 import onnx_ir as ir
 
@@ -10,7 +10,7 @@ _NOTHING: list[int] = []
 
 
 def _comparable(g: GraphContext, self: Value) -> Value:
-    """The elements in a type that runtimes compare and sort: integers as INT64, halves as FLOAT."""
+    """The elements in a type that runtimes compare and sort: integers as INT64, half precision as FLOAT."""
     if g.dtype(self) == DataType.UINT64:
         raise g.refuse("unsigned 64-bit integers are not compared")
     if is_integral(g, self):
@@ -20,20 +20,20 @@ def _comparable(g: GraphContext, self: Value) -> Value:
 
 
 def _results(g: GraphContext, values: Value, inverse: Value | None, counts: Value | None) -> list[Value]:
-    """What is not asked for is empty, as in ATen."""
+    """Outputs that are not requested are empty, as in ATen."""
     empty = g.constant(_NOTHING, DataType.INT64)
     return [values, empty if inverse is None else inverse, empty if counts is None else counts]
 
 
 def _runs(g: GraphContext, rows: Value) -> tuple[Value, Value, Value]:
-    """Runs of equal rows: where each run starts, the run of each row, and the length of each run."""
+    """Runs of equal rows: the start of each run, the run of each row, and the length of each run."""
     rank = known_rank(g, rows)
     after = g.call("aten::slice", self=rows, dim=0, start=1)
     before = g.call("aten::slice", self=rows, dim=0, end=-1)
     differs = g.call("aten::ne", after, before)
     if rank > 1:
         differs = g.call("aten::any", differs, list(range(1, rank)))
-    # The first row starts a run, and there is none where there are no rows.
+    # The first row starts a run, if there are rows.
     first = g.call(
         "aten::slice", self=g.call("aten::ones_like", _column(g, rows), DataType.BOOL), dim=0, end=1
     )
@@ -41,7 +41,7 @@ def _runs(g: GraphContext, rows: Value) -> tuple[Value, Value, Value]:
     at = where_true(g, starts)
     run = g.op("Sub", g.call("aten::cumsum", g.cast(starts, DataType.INT64), 0), 1)
     ends = g.op("Concat", g.call("aten::slice", self=at, dim=0, start=1), g.stack([g.size(rows, 0)]), axis=0)
-    # Without rows there is an end too many.
+    # Without rows there is one end too many.
     ends = g.call("aten::slice", self=ends, dim=0, start=0, end=g.size(at, 0))
     return at, run, g.op("Sub", ends, at)
 
@@ -53,9 +53,9 @@ def _column(g: GraphContext, rows: Value) -> Value:
 
 @onnx_symbolic("composed::unique")
 def unique(g: GraphContext, self: Value) -> list[Value]:
-    """The unique elements of a one-dimensional tensor in order, the place of each element, and their counts.
+    """The sorted unique elements of a one-dimensional tensor, the position of each element, and the counts.
 
-    Unique begins at 11: below, the elements are sorted and their runs counted.
+    Unique begins at opset 11. Below, the elements are sorted and their runs counted.
     """
     if g.has("Unique"):
         values, _, inverse, counts = g.op("Unique", self, sorted=1, outputs=4)
@@ -131,7 +131,7 @@ def unique_dim(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> list[Value]:
-    """Slices in the order of their elements, the first one deciding."""
+    """Unique slices in lexicographic order."""
     rank, at = known_rank(g, self), axis(g, self, dim)
     rows = (
         g.call("aten::movedim", self=self, source=at, destination=0) if rank else g.op("Reshape", self, [1])
@@ -147,9 +147,9 @@ def unique_dim(
 
 
 def _lexicographic(g: GraphContext, rows: Value) -> Value:
-    """The order of rows by their elements, from the comparison of every pair of rows.
+    """The lexicographic order of rows, from a comparison of all pairs of rows.
 
-    A row is below another one where it is so at the first element in which they differ.
+    A row is less than another one if the first differing element is less.
     """
     count = g.size(rows, 0)
     width = 1

@@ -1,4 +1,4 @@
-"""Operators that join tensors: cat, stack and their kin. A list of unknown length is one value."""
+"""Operators that join tensors: cat, stack, hstack, vstack, dstack. A list of unknown length is one value."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from ....compositions.sizes import axis, known_rank, static_size
 
 
 def _listed(tensors: list[Value] | Value) -> list[Value] | Value:
-    """The elements of a list where they are at hand, and else the list."""
+    """The elements of a list if they are known, else the list."""
     return tensors.items if isinstance(tensors, Known) else tensors
 
 
@@ -52,7 +52,7 @@ def _concatenated(g: GraphContext, tensors: Value, dim: int) -> Value:
 @onnx_symbolic("aten::concat")
 @onnx_symbolic("aten::concatenate")
 def cat(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
-    """A one-dimensional tensor without elements joins tensors of any rank, and adds nothing."""
+    """An empty one-dimensional tensor can be joined with tensors of any rank, and is ignored."""
     tensors = _listed(tensors)
     if isinstance(tensors, Value):
         return _concatenated(g, tensors, dim)

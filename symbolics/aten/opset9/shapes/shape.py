@@ -25,7 +25,7 @@ _RESHAPES = frozenset({"view", "view_copy", "_unsafe_view", "reshape"})
 
 
 def _promised(g: GraphContext, names: frozenset[str], rank: int) -> Sequence[Dim] | None:
-    """The shape that the source node promises, where it is one of these operators itself and not a caller."""
+    """The shape of the source node's output, if the node is one of these operators."""
     if g.node is None or g.node.domain != "aten" or g.node.op_type not in names:
         return None
     shape = g.expected[0].shape
@@ -60,10 +60,10 @@ def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
 
 @onnx_symbolic("aten::reshape")
 def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> Value:
-    """The target is constant where it can be: 0 copies a dimension in place, one -1 stands for what is left.
+    """The target is constant if possible: 0 copies a dimension at its position, -1 is the remaining size.
 
-    An empty result is filled anew, for ONNX reads a zero in the target as a copy, and refuses a -1 beside
-    it. A list of unknown length is one value.
+    An empty result is created new, because ONNX reads 0 in the target as a copy, and refuses -1 in the same
+    target. A list of unknown length is one value.
     """
     if isinstance(shape, Value):
         return g.call("composed::reshape", self=self, shape=shape, target=shape)
@@ -101,7 +101,7 @@ def _sharper(given: Dim, promised: Dim) -> Dim:
 
 
 def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim]) -> list[Dim]:
-    """The dimensions with a lone -1 filled in where all the others, and the input's, are numbers."""
+    """The dimensions, with a single -1 replaced if all other sizes are known."""
     unknown = [i for i, dim in enumerate(dims) if not isinstance(dim, int)]
     if len(unknown) == 1 and sizes[unknown[0]] == -1 and own is not None:
         rest = math.prod(dim for dim in dims if isinstance(dim, int))
@@ -115,7 +115,7 @@ def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim])
 def computed_reshape(
     g: GraphContext, self: Value, shape: list[int | Value] | Value, target: list[int | Value] | Value
 ) -> Value:
-    """Reshape to a computed `target`, whose zeros copy; `shape` holds the real sizes."""
+    """Reshape to a computed `target`, in which 0 copies a dimension; `shape` has the real sizes."""
     free = isinstance(shape, list) and any(isinstance(size, int) and size == -1 for size in shape)
     if g.has("Reshape", "allowzero") and not free:
         return g.op("Reshape", self, shape, allowzero=1)
@@ -144,7 +144,7 @@ def flatten(g: GraphContext, self: Value, start_dim: int = 0, end_dim: int = -1)
 
 
 def _merged(sizes: Sequence[Size]) -> Size:
-    """The product of sizes, -1 where it would have to be computed."""
+    """The product of sizes; -1 if it is not constant."""
     if len(sizes) == 1:
         return sizes[0]
     static = [size for size in sizes if isinstance(size, int)]
@@ -214,7 +214,7 @@ def unsqueeze(g: GraphContext, self: Value, dim: int) -> Value:
 
 @onnx_symbolic("aten::squeeze")
 def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) -> Value:
-    """Only dimensions of size 1 go; whether a symbolic one does, the promised rank says."""
+    """Removes only dimensions of size 1; for symbolic sizes the rank of the captured output decides."""
     rank = known_rank(g, self)
     dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else dim
     chosen = sorted({axis(g, self, item) for item in dims if rank})
@@ -234,7 +234,7 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
 @onnx_symbolic("aten::expand")
 def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implicit: bool = False) -> Value:
     if isinstance(size, Value):
-        # What is -1 keeps the input's own size, and so does 1.
+        # -1 keeps the input's size, and so does 1.
         return g.op("Expand", self, g.call("sym::max", a=size, b=g.call("sym::mul", a=size, b=-1)))
     target = _expansion(g, self, size)
     if all(item == 1 for item in target if isinstance(item, int)) and not _values(target):
@@ -247,7 +247,7 @@ def _values(sizes: Sequence[Size]) -> bool:
 
 
 def _expansion(g: GraphContext, self: Value, size: Sequence[Size]) -> list[Size]:
-    """The target of Expand: 1 wherever the input's own size stays."""
+    """The target of Expand: 1 for each dimension that keeps its size."""
     shape = g.shape(self)
     added = len(size) - known_rank(g, self)
     dims = _promised(g, frozenset({"expand", "broadcast_to"}), len(size)) or [UNKNOWN] * len(size)
@@ -265,7 +265,7 @@ def _expansion(g: GraphContext, self: Value, size: Sequence[Size]) -> list[Size]
 
 
 def _raised(g: GraphContext, self: Value, rank: int) -> Value:
-    """The value with leading dimensions of size 1 up to a rank."""
+    """The value with leading dimensions of size 1 added up to a rank."""
     missing = rank - known_rank(g, self)
     return g.op("Unsqueeze", self, axes=list(range(missing))) if missing > 0 else self
 
@@ -295,7 +295,7 @@ def broadcast_tensors(g: GraphContext, tensors: list[Value]) -> list[Value]:
 
 
 def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
-    """The sizes that tensors broadcast to; of two symbolic ones either may turn out to be 1."""
+    """The sizes that tensors broadcast to; either of two symbolic sizes may be 1 at run time."""
     rank = max(known_rank(g, tensor) for tensor in tensors)
     result: list[Size] = [1] * rank
     dims: list[Dim] = [1] * rank
@@ -361,7 +361,7 @@ def repeat_interleave(
 
 @onnx_symbolic("aten::repeat_interleave.Tensor")
 def repeated_positions(g: GraphContext, repeats: Value, output_size: int | Value | None = None) -> Value:
-    """Each position as often as its number says: how many of the running totals are at or below a place."""
+    """Repeat each position by its count: the number of cumulative sums not above a position in the result."""
     counts = g.cast(repeats, DataType.INT64)
     ends = g.call("aten::cumsum", self=counts, dim=0)
     total = g.op("ReduceSum", counts, axes=[0], keepdims=0)
@@ -379,7 +379,7 @@ def repeat_interleave_by(
     dim: int | None = None,
     output_size: int | Value | None = None,
 ) -> Value:
-    """Each slice as often as its own number says, or all of them as often as the only one."""
+    """Repeat each slice by its own count, or all slices by a single count."""
     if dim is None:
         self, dim = g.call("aten::flatten", self=self), 0
     if g.rank(self) == 0:

@@ -1,4 +1,4 @@
-"""Operators that take parts of a dimension: slice, select, split, chunk, unbind, roll, flip, unfold."""
+"""Operators on parts of a dimension: slice, select, split, chunk, unbind, roll, flip, unfold."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from ....compositions.sizes import (
 )
 
 END = 2**63 - 1
-"""What torch gives for the end of a slice that has none."""
+"""torch's value for the end of a slice without end."""
 
 
 @onnx_symbolic("aten::slice")
@@ -59,9 +59,9 @@ def _covers(start: Size, end: Size, size: int) -> bool:
 def sliced(
     g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int | Value
 ) -> Value:
-    """Slice with normalised bounds.
+    """Slice with normalized bounds.
 
-    Before opset 10 its bounds are attributes and its step is 1; beyond that, the positions are gathered.
+    Before opset 10 the bounds are attributes and the step is 1; other slices gather positions.
     """
     if g.has("Slice", "steps"):
         steps = None if isinstance(step, int) and step == 1 else [step]
@@ -79,7 +79,7 @@ def sliced(
 
 
 def _clamped(g: GraphContext, bound: Size, size: Size) -> Size:
-    """A bound of a slice as a position from 0 to the size."""
+    """Clamp a bound of a slice to a position from 0 to the size."""
     if isinstance(bound, int) and bound == END:
         return size
     if isinstance(bound, int) and bound == 0:
@@ -108,7 +108,7 @@ def select(g: GraphContext, self: Value, dim: int, index: int | Value) -> Value:
 
 @onnx_symbolic("composed::wrap")
 def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
-    """Positions counted from the front, of positions that may count from the end."""
+    """Convert positions that may be negative to non-negative ones."""
     if is_non_negative(index):
         return index
     index = g.cast(index, DataType.INT64)
@@ -129,7 +129,7 @@ def narrow(g: GraphContext, self: Value, dim: int, start: int | Value, length: i
 
 
 def _parts(g: GraphContext, self: Value, at: int, sizes: Sequence[Size]) -> list[Value]:
-    """Consecutive parts of a dimension. Computed sizes are slices, for Split takes them from 13 only."""
+    """Consecutive parts of a dimension. Computed sizes use Slice, because Split takes them from opset 13."""
     sizes = [known(g, size) for size in sizes]
     if len(sizes) == 1 and isinstance(sizes[0], int) and static_size(g, self, at) == sizes[0]:
         return [self]
@@ -182,7 +182,7 @@ def split_with_sizes(
 @onnx_symbolic("aten::chunk")
 @onnx_symbolic("aten::unsafe_chunk")
 def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value]:
-    """Parts of the rounded-up size; there may be fewer than asked for."""
+    """Parts of the rounded-up size; there may be fewer than requested."""
     at = axis(g, self, dim)
     size = g.size(self, at)
     if isinstance(size, int):
@@ -195,7 +195,7 @@ def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value
 
 
 def _sections_or_indices(g: GraphContext, given: Value) -> tuple[int | None, list[int | Value] | None]:
-    """A number of parts, or the positions between them; a number that is computed gives no known number."""
+    """The number of parts, or the positions between them; a computed number is not supported."""
     array, shape = g.constant_value(given), g.shape(given)
     if array is not None:
         return (int(array), None) if array.ndim == 0 else (None, [int(item) for item in array])
@@ -213,7 +213,7 @@ def tensor_split(
     dim: int = 0,
     tensor_indices_or_sections: Value | None = None,
 ) -> list[Value]:
-    """Parts at positions, or parts whose sizes differ by one at most, the larger ones first."""
+    """Split at positions, or into parts whose sizes differ by at most one, larger ones first."""
     at = axis(g, self, dim)
     size = g.size(self, at)
     if tensor_indices_or_sections is not None:
@@ -235,7 +235,7 @@ def tensor_split(
 
 
 def _axis_of_split(rank: int, name: str) -> int:
-    """The dim that hsplit, vsplit and dsplit cut."""
+    """The dim that hsplit, vsplit and dsplit split."""
     return {"hsplit": 0 if rank == 1 else 1, "vsplit": 0, "dsplit": 2}[name]
 
 
@@ -268,7 +268,7 @@ def unbind(g: GraphContext, self: Value, dim: int = 0) -> list[Value]:
 
 @onnx_symbolic("aten::roll")
 def roll(g: GraphContext, self: Value, shifts: list[int | Value], dims: list[int] = []) -> Value:  # noqa: B006
-    """Without dims, the elements roll in their order in memory."""
+    """Without dims, the elements roll in row-major order."""
     if known_rank(g, self) == 0:
         return self
     if not dims:
@@ -279,7 +279,7 @@ def roll(g: GraphContext, self: Value, shifts: list[int | Value], dims: list[int
         size = g.size(self, at)
         if isinstance(size, int) and size == 0:
             continue
-        # A size of 0 may only turn up when the model runs; its remainder must not divide by it.
+        # A symbolic size may be 0 at run time; avoid a remainder by 0.
         split = compute(g, "mod", compute(g, "mul", shift, -1), compute(g, "max", size, 1))
         if isinstance(split, int) and split == 0:
             continue
@@ -298,7 +298,7 @@ def flip(g: GraphContext, self: Value, dims: list[int]) -> Value:
 
 @onnx_symbolic("composed::reverse")
 def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
-    """Dimensions backwards. Slice has no steps before opset 10: the positions are gathered."""
+    """Reverse dimensions. Before opset 10 Slice has no steps, so the positions are gathered."""
     if g.has("Slice", "steps"):
         back = [-1] * len(dims)
         return g.op("Slice", self, starts=back, ends=[-(2**63) + 1] * len(dims), axes=dims, steps=back)
@@ -316,7 +316,7 @@ def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
 
 @onnx_symbolic("aten::unfold")
 def unfold(g: GraphContext, self: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows of a dimension in its place; what is in them becomes the last dimension."""
+    """Windows of a dimension, which becomes the window index; a new last dimension has the contents."""
     if known_rank(g, self) == 0:
         return g.op("Reshape", self, [size])
     at = axis(g, self, dimension)

@@ -1,7 +1,7 @@
-"""Views by strides, and tensors without contents.
+"""Views by strides, and uninitialised tensors.
 
-Strides are over the storage of a tensor, which a graph has not: it is taken to be contiguous, from its first
-element on. The exporter refuses any other.
+Strides refer to the storage of a tensor, which ONNX does not have: the tensor is assumed to be contiguous and
+to start at its storage. The exporter refuses others.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .._common import aten
 def _positions(
     g: GraphContext, size: list[Size], stride: list[Size], storage_offset: Size | None
 ) -> tuple[Value, list[Size]]:
-    """Where each element of the view stands in the storage."""
+    """The position of each element of the view in the storage."""
     sizes, strides = [known(g, item) for item in size], [known(g, item) for item in stride]
     offset = 0 if storage_offset is None else known(g, storage_offset)
     if all(isinstance(item, int) for item in (*sizes, *strides, offset)):
@@ -46,7 +46,7 @@ def as_strided(
 
 
 def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
-    """A view may not reach beyond the elements of the tensor into a storage that is larger."""
+    """Refuse a view that reaches beyond the elements of the tensor."""
     places, shape = g.constant_value(positions), g.shape(self)
     if places is None or shape is None or not all(isinstance(item, int) for item in shape):
         return
@@ -86,7 +86,7 @@ def new_empty_strided(
     device: str | None = None,
     pin_memory: bool | None = None,
 ) -> Value:
-    """What torch leaves undefined is zero here."""
+    """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::new_full", self=self, size=size, fill_value=0, dtype=dtype)
 
 
@@ -100,7 +100,7 @@ def empty_strided(
     device: str | None = None,
     pin_memory: bool | None = None,
 ) -> Value:
-    """What torch leaves undefined is zero here."""
+    """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::empty", size=size, dtype=dtype)
 
 
@@ -114,5 +114,5 @@ def empty_permuted(
     device: str | None = None,
     pin_memory: bool | None = None,
 ) -> Value:
-    """What torch leaves undefined is zero here."""
+    """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::empty", size=size, dtype=dtype)

@@ -1,4 +1,4 @@
-"""How special functions are registered: a formula of one or two tensors, halves computed in FLOAT."""
+"""Registers special functions: formulas of one or two tensors, with half precision computed in FLOAT."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
 
 def wide(g: GraphContext, value: Value) -> Formula:
-    """The value in the element type that ATen computes special functions in: FLOAT or DOUBLE."""
+    """The value in the element type in which ATen computes special functions: FLOAT or DOUBLE."""
     value = floating(g, value)
     return Formula(g, g.cast(value, DataType.FLOAT) if g.dtype(value) in _HALVES else value)
 
 
 def narrowed(g: GraphContext, result: Formula, like: Value) -> Value:
-    """The result in the element type of the operand; integers have become FLOAT."""
+    """The result in the element type of the operand; FLOAT for integers."""
     dtype = g.dtype(like)
     return g.cast(result.value, dtype) if dtype in _HALVES else result.value
 
@@ -53,7 +53,7 @@ def unary_of_x(name: str) -> Callable[[Callable[[Formula], Formula]], Callable[[
 def two_operands(
     g: GraphContext, first: Value | Number, second: Value | Number
 ) -> tuple[Formula, Formula, Value]:
-    """Both operands in the element type they are computed in, and the one that decides the result's."""
+    """Both operands in the element type of the computation, and the operand that decides the result type."""
     like = first if isinstance(first, Value) else second
     assert isinstance(like, Value)
     left, right = both(g, first, second)

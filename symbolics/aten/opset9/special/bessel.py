@@ -1,4 +1,4 @@
-"""Bessel and Airy functions, by the methods of Cephes as ATen has them (aten/src/ATen/native/Math.h)."""
+"""Bessel and Airy functions, by ATen's methods from Cephes (aten/src/ATen/native/Math.h)."""
 
 import math
 
@@ -53,19 +53,19 @@ def i1e(x: Formula) -> Formula:
 
 
 def _k0_near(x: Formula) -> Formula:
-    """`K0(x)` up to 2."""
+    """`K0(x)` for x up to 2."""
     i0 = x.exp() * chebyshev(x * 0.5 - 2.0, table.I0_NEAR)
     return chebyshev(x * x - 2.0, table.K0_NEAR) - (x * 0.5).log() * i0
 
 
 def _k1_near(x: Formula) -> Formula:
-    """`K1(x)` up to 2."""
+    """`K1(x)` for x up to 2."""
     i1 = x.exp() * x * chebyshev(x * 0.5 - 2.0, table.I1_NEAR)
     return (x * 0.5).log() * i1 + chebyshev(x * x - 2.0, table.K1_NEAR) / x
 
 
 def _k(x: Formula, near: Formula, far: Formula) -> Formula:
-    """Infinite at 0, no number below."""
+    """Infinite at 0, NaN below."""
     near = x.equals(0.0).chosen(math.inf, near)
     return (x < 0.0).chosen(math.nan, (x <= 2.0).chosen(near, far))
 
@@ -97,7 +97,7 @@ _register_scaled_k("special_scaled_modified_bessel_k1", "k1", table.K1_FAR)
 
 
 def _j0_near(x: Formula) -> Formula:
-    """`J0(x)` up to 5."""
+    """`J0(x)` for x up to 5."""
     square = x * x
     first, second = _ROOTS_J0
     quotient = rational(square, table.J0_RP, table.J0_RQ)
@@ -106,7 +106,7 @@ def _j0_near(x: Formula) -> Formula:
 
 
 def _j1_near(x: Formula) -> Formula:
-    """`J1(x)` up to 5."""
+    """`J1(x)` for x up to 5."""
     square = x * x
     first, second = _ROOTS_J1
     quotient = rational(square, table.J1_RP, table.J1_RQ)
@@ -114,7 +114,7 @@ def _j1_near(x: Formula) -> Formula:
 
 
 def _far(x: Formula, order: int, second_kind: bool) -> Formula:
-    """The Bessel function of the first or second kind from 5 on, as a wave."""
+    """The Bessel function of the first or second kind for x from 5 on, in phase-amplitude form."""
     rows = (
         (table.J0_PP, table.J0_PQ, table.J0_QP, table.J0_QQ),
         (table.J1_PP, table.J1_PQ, table.J1_QP, table.J1_QQ),
@@ -156,7 +156,7 @@ def y1(x: Formula) -> Formula:
 
 @unary_of_x("special_spherical_bessel_j0")
 def spherical_j0(x: Formula) -> Formula:
-    """`sin(x) / x`; near 0 its series, and 0 at infinity."""
+    """`sin(x) / x`; near 0 a series, and 0 at infinity."""
     series = polynomial(x * x, [(-1) ** i / math.factorial(2 * i + 1) for i in range(6, -1, -1)])
     result = (abs(x) < 0.5).chosen(series, x.sin() / x)
     return x.call("aten::isinf").chosen(0.0, result)
@@ -179,7 +179,7 @@ def _airy_series(x: Formula) -> Formula:
 
 @unary_of_x("special_airy_ai")
 def airy_ai(x: Formula) -> Formula:
-    """A wave for negative x, a series around 0, an exponential beyond; no number at infinity, as in ATen."""
+    """Oscillating for negative x, a series around 0, exponential beyond; NaN at infinity, as in ATen."""
     size = abs(x)
     zeta = size * size.sqrt() * (2 / 3)
     inverse = 1.0 / zeta

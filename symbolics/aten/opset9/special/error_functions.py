@@ -1,4 +1,4 @@
-"""The error function's kin and their inverses, by the methods of Cephes as ATen has them (Math.h)."""
+"""Error functions and their inverses, by ATen's methods from Cephes (Math.h)."""
 
 import math
 
@@ -11,14 +11,14 @@ _EXP_MINUS_2 = 0.13533528323661269189
 
 
 def _erf_near(x: Formula) -> Formula:
-    """`erf(x)` up to 1."""
+    """`erf(x)` for x up to 1."""
     if not x.is_double:
         return x.call("aten::erf")
     return x * rational(x * x, table.ERF_T, table.ERF_U)
 
 
 def _erfcx_far(size: Formula) -> Formula:
-    """`exp(x^2) erfc(x)` from 1 on; beyond 8 in powers of 1 / x, which stay finite."""
+    """`exp(x^2) erfc(x)` for x from 1 on; beyond 8 in powers of 1 / x, which stay finite."""
     inverse = 1.0 / size
     far = inverse * rational(inverse, table.ERFCX_R[::-1], table.ERFCX_S[::-1])
     return (size < 8.0).chosen(rational(size, table.ERFCX_P, table.ERFCX_Q), far)
@@ -26,7 +26,7 @@ def _erfcx_far(size: Formula) -> Formula:
 
 @unary("erfc", "special_erfc")
 def erfc(x: Formula) -> Formula:
-    """Beyond 1 relative to its own size, which `1 - erf(x)` loses."""
+    """Beyond 1 computed directly, because `1 - erf(x)` loses relative accuracy."""
     size = abs(x)
     tail = (-size * size).exp() * _erfcx_far(size)
     tail = (x < 0.0).chosen(2.0 - tail, tail)
@@ -35,7 +35,7 @@ def erfc(x: Formula) -> Formula:
 
 @onnx_symbolic("composed::erf_of_double")
 def erf_of_double(g: GraphContext, self: Value) -> Value:
-    """For runtimes whose Erf takes no DOUBLE, as onnxruntime's."""
+    """A composition of Erf for DOUBLE, which onnxruntime lacks."""
     x = Formula(g, self)
     size = abs(x)
     tail = 1.0 - (-size * size).exp() * _erfcx_far(size)
@@ -58,7 +58,7 @@ def ndtr(x: Formula) -> Formula:
 
 @unary("special_log_ndtr")
 def log_ndtr(x: Formula) -> Formula:
-    """Of `erfcx` below -sqrt(2), from where on its quotient holds."""
+    """Below -sqrt(2) computed from `erfcx`."""
     t = x * math.sqrt(0.5)
     tail = (_erfcx_far(-t) * 0.5).log() - t * t
     return (t < -1.0).chosen(tail, (erfc(t) * -0.5).call("aten::log1p"))
@@ -66,7 +66,7 @@ def log_ndtr(x: Formula) -> Formula:
 
 @unary("special_ndtri")
 def ndtri(y: Formula) -> Formula:
-    """The inverse of `ndtr`: infinite at 0 and 1, no number outside."""
+    """The inverse of `ndtr`: infinite at 0 and 1, NaN outside."""
     upper = y > 1.0 - _EXP_MINUS_2
     p = upper.chosen(1.0 - y, y)
     centred = p - 0.5
@@ -85,7 +85,7 @@ def ndtri(y: Formula) -> Formula:
 
 @unary("erfinv", "special_erfinv")
 def erfinv(y: Formula) -> Formula:
-    """A rational approximation and two steps of Newton's method; of `erfc` where `erf` is close to 1."""
+    """A rational approximation and two Newton steps, on `erfc` if `erf` is close to 1."""
     size = abs(y)
     square = size * size
     middle = size * rational(square, table.ERFINV_A, (*table.ERFINV_B, 1.0))

@@ -1,4 +1,4 @@
-"""The gamma function's logarithm, its derivatives, and the Hurwitz zeta function (Cephes; ATen's Math.h)."""
+"""Logarithm of the gamma function, its derivatives, and the Hurwitz zeta function (Cephes; ATen's Math.h)."""
 
 import math
 
@@ -10,10 +10,10 @@ from ._registration import narrowed, two_operands, unary, wide
 
 
 def _lgamma_near(x: Formula, limit: int) -> Formula:
-    """For 0 <= x < limit: moved to 2 <= x < 3 by `gamma(x + 1) = x gamma(x)`, there a quotient.
+    """`lgamma` for 0 <= x < limit: shifted to 2 <= x < 3 by `gamma(x + 1) = x gamma(x)`, then a quotient.
 
-    Below, the distance from 2 is that from 1 or 0, taken before anything is rounded. Close to 2, where the
-    logarithm vanishes, the quotient holds from both sides.
+    Below 2 the distance from 2 equals that from 1 or 0, computed before any rounding. Close to 2, where the
+    logarithm vanishes, the quotient is accurate on both sides.
     """
     above, factor = x - 2.0, x
     product: Formula | None = None
@@ -43,7 +43,7 @@ def _lgamma_of_positive(x: Formula) -> Formula:
 
 @unary("lgamma", "special_gammaln")
 def lgamma(x: Formula) -> Formula:
-    """Of negative numbers by reflection, infinite at whole ones."""
+    """Negative numbers use reflection; infinite at negative integers."""
     size = abs(x)
     positive = _lgamma_of_positive(size)
     sine = abs(((size - size.call("aten::round")) * math.pi).sin())
@@ -63,7 +63,7 @@ def mvlgamma(g: GraphContext, self: Value, p: int) -> Value:
 
 @unary("digamma", "special_digamma", "special_psi")
 def digamma(x: Formula) -> Formula:
-    """From 10 on an asymptotic series; negative numbers by reflection, no number at whole ones."""
+    """An asymptotic series from 10 on; negative numbers use reflection, NaN at negative integers."""
     is_negative = x < 0.0
     positive = is_negative.chosen(1.0 - x, x)
     moved, terms = positive, None
@@ -102,7 +102,7 @@ def _trigamma(x: Formula) -> Formula:
 
 @aten("polygamma", "special_polygamma")
 def polygamma(g: GraphContext, n: int, self: Value) -> Value:
-    """The derivatives of `digamma`; from the second on `(-1)^(n+1) n! zeta(n + 1, x)`."""
+    """The derivatives of `digamma`; from n = 2 on `(-1)^(n+1) n! zeta(n + 1, x)`."""
     x = wide(g, self)
     if n < 2:
         return narrowed(g, _trigamma(x) if n else digamma(x), self)
@@ -112,7 +112,7 @@ def polygamma(g: GraphContext, n: int, self: Value) -> Value:
 
 
 _FURTHEST_POLE = -1e6
-"""Arguments further below have too many terms to sum, and give no number."""
+"""Arguments below this have too many terms to sum, and give NaN."""
 
 
 def _zeta(x: Formula, q: Formula) -> Formula:

@@ -1,7 +1,6 @@
 """The regularized incomplete gamma functions (Cephes; aten/src/ATen/native/Math.h).
 
-Three iterations, of which each element takes part in at most one, and an expansion for large `a` close
-to `x`.
+Three iterations, at most one of which applies to each element, and an expansion for large `a` close to `x`.
 """
 
 import math
@@ -124,7 +123,7 @@ def _is_expanded(a: Formula, x: Formula) -> Formula:
 
 
 def _at_edges(a: Formula, x: Formula, result: Formula, at_zero: float) -> Formula:
-    """The values at 0 and infinity; `at_zero` is that for x = 0, and 1 - at_zero that for infinite x."""
+    """The values at 0 and infinity: `at_zero` for x = 0, and 1 - at_zero for infinite x."""
     infinite_a, infinite_x = a.call("aten::isinf"), x.call("aten::isinf")
     result = infinite_x.chosen(1.0 - at_zero, result)
     result = (infinite_a & infinite_x).chosen(math.nan, infinite_a.chosen(at_zero, result))
@@ -142,7 +141,7 @@ def _is_ordinary(a: Formula, x: Formula) -> Formula:
 def _upper_parts(
     a: Formula, x: Formula, begins: Formula, factor: Formula
 ) -> tuple[Formula, Formula, Formula]:
-    """Where the upper function is taken from the lower one's series; and its other two forms."""
+    """A mask for the lower function's series, and the other two forms of the upper function."""
     least = (x <= 0.5).chosen(-0.4 / x.log(), (x <= 1.1).chosen(x * 1.1, x))
     by_lower = least < a
     rest = begins & ~by_lower

@@ -1,6 +1,6 @@
-"""Orthogonal polynomials of any degree, by their recurrences, as ATen has them (aten/src/ATen/native/Math.h).
+"""Orthogonal polynomials of any degree, by ATen's recurrences (aten/src/ATen/native/Math.h).
 
-A degree that is no whole number counts as the next one towards 0; below 0, infinite or NaN it gives 0.
+A fractional degree is truncated; a negative, infinite or NaN degree gives 0.
 """
 
 import math
@@ -12,10 +12,10 @@ from .._common import aten
 from ._registration import narrowed, two_operands
 
 Step = Callable[[Formula, Formula, Formula, Formula], Formula]
-"""From the argument, the index k, and the polynomials of degree k - 1 and k to that of degree k + 1."""
+"""Maps the argument, the index k, and the polynomials of degree k - 1 and k to that of degree k + 1."""
 
 Closed = Callable[[Formula, Formula], Formula]
-"""From the argument in (-1, 1) and the degree to the polynomial."""
+"""Maps an argument in (-1, 1) and the degree to the polynomial."""
 
 
 def _doubled(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
@@ -54,7 +54,7 @@ def _sines(x: Formula, n: Formula) -> Formula:
 
 
 def _half_cosines(x: Formula, n: Formula) -> Formula:
-    """Where the divisor vanishes, its value at -1."""
+    """If the divisor vanishes, the value at -1."""
     angle = x.op("Acos")
     half = angle * 0.5
     limit = (n + n + 1.0) * _alternating(n)
@@ -62,7 +62,7 @@ def _half_cosines(x: Formula, n: Formula) -> Formula:
 
 
 def _half_sines(x: Formula, n: Formula) -> Formula:
-    """Where the divisor vanishes, its value at 1."""
+    """If the divisor vanishes, the value at 1."""
     angle = x.op("Acos")
     half = angle * 0.5
     return half.cos().equals(1.0).chosen(n + n + 1.0, ((n + 0.5) * angle).sin() / half.sin())
@@ -74,8 +74,8 @@ def _evaluated(
     """The polynomial of degree `n`; `first` is that of degree 1.
 
     Args:
-        largest: the degree from which on there is no number.
-        closed: the degree above which, and the form in which, arguments in (-1, 1) are computed at once.
+        largest: the degree from which the result is NaN.
+        closed: the degree above which arguments in (-1, 1) use a closed form, and that form.
     """
     n = (abs(n) < 2.0**62).chosen(n, -1.0).call("aten::trunc")
     x, first, n = spread(x, n), spread(first, n), spread(n, x)
@@ -110,7 +110,7 @@ def _register(
     largest: tuple[int, int] | None = None,
     shifted: bool = False,
 ) -> None:
-    """A family: its polynomial of degree 1 as slope and intercept, and its recurrence."""
+    """Register a family by its polynomial of degree 1 (slope and intercept) and its recurrence."""
 
     @aten(names)
     def polynomial(g: GraphContext, x: Value | Number, n: Value | Number) -> Value:
@@ -123,7 +123,7 @@ def _register(
         return narrowed(g, _evaluated(argument, degree, first, step, limit, closed), like)
 
 
-# Slope and intercept of degree 1, the closed form, and the degrees above which ATen takes it, for the
+# Slope and intercept of degree 1, the closed form, and the degrees above which ATen uses it, for the
 # polynomial and for the shifted one.
 _CHEBYSHEV: dict[str, tuple[tuple[float, float], Closed, int, int]] = {
     "t": ((1.0, 0.0), _cosine, 6, 6),

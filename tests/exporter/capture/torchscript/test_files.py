@@ -178,7 +178,7 @@ def gathered(x: Tensor) -> Tensor:
 
 def test_a_list_that_grows_ends_the_search_with_the_remedy() -> None:
     program = opsetta.export(gathered, (torch.randn(3, 2),), opset=13, dynamic_shapes={"x": {0: "n"}})
-    with pytest.raises(opsetta.OpsettaError, match="list::.*return the results behind it"):
+    with pytest.raises(opsetta.OpsettaError, match="list::.*return the later results"):
         program.locate_mismatch()
 
 
@@ -225,11 +225,11 @@ def run(folder: pathlib.Path, capsys: pytest.CaptureFixture):
 
 
 NOT_TORCHSCRIPT = [
-    ("state.pt", "holds tensors and no program, as a state_dict does"),
-    ("old_state.pt", "holds tensors and no program, as a state_dict does"),
+    ("state.pt", "contains tensors and no program, like a state_dict"),
+    ("old_state.pt", "contains tensors and no program, like a state_dict"),
     ("pickled.pt", r"holds a pickled object \(.*Embedder\), not TorchScript"),
     ("old_pickled.pt", r"holds a pickled object \(.*Embedder\), not TorchScript"),
-    ("program.pt2", "is a program of torch.export.save"),
+    ("program.pt2", "is a file of torch.export.save"),
     ("text.pt", "is not a file that torch.jit.save wrote"),
     ("empty.pt", "is not a file that torch.jit.save wrote"),
     ("cut.pt", "is not a file that torch.jit.save wrote"),
@@ -303,7 +303,7 @@ def test_bad_inputs_of_a_file_are_one_line(run, arguments: list[str], message: s
     [
         (["factories.py:path", "--input", "3"], "--input is for TorchScript files"),
         (["factories.py:missing"], "there is no file 'none.pt'"),
-        (["state.pt", "--input", "float32[2]"], "holds tensors and no program"),
+        (["state.pt", "--input", "float32[2]"], "contains tensors and no program"),
         (
             ["model.pt", "--input", TOKENS, "--input", MASK, "--dynamic", "tokens:0=b"],
             "--input names dynamic",

@@ -114,8 +114,8 @@ REFUSED = {
         lambda m: m.graph.output.add(name="q"),
         "the graph returns 'q', which nothing",
     ),
-    "a cycle": (lambda m: m.graph.node[0].input.append("b"), "it has a cycle"),
-    "a cycle through a branch": (lambda m: branch(m).node[0].input.append("y"), "it has a cycle"),
+    "a cycle": (lambda m: m.graph.node[0].input.append("b"), "the graph has a cycle"),
+    "a cycle through a branch": (lambda m: branch(m).node[0].input.append("y"), "the graph has a cycle"),
     "one name of two values": (
         lambda m: branch(m).node.add(op_type="Neg", input=["x"], output=["a"]),
         "reads 'a', which graph 'then_branch' of the If of 'b' makes later, and the graph has as well",

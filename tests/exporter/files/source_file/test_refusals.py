@@ -180,7 +180,7 @@ CHANGES: dict[Callable[[onnx.ModelProto], None], str] = {
         )
     },
     **{
-        _interface(**{field: value}): f"the interface has '{field}', which is not what it should be"
+        _interface(**{field: value}): f"the interface has '{field}', which has a wrong type"
         for field, value in (("outputs", [True]), ("numbers", [0.0]), ("outputs", [[]]), ("inputs", [3]))
     },
     _arguments_no_text: "node 'linear'.*utf-8",

@@ -1,11 +1,11 @@
-"""Operators of the first opsets: broadcasting on request, types by name, shapes as attributes."""
+"""Operators of opsets below 7: broadcasting as an attribute, types by name, shapes as attributes."""
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import known_rank
 
 
 def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
-    """The second operand with its dimensions under those of the first from an axis on."""
+    """The second operand, with dimensions of size 1 added to align it with the first from an axis on."""
     if axis is None:
         return B
     rank, own = known_rank(g, A), known_rank(g, B)
@@ -17,7 +17,7 @@ def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
 def _register(op_type: str) -> None:
     @onnx_symbolic(f"before7::{op_type}")
     def binary(g: GraphContext, A: Value, B: Value, axis: int | None = None, broadcast: int = 0) -> Value:
-        """Below 7 the second operand is broadcast where that is asked for, from an axis on."""
+        """Below 7 the attribute `broadcast` broadcasts the second operand, from an axis on."""
         return g.op(op_type, A, _aligned(g, A, B, axis) if broadcast else B)
 
 
@@ -27,13 +27,13 @@ for _op_type in "Add Sub Mul Div And Or Xor Equal Greater Less".split():
 
 @onnx_symbolic("before7::Pow")
 def pow_(g: GraphContext, X: Value, Y: Value, axis: int | None = None, broadcast: int = 0) -> Value:
-    """As the other operators of two operands."""
+    """Like the other binary operators."""
     return g.op("Pow", X, _aligned(g, X, Y, axis) if broadcast else Y)
 
 
 @onnx_symbolic("before7::PRelu")
 def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
-    """Below 7 a slope for each channel is a list of them."""
+    """Below 7 the slopes of channels are a one-dimensional tensor."""
     rank = known_rank(g, X)
     if g.rank(slope) == 1 and g.shape(slope) != (1,) and rank > 2:
         slope = g.op("Unsqueeze", slope, axes=list(range(1, rank - 1)))
@@ -52,13 +52,13 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """Below 7 the bias is broadcast where that is asked for."""
+    """Below 7 the attribute `broadcast` broadcasts the bias."""
     return g.op("Gemm", A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @onnx_symbolic("before6::Cast")
 def cast(g: GraphContext, input: Value, to: str) -> Value:
-    """Below 6 types are names."""
+    """Below 6 the type is a string."""
     return g.cast(input, DataType[to])
 
 
@@ -88,7 +88,7 @@ def batch_normalization(
     is_test: int = 1,
     outputs: int = 1,
 ) -> Value:
-    """Below 7 training is an attribute. Where it is left out, runtimes infer."""
+    """Below 7 an attribute selects training. If it is left out, runtimes use inference mode."""
     if outputs > 1 or not is_test:
         raise g.refuse("training as versions below 7 have it")
     return g.call("before9::BatchNormalization", X, scale, B, mean, var, epsilon=epsilon, spatial=spatial)
@@ -98,7 +98,7 @@ def batch_normalization(
 def dropout(
     g: GraphContext, data: Value, ratio: float = 0.5, is_test: int = 1, outputs: int = 1
 ) -> list[Value]:
-    """Below 7 training is an attribute. Where it is left out, runtimes infer."""
+    """Below 7 an attribute selects training. If it is left out, runtimes use inference mode."""
     if not is_test:
         raise g.refuse("training as versions below 7 have it")
     return g.call("before12::Dropout", data, ratio=ratio, outputs=outputs)
@@ -118,7 +118,7 @@ def split(
     axis: int | None = None,
     outputs: int = 1,
 ) -> list[Value]:
-    """Below 2 the axis has no default, in the schema or in the text."""
+    """Below 2 the axis has no default, neither in the schema nor in the text."""
     if axis is None:
         raise g.refuse("version 1 of Split does not say which axis is split where none is given")
     count = outputs if split is None else None

@@ -1,4 +1,4 @@
-"""Complex numbers as their two parts: arithmetic over pairs, [..., 2], taken apart and put together again."""
+"""Complex arithmetic on the real and imaginary parts of pairs, [..., 2]."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Operand = Value | Number | complex
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
-    """The real and the imaginary part of a complex value, with arithmetic as c10::complex has it.
+    """The real and the imaginary part of a complex value, with the arithmetic of c10::complex.
 
     Attributes:
-        g: where operators are emitted.
+        g: the context that operators are emitted to.
         re: the real part.
-        im: the imaginary part, None where it is known to be zero.
+        im: the imaginary part; None if it is known to be zero.
     """
 
     g: GraphContext
@@ -30,7 +30,7 @@ class Parts:
 
     @property
     def imaginary(self) -> Value:
-        """The imaginary part, zeros where it is none."""
+        """The imaginary part, as zeros if it is None."""
         return self.im if self.im is not None else zeros_like(self.g, self.re)
 
     def pair(self) -> Value:
@@ -45,7 +45,7 @@ class Parts:
         return g.op("Concat", real, g.op("Unsqueeze", self.im, axes=[rank]), axis=rank)
 
     def map(self, function: Callable[[Value], Value]) -> Parts:
-        """What a function that is linear makes of the value."""
+        """Apply a linear function to both parts."""
         return Parts(self.g, function(self.re), None if self.im is None else function(self.im))
 
     def conj(self) -> Parts:
@@ -82,7 +82,7 @@ class Parts:
         re = g.op(op_type, self.re, other.re)
         if self.im is None and other.im is None:
             return Parts(g, re)
-        # A part that is missing may have been broadcast to the result's shape.
+        # A part that is None still broadcasts to the result's shape.
         if self.im is None:
             return Parts(g, re, _broadcast(g, other.imaginary, self.re))
         if other.im is None:
@@ -99,7 +99,7 @@ class Parts:
         return Parts(g, re, g.op("Add", g.op("Mul", self.re, other.im), g.op("Mul", self.im, other.re)))
 
     def __truediv__(self, other: Parts | complex) -> Parts:
-        """Scaled by the larger part of the divisor, so that its square neither overflows nor vanishes."""
+        """The quotient, scaled by the divisor's larger part to avoid overflow and underflow of its square."""
         g, other = self.g, self._operand(other)
         if other.im is None:
             im = None if self.im is None else g.op("Div", self.im, other.re)
@@ -114,7 +114,7 @@ class Parts:
         return Parts(g, g.op("Div", product.re, denominator), g.op("Div", product.im, denominator))
 
     def matmul(self, other: Parts) -> Parts:
-        """The product of matrices."""
+        """The matrix product."""
         g = self.g
 
         def product(a: Value, b: Value) -> Value:
@@ -131,7 +131,7 @@ class Parts:
         return item if isinstance(item, Parts) else number(self.g, item, self.g.dtype(self.re))
 
     def modulus(self) -> Value:
-        """The absolute value, scaled by the larger part so that its square neither overflows nor vanishes."""
+        """The absolute value, scaled by the larger part to avoid overflow and underflow of its square."""
         g = self.g
         if self.im is None:
             return g.op("Abs", self.re)
@@ -148,12 +148,12 @@ class Parts:
 
 
 def zeros_like(g: GraphContext, value: Value) -> Value:
-    """Zeros in the shape and of the element type of a value."""
+    """Zeros with the shape and element type of a value."""
     return g.call("aten::zeros_like", value)
 
 
 def _broadcast(g: GraphContext, part: Value, like: Value) -> Value:
-    """A part in the shape that it has together with another value."""
+    """A part broadcast to the common shape with another value."""
     sizes = g.shape(like)
     if sizes == () or (sizes == g.shape(part) and all(isinstance(size, int) for size in sizes or (None,))):
         return part
@@ -161,13 +161,13 @@ def _broadcast(g: GraphContext, part: Value, like: Value) -> Value:
 
 
 def number(g: GraphContext, item: complex, dtype: DataType | None) -> Parts:
-    """A Python number as parts of an element type."""
+    """A Python number as `Parts` of an element type."""
     item = complex(item)
     return Parts(g, g.constant(item.real, dtype), g.constant(item.imag, dtype) if item.imag else None)
 
 
 def split(g: GraphContext, pair: Value) -> Parts:
-    """The parts of a pair: what it was joined from where that can be seen."""
+    """The parts of a pair; if `Parts.pair` made it, the values that it was joined from."""
     rank = known_rank(g, pair)
     if g.is_foldable(pair):
         array = g.constant_value(pair)
@@ -181,13 +181,13 @@ def split(g: GraphContext, pair: Value) -> Parts:
 
 
 def operands(g: GraphContext, *items: Operand) -> list[Parts]:
-    """Pairs and Python numbers as parts, the numbers in the element type of the first pair."""
+    """Pairs and Python numbers as `Parts`; numbers get the element type of the first pair."""
     dtype = next((g.dtype(item) for item in items if isinstance(item, Value)), None)
     return [split(g, item) if isinstance(item, Value) else number(g, item, dtype) for item in items]
 
 
 def _joined(pair: Value, rank: int) -> tuple[Value, Value | None] | None:
-    """What `Parts.pair` made a pair of."""
+    """The values that `Parts.pair` joined."""
     producer = pair.producer()
     if producer is None or producer.domain:
         return None
@@ -212,7 +212,7 @@ def _before_unsqueeze(value: Value | None, rank: int) -> Value | None:
 
 
 def _numbers(node: ir.Node, name: str) -> list[int] | None:
-    """An argument that is an attribute below some opset and the second input from it on."""
+    """The numbers of an argument that is an attribute up to some opset, and the second input after it."""
     if name in node.attributes:
         return list(node.attributes[name].as_ints())
     value = node.inputs[1] if len(node.inputs) > 1 else None

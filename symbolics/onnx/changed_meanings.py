@@ -1,4 +1,4 @@
-"""Operators that once meant something else: what their older versions say, in today's operators and back."""
+"""Operators whose meaning changed: older versions written with the newest operators, and the reverse."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):
 
 @onnx_symbolic("before11::Scatter")
 def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
-    """Its name since 11 is ScatterElements."""
+    """ScatterElements since 11."""
     return g.op("ScatterElements", data, indices, updates, axis=axis)
 
 
@@ -44,7 +44,7 @@ def batch_normalization_7(
     spatial: int = 1,
     outputs: int = 1,
 ) -> Value:
-    """Below 9 statistics may be those of every feature; training says what later versions do not."""
+    """Below 9 statistics may be per feature; training has outputs that later versions lack."""
     if outputs > 1:
         raise g.refuse("training as versions below 14 have it")
     if spatial:
@@ -66,7 +66,7 @@ def batch_normalization_9(
     momentum: float = 0.9,
     outputs: int = 1,
 ) -> Value:
-    """Below 14 more outputs mean training, whose saved statistics later versions do not give."""
+    """Below 14 additional outputs mean training; later versions do not return its saved statistics."""
     if outputs > 1:
         raise g.refuse("training as versions below 14 have it")
     return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
@@ -84,7 +84,7 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> list[Value] | Value:
-    """Below 14 training is composed: with the statistics of the batch, which move the running ones."""
+    """Below 14 training is composed from the statistics of the batch, which update the running ones."""
     if not training_mode:
         return g.op("BatchNormalization", X, scale, B, input_mean, input_var, epsilon=epsilon)
     rank = known_rank(g, X)
@@ -107,7 +107,7 @@ def batch_normalization(
 
 @onnx_symbolic("before12::Dropout")
 def dropout_10(g: GraphContext, data: Value, ratio: float = 0.5, outputs: int = 1) -> list[Value]:
-    """Below 12 nothing is dropped, and the mask says so, in the data's type below 10."""
+    """Below 12 nothing is dropped, and the mask is all true; below 10 it has the data's type."""
     result = [g.op("Identity", data)]
     if outputs > 1:
         mask = g.call("aten::ones_like", data, DataType.BOOL)
@@ -125,7 +125,7 @@ def dropout(
     training_mode: Value | bool | None = None,
     seed: int | None = None,
 ) -> list[Value]:
-    """Below 12: training may be a matter of an input, and so may the ratio."""
+    """Below 12: here training and the ratio may be inputs."""
     trains = None if training_mode is None else g.constant(training_mode, DataType.BOOL)
     known = None if trains is None else g.constant_value(trains)
     if trains is None or (known is not None and not known.item()):
@@ -148,7 +148,7 @@ def dft_17(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Value:
-    """Its axis is an input since 20, and another one where it is left out."""
+    """Its axis is an input since 20, with another default."""
     return g.op("DFT", input, dft_length, g.constant(axis), inverse=inverse, onesided=onesided)
 
 
@@ -161,7 +161,7 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Value:
-    """Below 20: along a constant axis."""
+    """Below 20: only a constant axis."""
     known = [-2] if axis is None else integers(g, axis)
     if known is None:
         if onesided or dft_length is not None or axis is None:
@@ -184,7 +184,7 @@ def dft(
 def group_normalization_18(
     g: GraphContext, X: Value, scale: Value, bias: Value, num_groups: int, epsilon: float = 1e-5
 ) -> Value:
-    """Below 21 scale and bias are those of a group; since then, of a channel."""
+    """Below 21 scale and bias are per group, since then per channel."""
     channels = compute(g, "floordiv", g.size(X, 1), num_groups)
 
     def of_channels(value: Value) -> Value:
@@ -211,7 +211,7 @@ def composed_dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Value:
-    """Below 17: as products with the matrix of the transform."""
+    """Below 17: a product with the matrix of the transform."""
     rank = known_rank(g, input)
     known = [-2] if axis is None else integers(g, axis)
     if known is None:
@@ -242,7 +242,7 @@ def composed_dft(
 
 
 def _fitted(g: GraphContext, value: Value, at: int, length: int) -> Value:
-    """One dimension cut, or filled with zeros."""
+    """Crop or zero-pad one dimension."""
     size = g.size(value, at)
     if not isinstance(size, int):
         raise g.refuse("the size that its length is to be is unknown", first_opset=17)
@@ -263,7 +263,7 @@ def scan_8(
     directions: list[int] | None = None,
     outputs: int = 1,
 ) -> list[Value]:
-    """Below 9 it runs once for each element of a batch."""
+    """Below 9 Scan has a batch dimension and runs once for each element of the batch."""
     if sequence_lens is not None:
         raise g.refuse("sequences of different lengths")
     size = g.size(initial_state_and_scan_inputs[0], 0)

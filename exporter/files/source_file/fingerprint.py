@@ -1,4 +1,4 @@
-"""When two source nodes have one decomposition: they say the same of values of the same types."""
+"""Fingerprints of source nodes: nodes with equal fingerprints have the same decomposition."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ....registration import COMPLEX, NUMBER
 from ....registration.arguments import ATTRIBUTE, overloaded_name
 
 
-def likeness(node: ir.Node) -> str:
-    """What a node's decomposition follows from: operator, arguments, and the types of its inputs, as JSON."""
+def fingerprint(node: ir.Node) -> str:
+    """The operator, arguments and input types of a node as JSON, which determine its decomposition."""
     arguments = node.attributes[ATTRIBUTE].value
     return json.dumps([overloaded_name(node), arguments, *_types(node)], separators=(",", ":"))
 
@@ -29,7 +29,7 @@ def _types(node: ir.Node) -> list[list[object] | None]:
             COMPLEX in value.metadata_props,
         ]
         if NUMBER in value.metadata_props:
-            # Two numbers may be one, and then they are equal.
+            # Two inputs may be the same number, which makes them equal.
             entry.append(node.inputs.index(value))
         found.append(entry)
     return found
