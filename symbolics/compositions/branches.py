@@ -21,14 +21,16 @@ def choose(
         branches: the branch for true, and the branch for false.
         shapes: the known shapes of each branch's results, one for each result.
     """
-    alike = [_same_shape(a, b) for a, b in zip(*shapes, strict=True)]
+    pairs = list(zip(*shapes, strict=True))
+    ranked = [_same_rank(a, b) for a, b in pairs]
+    alike = [_same_shape(a, b) for a, b in pairs]
 
     def build(branch: Branch, taken: bool) -> ir.Graph:
         def results() -> list[Value]:
             chosen = condition if taken or all(alike) else g.op("Not", condition)
             return [
-                value if plain else g.call("composed::branch_result", value, chosen)
-                for value, plain in zip(branch(), alike, strict=True)
+                value if plain else g.call("composed::branch_result", value, chosen, one_rank)
+                for value, plain, one_rank in zip(branch(), alike, ranked, strict=True)
             ]
 
         return g.subgraph(results, name="then_branch" if taken else "else_branch")
@@ -57,7 +59,7 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
 
 
 @onnx_symbolic("composed::branch_result")
-def hidden(g: GraphContext, value: Value, chosen: Value) -> Value:
+def hidden(g: GraphContext, value: Value, chosen: Value, same_rank: bool) -> Value:
     """A result of a branch, with a shape that inference cannot determine.
 
     Below opset 11 the results of both branches must have the same inferred shape: otherwise shape inference
@@ -65,15 +67,23 @@ def hidden(g: GraphContext, value: Value, chosen: Value) -> Value:
 
     Args:
         chosen: a BOOL that is true if the branch runs.
+        same_rank: whether the other branch returns the same rank, as far as it is known.
     """
     shape = g.op("Mul", g.op("Shape", value), g.cast(chosen, DataType.INT64))
-    return g.op("Reshape", value, shape)
+    result = g.op("Reshape", value, shape)
+    if not same_rank:
+        result.shape = None
+    return result
 
 
 @onnx_symbolic("composed::branch_result", opset=11)
-def branch_result(g: GraphContext, value: Value, chosen: Value) -> Value:
+def branch_result(g: GraphContext, value: Value, chosen: Value, same_rank: bool) -> Value:
     """From 11: the results may have different shapes."""
     return value
+
+
+def _same_rank(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    return a is not None and b is not None and len(a) == len(b)
 
 
 def _same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:

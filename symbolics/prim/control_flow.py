@@ -177,7 +177,8 @@ def _close(
         for i, (value, like) in enumerate(zip(results, types, strict=True)):
             if not is_sequence(value) and not is_settled(like.shape):
                 chosen = condition if taken else g.op("Not", condition)
-                outputs[i] = g.call("composed::branch_result", value, chosen)
+                same_rank = like.shape is not None
+                outputs[i] = g.call("composed::branch_result", value, chosen, same_rank)
         return _own_lists(g, outputs)
 
     g.extend(graph, build)

@@ -239,6 +239,43 @@ def test_sub_graphs_are_converted_and_read_what_is_around_them():
             np.testing.assert_allclose(result, function(X.sum(1)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [7, 10, 11, 26])
+def test_branches_return_different_shapes_and_ranks(opset):
+    """Below 11 onnxruntime refuses branches whose results are seen to differ."""
+    axes = onnx.numpy_helper.from_array(np.array([0]), "axes")
+    then = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Unsqueeze", ["x", "axes"], ["b"])]
+    other = [
+        helper.make_node("Concat", ["x", "x"], ["d"], axis=0),
+        helper.make_node("Identity", ["x"], ["e"]),
+    ]
+    branches = {
+        "then_branch": helper.make_graph(
+            [*then, helper.make_node("Abs", ["x"], ["f"])],
+            "then",
+            [],
+            [value("a", [3]), value("b", [1, 3]), value("f", [3])],
+            [axes],
+        ),
+        "else_branch": helper.make_graph(
+            [*other, helper.make_node("Exp", ["x"], ["h"])],
+            "other",
+            [],
+            [value("d", [6]), value("e", [3]), value("h", [3])],
+        ),
+    }
+    nodes = [
+        helper.make_node("If", ["c"], ["longer", "raised", "alike"], **branches),
+        helper.make_node("Shape", ["raised"], ["shape"]),
+    ]
+    outputs = [value("longer", [None]), value("shape", [None], TensorProto.INT64), value("alike", [3])]
+    proto = model(13, nodes, [value("x", [3]), value("c", [], TensorProto.BOOL)], outputs)
+    found = converted(proto, opset)
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    for flag, expected in ((True, [-x, [1, 3], x]), (False, [np.concatenate([x, x]), [3], np.exp(x)])):
+        for got, wanted in zip(run(found, x=x, c=np.array(flag)), expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
 def test_an_initializer_that_callers_may_replace_is_no_constant():
     node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
     inputs = [value("x", (2, 3)), value("axes", (1,), INT64)]

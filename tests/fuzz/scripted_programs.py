@@ -6,6 +6,7 @@ A program is the text of a module or function `forward(x, b, n, f, flag)` of a f
 
 from __future__ import annotations
 
+import copy
 import itertools
 import linecache
 from collections.abc import Iterator, Sequence
@@ -304,14 +305,20 @@ def _scripted(text: str) -> Any:
 
 
 class _Unoptimized:
-    """A scripted program without TorchScript's optimizer, which changes the results of some loops."""
+    """A scripted program without TorchScript's optimizer, which changes the results of some loops.
+
+    Each call runs a copy of a module: what it changes of its lists is not there for the next.
+    """
 
     def __init__(self, model: Any):
         self._model = model
 
     def __call__(self, *arguments: Any) -> Any:
+        model = self._model
+        if isinstance(model, torch.jit.ScriptModule):
+            model = copy.deepcopy(model)
         with torch.jit.optimized_execution(False):
-            return self._model(*arguments)
+            return model(*arguments)
 
 
 def program(seed: int) -> Program:

@@ -270,6 +270,25 @@ def test_branches_return_different_shapes(opset: int) -> None:
 
 
 @every_opset
+def test_branches_return_different_ranks(opset: int) -> None:
+    def build(p: Program) -> list[Value]:
+        x, n = inputs(p)
+
+        def row(i: Value, value: Value) -> list[Any]:
+            is_odd = p.op("sym::eq", number("bool"), a=p.op("sym::mod", number(), a=i, b=2), b=1)
+            pair = p.op("aten::stack", tensor(2, 3), tensors=[x, x], dim=0)
+            return [True, *p.branch(is_odd, lambda: [pair], lambda: [x], unranked())]
+
+        [result] = p.loop(n, [x], row, unranked())
+        return [p.op("aten::reshape", tensor(None), self=result, shape=[-1])]
+
+    def reference(x: np.ndarray, n: int) -> list[Any]:
+        return [np.concatenate([x, x]) if n > 0 and n % 2 == 0 else x]
+
+    agrees(build, reference, opset, *COUNTS, {"x": X, "n": 2})
+
+
+@every_opset
 def test_known_condition_leaves_one_branch(opset: int) -> None:
     def build(p: Program) -> list[Value]:
         x, _ = inputs(p)

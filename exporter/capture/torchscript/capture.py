@@ -24,7 +24,7 @@ from .builder import Builder
 from .fakes import Fakes, Tensor
 from .interpreter import Interpreter
 from .modules import Hierarchy, State
-from .objects import Dict, List, Object, Optional, Raised, Shared, WrittenConstant
+from .objects import Dict, List, Object, Optional, Raised, Shared, WrittenConstant, is_constant, same
 
 _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 
@@ -236,15 +236,16 @@ class _Reader:
                 self._write_attributes(item)
         for name in sorted(owner.changed):
             self._write_attribute(owner, name, owner.attributes[name])
+        for name in sorted(owner.own.keys() - owner.changed):
+            path = f"{owner.path}.{name}" if owner.path else name
+            if not _is_unchanged(owner.own[name], self._machine.imported(owner.handle.getattr(name), path)):
+                _warn_of_dropped(path)
 
     def _write_attribute(self, owner: Object, name: str, item: Any) -> None:
         path = f"{owner.path}.{name}" if owner.path else name
         old = owner.handle.getattr(name)
         if not isinstance(old, torch.Tensor):
-            warnings.warn(
-                f"the program changes attribute '{path}', which is not a tensor; its new value is dropped",
-                stacklevel=2,
-            )
+            _warn_of_dropped(path)
             return
         state = self._machine.state.value(self._build, path, old)
         new = self._machine.fake(item)
@@ -300,6 +301,32 @@ class _Reader:
         if isinstance(item, (Object, Optional)):
             raise CaptureError(f"the program returns {type(item).__name__.lower()}, which ONNX cannot hold")
         return item
+
+
+def _warn_of_dropped(path: str) -> None:
+    warnings.warn(
+        f"the program changes attribute '{path}', which is no tensor; its new value is dropped", stacklevel=2
+    )
+
+
+def _is_unchanged(item: Any, before: Any) -> bool:
+    """Whether what an attribute holds is as it was before the call, lists and dicts included."""
+    if isinstance(item, Shared) and item.stale:
+        return False
+    if isinstance(item, List) and isinstance(before, List):
+        return item.items is not None and _are_unchanged(item.items, before.items or ())
+    if isinstance(item, Dict) and isinstance(before, Dict):
+        entries, old = item.entries, before.entries
+        return list(entries) == list(old) and _are_unchanged(list(entries.values()), list(old.values()))
+    if isinstance(item, tuple) and isinstance(before, tuple):
+        return _are_unchanged(item, before)
+    if isinstance(item, Object) or same(item, before):
+        return True
+    return is_constant(item) and is_constant(before) and bool(item == before)
+
+
+def _are_unchanged(items: Sequence[Any], before: Sequence[Any]) -> bool:
+    return len(items) == len(before) and all(map(_is_unchanged, items, before))
 
 
 def _kind_of(members: Sequence[Any]) -> str:

@@ -12,6 +12,7 @@ from onnx_ir import DataType, Value
 from ....registration import GraphContext
 from ....registration.arguments import blocks
 from ....registration.folding import MAXIMUM_ELEMENTS
+from ....registration.opsets import ir_version
 from ..driver import FREE_INITIALIZERS
 
 _PLAIN = frozenset(
@@ -110,6 +111,14 @@ def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]
         result.const_value, result.shape = tensor, tensor.shape
         return result
     return None
+
+
+def owner(graph: ir.Graph, main: ir.Graph, opset: int) -> ir.Graph:
+    """The graph that holds a sub-graph's initializers: the main one where the format makes inputs of them.
+
+    A branch of If has no inputs.
+    """
+    return graph if ir_version(opset) >= FREE_INITIALIZERS else main
 
 
 def localize(node: ir.Node | None, g: GraphContext) -> None:

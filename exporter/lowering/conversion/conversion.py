@@ -426,10 +426,12 @@ class _Conversion(Driver[_Scope]):
             copy = ir.Value(name=name, type=value.type or actual.type, shape=value.shape or actual.shape)
             graph.inputs.append(copy)
             values[value] = copy
+        owner = constants.owner(graph, self.graph, self.opset)
         for value in block.initializers.values():
-            name = value.name if outer.copies else self.names.unique(value.name or "initializer")
+            is_own = outer.copies and owner is graph
+            name = value.name if is_own else self.names.unique(value.name or "initializer")
             copy = constants.initializer(value, str(name))
-            graph.initializers.add(copy)
+            owner.initializers.add(copy)
             values[value] = copy
         self._bound.update(values.maps[0].values())
         scope = dataclasses.replace(outer, values=values)

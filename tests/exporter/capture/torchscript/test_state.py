@@ -1,5 +1,8 @@
 """What a TorchScript module holds is, after each comparison with it, what it was before."""
 
+import re
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -107,6 +110,43 @@ def test_new_values_of_parameters_and_buffers_are_compared():
     program = opsetta.export(torch.jit.script(Weights().eval()), (X,), opset=13, mutations="outputs")
     assert program.output_names == ["output", "weight_mutated", "mean_mutated"]
     assert len(program.verify().outputs) == 3
+
+
+class Lists(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.appended = [2, 4]
+        self.set = {"a": 1}
+        self.tensors = [torch.zeros(3)]
+        self.perhaps = [[1.0], [2.0]]
+        self.either = [1]
+        self.read, self.put_back, self.pair = [1, 2], [1, 2], (1, [1.5])
+
+    def forward(self, x: Tensor, n: int):
+        sizes = self.appended
+        for _ in range(n):
+            sizes.append(4)
+        self.set["a"] = 2
+        self.tensors[0] = self.tensors[0] + x
+        self.perhaps[1][0] += n
+        chosen = self.either if n > 2 else [3]
+        chosen.append(5)
+        self.put_back.append(len(self.read))
+        self.put_back.pop()
+        return x + sum(sizes) + self.pair[1][0] + len(chosen)
+
+
+def test_changed_lists_and_dicts_are_dropped_with_a_warning():
+    model = torch.jit.script(Lists().eval())
+    before = held(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = opsetta.export(model, (X, 3), opset=13)
+    found = [re.search(r"changes attribute '(\w+)'", str(warning.message)) for warning in caught]
+    names = [match[1] for match in found if match]
+    assert names == ["appended", "either", "perhaps", "set", "tensors"]
+    assert held(model) == before
+    program.verify((X, 1))
 
 
 class Raises(nn.Module):

@@ -1,0 +1,66 @@
+"""If below opset 11, whose branches must not be seen to return different shapes."""
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ...registration import GraphContext, Value
+from ..compositions.branches import check_carried
+from ..compositions.sizes import same
+from .support import below
+
+
+@below("If", 11, any_data=True)
+def if_(
+    g: GraphContext, cond: Value, then_branch: ir.Graph, else_branch: ir.Graph, outputs: int = 1
+) -> Sequence[Value]:
+    """Hides the shapes of results that may differ in shape."""
+    types = [value.type for value in then_branch.outputs]
+    check_carried(g, "If", then_branch.outputs)
+    pairs = [(a.shape, b.shape) for a, b in zip(then_branch.outputs, else_branch.outputs, strict=True)]
+    if not all(_agree(a, b) for a, b in pairs):
+        _hide(g, then_branch, cond, pairs)
+        _hide(g, else_branch, g.op("Not", cond), pairs)
+    made = g.op("If", cond, then_branch=then_branch, else_branch=else_branch, outputs=outputs)
+    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    for result, kind, pair in zip(results, types, pairs, strict=True):
+        result.type = kind
+        if not _agree(*pair):
+            result.shape = None
+    return results
+
+
+def _hide(
+    g: GraphContext,
+    graph: ir.Graph,
+    chosen: Value,
+    pairs: Sequence[tuple[ir.Shape | None, ir.Shape | None]],
+) -> None:
+    """Replace the results of a branch that may have another shape in the other one."""
+    results = list(graph.outputs)
+    graph.outputs.clear()
+
+    def build() -> list[Value]:
+        return [
+            value if _agree(a, b) else g.call("composed::branch_result", value, chosen, _rank(a) == _rank(b))
+            for value, (a, b) in zip(results, pairs, strict=True)
+        ]
+
+    g.extend(graph, build)
+
+
+def _rank(shape: ir.Shape | None) -> int | None:
+    return None if shape is None else len(shape)
+
+
+def _agree(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    """Whether what is known of one shape holds for the other too."""
+    if a is None or b is None:
+        return a is b
+    return len(a) == len(b) and all(
+        same(x, y) or (_is_open(x) and _is_open(y)) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _is_open(size: int | ir.SymbolicDim) -> bool:
+    return isinstance(size, ir.SymbolicDim) and size.value is None
