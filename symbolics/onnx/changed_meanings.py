@@ -73,6 +73,7 @@ def batch_normalization_9(
 
 
 @onnx_symbolic("onnx::BatchNormalization")
+@below("BatchNormalization", 14, any_data=True)
 def batch_normalization(
     g: GraphContext,
     X: Value,

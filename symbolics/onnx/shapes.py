@@ -176,6 +176,7 @@ def _sliced_by_mask(
 
 
 @onnx_symbolic("onnx::Split", opset=9)
+@below("Split", 18, any_data=True)
 def split(
     g: GraphContext,
     input: Value,

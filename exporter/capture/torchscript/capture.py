@@ -305,7 +305,8 @@ class _Reader:
 
 def _warn_of_dropped(path: str) -> None:
     warnings.warn(
-        f"the program changes attribute '{path}', which is no tensor; its new value is dropped", stacklevel=2
+        f"the program changes attribute '{path}', which is not a tensor; its new value is dropped",
+        stacklevel=2,
     )
 
 
