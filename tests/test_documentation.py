@@ -1,5 +1,6 @@
 """Every Python block of README, CONTRIBUTING and docs runs, one namespace and one process per document."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -36,7 +37,13 @@ def test_the_python_of_a_document_runs(document, tmp_path):
     script = tmp_path / f"{document.name}.py"
     script.write_text(python_of(document.read_text(encoding="utf-8")), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -1,1 +1,1 @@
-"""ATen's operators: `opset9` is the base, a module per subject; `opsetN` has what changes at opset N."""
+"""ATen's operators, registered from opset 9 on: a folder or module per subject."""
