@@ -346,6 +346,9 @@ class _Conversion(Driver[_Scope]):
         for name, value in named.items():
             if isinstance(value, ir.Graph):
                 named[name] = self._subgraph(value, scope, like)
+        if self.failed and any(isinstance(value, ir.Graph) for value in named.values()):
+            # A sub-graph without outputs cannot be emitted; the model is refused at the end.
+            return [ir.Value() for _ in range(outputs)]
         target = operator_schema(schema.name, self.opset)
         found = self._breaks.get(schema.name, [])
         own = binding.meaning(found, schema.since_version)
