@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -408,6 +408,15 @@ def test_one_failing_patch_undoes_the_others() -> None:
     assert not thread.is_alive()
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, which a shell turns off for what it runs in the background."""
+    held = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, held)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_while_state_is_restored_waits_until_it_is() -> None:
     @contextlib.contextmanager
     def interrupted_patch() -> Any:
