@@ -205,8 +205,20 @@ def list_begun_again(x: Tensor, n: int):
             current = []
         current.append(x * i)
         if len(current) > len(best):
-            best = current
+            best = current[:]
     return torch.stack(best), len(current)
+
+
+@program(*((floats(7, 3, seed=n), n) for n in (1, 2, 5)))
+def list_given_another_name_by_a_loop(x: Tensor, n: int):
+    first: List[Tensor] = [x]
+    second: List[Tensor] = [x * 2, x * 3]
+    for i in range(n):
+        if bool(x.sum() > 100):
+            second = [x * i]
+        first = second
+    first.append(x * 9)
+    return torch.stack(first), len(first)
 
 
 @program(*((floats(7, 3, seed=n), n) for n in (3, 5, 9)))

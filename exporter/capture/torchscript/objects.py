@@ -77,23 +77,20 @@ class Shared:
         return found
 
     def _siblings(self) -> list[Shared]:
-        """The results of other conditions on the same objects, which may be this one too."""
-        if self.choices is None:
-            return []
+        """Other lists and dicts that may be one of the objects that this may be."""
         others = [other for origin in self.origins() for other in origin.derived]
-        return [
-            other
-            for other in dict.fromkeys(others)
-            if other is not self
-            and other.choices is not None
-            and (other.join is not self.join or any(map(_may_be_one, self.choices, other.choices)))
-        ]
+        return [other for other in dict.fromkeys(others) if other is not self and may_be_one(self, other)]
 
 
-def _may_be_one(first: Any, second: Any) -> bool:
-    """Whether two names of one branch may refer to the same object."""
+def may_be_one(first: Any, second: Any) -> bool:
+    """Whether two names may refer to the same list or dict.
+
+    The results of one If are compared branch by branch.
+    """
     if not isinstance(first, Shared) or not isinstance(second, Shared):
         return False
+    if first.join is not None and first.join is second.join and first is not second:
+        return any(map(may_be_one, first.choices or (), second.choices or ()))
     return first is second or bool(set(first.origins()) & set(second.origins()))
 
 

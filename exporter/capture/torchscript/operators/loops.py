@@ -27,6 +27,7 @@ from ..objects import (
     Shared,
     UnknownText,
     is_number,
+    may_be_one,
     number_kind,
     same,
 )
@@ -187,7 +188,7 @@ class Kept(Loop):
             (path, at)
             for path, end in ends.items()
             for at, other in ends.items()
-            if at != path and other is end
+            if at != path and may_be_one(end, other)
         }
         if pairs - self.aliases:
             self.aliases |= pairs

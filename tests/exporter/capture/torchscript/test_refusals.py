@@ -67,6 +67,31 @@ def one_list_under_two_names(x: Tensor):
     return second[0]
 
 
+def list_that_may_be_the_longest(x: Tensor, n: int):
+    current, longest = [x], [x]
+    for i in range(n):
+        if bool(x.sum() > i):
+            current = [x]
+        current.append(x * i)
+        if len(current) > len(longest):
+            longest = current
+    return torch.stack(longest)
+
+
+def list_renamed_unless_continued(x: Tensor, n: int):
+    first, second = [n, 1], [n, 2]
+    for i in range(n):
+        first.append(7)
+        if bool(x.sum() > 5):
+            second = [2, n]
+        elif bool(x.sum() > 3):
+            x = x + 1
+        else:
+            continue
+        first = second
+    return x * sum(second)
+
+
 def two_element_types(x: Tensor):
     if bool(x.sum() > 0):
         y = x.to(torch.int64)
@@ -190,6 +215,10 @@ def converted(x: Tensor, dtype: torch.dtype):
         *(
             (program, (X,), r"aten::__getitem__ in '<root>' at .*refusals\.py:\d+: the list .* another name")
             for program in (one_list_by_two_conditions, one_list_under_two_names)
+        ),
+        *(
+            (program, (X, 2), r"test_refusals\.py:\d+: the list or dict may be one .* another name")
+            for program in (list_that_may_be_the_longest, list_renamed_unless_continued)
         ),
         (
             one_of_two_lists,
