@@ -125,3 +125,14 @@ def test_a_size_of_data_is_no_size_of_another_tensor():
     x = fakes.describe(ir.Value(), fakes.tensor([fakes.size("n", 4)], torch.float32))
     found = fakes.evaluate(lambda x: x[x > 0], {"x": x})
     assert fakes.is_free(found.shape[0])
+
+
+def rows_up_to_a_comparison(x: torch.Tensor, f: float):
+    count = int(int(f) == -2)
+    return count, x[:count]
+
+
+def test_a_comparison_that_holds_for_few_numbers_is_no_constant():
+    exported = opsetta.export(torch.jit.script(rows_up_to_a_comparison), (torch.randn(3, 4), 1.5), opset=13)
+    for number in (1.5, -2.5, -2.0):
+        exported.verify((torch.randn(3, 4), number))
