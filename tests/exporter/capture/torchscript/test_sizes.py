@@ -7,6 +7,7 @@ import pytest
 import sympy
 import torch
 
+import opsetta
 from opsetta.exporter.capture.torchscript.fakes import UNKNOWN, Fakes, Tensor
 
 _EXTENTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 33, 64, 100)
