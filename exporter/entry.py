@@ -12,7 +12,6 @@ from ..registration import (
     CaptureError,
     Registry,
     UsageError,
-    load_entry_points,
     registry_or_default,
 )
 from ..registration.opsets import check_opset
@@ -178,12 +177,10 @@ def lowered(
     output_names: Sequence[str] | None = None,
 ) -> Program:
     """Lower a capture at an opset: the part of `export` that needs no model."""
-    from .. import symbolics  # noqa: F401
     from .capture.torch_export.decomposition import Decomposer
 
-    load_entry_points()
     model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
-    return Program(model, opset, registry_or_default(registry))
+    return model.lower(opset, registry=registry)
 
 
 def _silent(stage: str) -> None:

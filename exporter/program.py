@@ -367,10 +367,11 @@ class Program:
         with boundary():
             interface = self._callable_interface()
             leaves = calls.flatten(interface, args, kwargs)
-            self._check_sizes(calls.feed(interface, self.input_names, leaves))
+            feed = calls.feed(interface, self.input_names, leaves)
+            self._check_sizes(feed)
             kept = mismatch.comparable(self.source)
             model = self.source_model._lowered(self.opset, self.registry, kept).model
-            return mismatch.locate(self._capture, model, kept, leaves, rtol, atol)
+            return mismatch.locate(self._capture, model, kept, leaves, feed, rtol, atol)
 
     def _arguments(
         self, args: tuple | None, kwargs: Mapping[str, Any] | None

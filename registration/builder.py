@@ -13,7 +13,7 @@ from .implied_arguments import ImpliedArgument
 
 
 class Lookup(Protocol):
-    """The questions that they have for a registry."""
+    """The part of `Registry` that they use."""
 
     def first_opset_where(self, name: str, after: int, accepts: Callable[[Any], bool]) -> int | None:
         """See `Registry.first_opset_where`."""

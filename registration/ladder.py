@@ -14,14 +14,17 @@ from onnx_ir import Value
 from . import schemas
 from .builder import Builder
 from .dispatch import SymbolicFunction
-from .results import composed_results
+from .results import composed_results, listed
 
-# A composition may emit its own operator with other element types, but not without end.
+# A composition may emit its own operator with other element types; this bounds the recursion.
 _COMPOSED_WITHIN = 3
 
 
 def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
-    """What says an ONNX operator's newest meaning here, unless it is at work, or due for any data only."""
+    """The function that expresses an operator's newest meaning at this opset, or None.
+
+    None also while that function runs, and if it is needed only for arbitrary data.
+    """
     if op_type in g.composing:
         return None
     found = g.registry.rung(op_type, g.opset)
@@ -32,12 +35,11 @@ def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
 def emit_of_any_data(
     g: Builder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
 ) -> list[Value]:
-    """Emit an ONNX operator as its newest version means it, of data that its older versions may not take."""
+    """Emit the newest version's meaning of an operator for data that older versions may not take."""
     found = g.registry.rung(op_type, g.opset)
     if found is not None and op_type not in g.composing:
         return compose(g, found.symbolic, op_type, positional, named, outputs)
-    made = g.op(op_type, *positional, outputs=outputs, **named)
-    return list(made) if isinstance(made, (list, tuple)) else [made]
+    return listed(g.op(op_type, *positional, outputs=outputs, **named))
 
 
 def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
@@ -50,7 +52,7 @@ def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
 
 @contextlib.contextmanager
 def at_work(g: Builder, op_type: str) -> Iterator[None]:
-    """While this lasts, an operator that is emitted is the target's own version of it."""
+    """Inside this context, emitting the operator emits the target's own version of it."""
     g.composing.append(op_type)
     try:
         yield

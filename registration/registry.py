@@ -68,12 +68,12 @@ def _serving_first(versions: dict[int, SymbolicFunction], opset: int) -> Symboli
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rung:
-    """What says the newest meaning of an ONNX operator at opsets whose own version means something else.
+    """The function that expresses an operator's newest meaning at opsets whose version has another meaning.
 
     Attributes:
-        below: the first opset that needs it no more.
-        any_data: it is due only where the operator's data may be any, as in a file: a symbolic function
-            that emits the operator sees to it that the target's version takes its data.
+        below: the first opset that does not need the function.
+        any_data: whether only arbitrary data needs the function, as in converted files. Symbolic functions
+            emit the operator only for data that the target's version takes.
     """
 
     below: int

@@ -21,7 +21,7 @@ def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
     Raises:
         ResultError: the function returned more, or something that is not a value.
     """
-    results = _listed(result)
+    results = listed(result)
     if due == 0 and result is None:
         return []
     if len(results) > due:
@@ -37,7 +37,7 @@ def composed_results(symbolic: SymbolicFunction, result: Any, due: int) -> list[
         ResultError: the function returned nothing, or something that is not a value.
         UnsupportedError: it returns fewer values.
     """
-    results = _listed(result)[:due]
+    results = listed(result)[:due]
     _check(symbolic, result, results, due)
     if all(item is None for item in results):
         raise ResultError(_message(symbolic, result, due))
@@ -52,7 +52,8 @@ def absent_result(symbolic: SymbolicFunction, result: Any, due: int, name: str |
     return _message(symbolic, result, due) + used
 
 
-def _listed(result: Any) -> list[Any]:
+def listed(result: Any) -> list[Any]:
+    """The results of a symbolic function or of `g.op` as a list; one value stands for a list of one."""
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 

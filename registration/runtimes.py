@@ -1,6 +1,6 @@
-"""What runtimes lack: element types that an ONNX operator takes and a runtime has no kernel for.
+"""Kernels that runtimes lack, by ONNX operator and element type.
 
-Symbolic functions ask `GraphContext.has_kernel`, and compose what no runtime would run.
+Symbolic functions ask `GraphContext.has_kernel`, and compose operators without a kernel of other ones.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ ONNXRUNTIME: dict[str, frozenset[DataType]] = {
     | {DataType.FLOAT16, DataType.BFLOAT16, DataType.DOUBLE},
     "SplitToSequence": _UNSIGNED | {DataType.INT8, DataType.UINT8, DataType.INT16},
 }
-"""The element types of an operator's first tensor for which onnxruntime's CPU provider has no kernel, at one
-of the opsets at least that take them."""
+"""Element types of an operator's first tensor without a kernel in onnxruntime's CPU provider.
+
+The kernel is missing at one or more of the opsets that allow the type.
+"""
 
 
 def has_kernel(op_type: str, dtype: DataType | None) -> bool:
-    """Whether every known runtime has a kernel of an operator for an element type, or it is unknown."""
+    """Whether every known runtime has a kernel of an operator for an element type; true for an unknown type."""
     return dtype is None or dtype not in ONNXRUNTIME.get(op_type, frozenset())

@@ -249,3 +249,9 @@ def omissible(op_type: str, domain: str, opset: int, attribute: ir.Attr) -> bool
     schema = operator_schema(op_type, opset, domain)
     formal = schema.attributes.get(attribute.name) if schema is not None else None
     return formal is not None and formal.type == attribute.type and formal.is_default(attribute.value)
+
+
+def misnames_cut_sizes(opset: int) -> bool:
+    """Whether shape inference gives a size that Slice cuts the name of the whole: onnx does for Slice 10."""
+    schema = operator_schema("Slice", opset)
+    return schema is not None and schema.since_version == 10

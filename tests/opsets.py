@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
+import onnx
 import onnx_ir as ir
 
 import opsetta
@@ -21,6 +22,13 @@ def named(opset: int) -> Iterator[None]:
         yield
     except Exception as error:
         raise AssertionError(f"at opset {opset}: {error}") from error
+
+
+def checked(program: opsetta.Program, opset: int) -> opsetta.Program:
+    """The program, whose file must declare the opset and be valid there."""
+    assert program.model.opset_imports[""] == opset
+    onnx.checker.check_model(program.model_proto, full_check=True)
+    return program
 
 
 def changes(program: opsetta.Program, opsets: Iterable[int]) -> Iterator[tuple[int, opsetta.Program]]:

@@ -259,7 +259,7 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
             f"dynamic_shapes must be a dict, tuple or list, not {type(dynamic_shapes).__name__}"
         )
     result = dict(dynamic_shapes)
-    # Entries for members of **kwargs may be beside those of the parameters.
+    # Members of **kwargs may have entries of their own, next to those of the parameters.
     for name, value in bound.items():
         if name not in result and isinstance(value, dict):
             members = {key: result.pop(key) for key in list(result) if key in value and key not in bound}

@@ -1,7 +1,7 @@
-"""Sizes of slices at opset 10, which onnx's inference takes for those of what is sliced.
+"""Corrects the shape inference of Slice 10 in ONNX files.
 
-The inference of Slice 10 gives each dimension of the output that is no number the name that it has in the
-input, cut or not. A dimension for which the model states a name keeps that.
+onnx gives every unknown dimension of the output the name of the input's dimension, even if it is cut. It
+keeps names that the model states.
 """
 
 from __future__ import annotations
@@ -11,23 +11,19 @@ from collections.abc import Iterator
 import onnx
 from onnx import numpy_helper
 
-from ...registration import schemas
+from ...registration.schemas import misnames_cut_sizes
 from ..files.reading.subgraphs import with_subgraphs
-
-_VERSION = 10
-"""The version of Slice whose inference is wrong."""
 
 
 def with_named_slices(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy of a model that names the cut sizes of its slices; None where inference misnames none.
+    """A copy of a model that names the cut sizes of its slices; None if inference misnames none.
 
     Args:
-        model: as it is inferred.
-        inferred: what inference makes of it.
+        model: the model before inference.
+        inferred: the model after inference.
     """
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    schema = schemas.operator_schema("Slice", version)
-    if schema is None or schema.since_version != _VERSION:
+    if not misnames_cut_sizes(version):
         return None
     found = [list(_named(*pair)) for pair in _pairs(model.graph, inferred.graph)]
     if not any(found):

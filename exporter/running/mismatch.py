@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -14,7 +14,7 @@ from ...registration import MODULE, NUMBER
 from ...registration.arguments import overloaded_name
 from ..source.capture import Capture
 from ..torch_boundary import pytree
-from . import calls, source_execution, tensors
+from . import source_execution, tensors
 from .session import Session
 from .verification import OutputReport, compare
 
@@ -57,6 +57,7 @@ def locate(
     model: ir.Model,
     kept: list[ir.Value],
     leaves: list[Any],
+    feed: Mapping[str, Any],
     rtol: float | None,
     atol: float | None,
 ) -> Mismatch | None:
@@ -65,9 +66,9 @@ def locate(
     Args:
         model: the capture at an opset, with the values `kept` as its last outputs.
         leaves: the flat arguments of the call.
+        feed: the same as inputs of the model, by name.
     """
-    names = [value.name or "" for value in list(model.graph.inputs)[: len(capture.source.graph.inputs)]]
-    results = Session(model).run(calls.feed(capture.interface, names, leaves))
+    results = Session(model).run(feed)
     actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
     for node, pairs in _eager_results(capture, leaves):
         for value, result in pairs:

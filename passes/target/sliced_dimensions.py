@@ -10,9 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...registration import Names
-from ...registration.schemas import operator_schema
-
-_MISTAKEN_VERSION = 10
+from ...registration.schemas import misnames_cut_sizes
 
 
 class NameSlicedDimensions(ir.passes.InPlacePass):
@@ -20,8 +18,7 @@ class NameSlicedDimensions(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Name the sizes and report whether there were any."""
-        schema = operator_schema("Slice", model.opset_imports.get("", 0))
-        if schema is None or schema.since_version != _MISTAKEN_VERSION:
+        if not misnames_cut_sizes(model.opset_imports.get("", 0)):
             return ir.passes.PassResult(model, False)
         names, modified = Names(), False
         for node in ir.traversal.RecursiveGraphIterator(model.graph):

@@ -22,7 +22,7 @@ def choose(
         shapes: the known shapes of each branch's results, one for each result.
     """
     pairs = list(zip(*shapes, strict=True))
-    ranked = [_same_rank(a, b) for a, b in pairs]
+    ranked = [same_rank(a, b) for a, b in pairs]
     alike = [_same_shape(a, b) for a, b in pairs]
 
     def build(branch: Branch, taken: bool) -> ir.Graph:
@@ -82,9 +82,10 @@ def branch_result(g: GraphContext, value: Value, chosen: Value, same_rank: bool)
     return value
 
 
-def _same_rank(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+def same_rank(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    """Whether both ranks are known and equal."""
     return a is not None and b is not None and len(a) == len(b)
 
 
 def _same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))
+    return same_rank(a, b) and all(map(same, a or (), b or ()))

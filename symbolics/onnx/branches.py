@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value
-from ..compositions.branches import check_carried
+from ...registration.results import listed
+from ..compositions.branches import check_carried, same_rank
 from ..compositions.sizes import same
 from .support import below
 
@@ -22,7 +23,7 @@ def if_(
         _hide(g, then_branch, cond, pairs)
         _hide(g, else_branch, g.op("Not", cond), pairs)
     made = g.op("If", cond, then_branch=then_branch, else_branch=else_branch, outputs=outputs)
-    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    results = listed(made)
     for result, kind, pair in zip(results, types, pairs, strict=True):
         result.type = kind
         if not _agree(*pair):
@@ -42,19 +43,15 @@ def _hide(
 
     def build() -> list[Value]:
         return [
-            value if _agree(a, b) else g.call("composed::branch_result", value, chosen, _rank(a) == _rank(b))
+            value if _agree(a, b) else g.call("composed::branch_result", value, chosen, same_rank(a, b))
             for value, (a, b) in zip(results, pairs, strict=True)
         ]
 
     g.extend(graph, build)
 
 
-def _rank(shape: ir.Shape | None) -> int | None:
-    return None if shape is None else len(shape)
-
-
 def _agree(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    """Whether what is known of one shape holds for the other too."""
+    """Whether the same is known about both shapes."""
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and all(

@@ -31,6 +31,7 @@ from ....registration import (
 )
 from ....registration.ladder import at_work
 from ....registration.opsets import check_opset
+from ....registration.results import listed
 from ....registration.schemas import OperatorSchema, omissible, operator_schema
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
@@ -370,7 +371,7 @@ class _Conversion(Driver[_Scope]):
         positional, moved = binding.positions(schema, target, inputs)
         arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
         made = self.context.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
-        results = made if isinstance(made, (list, tuple)) else [made]
+        results = listed(made)
         control_flow.results(schema.name, results, inputs, named)
         refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
         if refused is not None:

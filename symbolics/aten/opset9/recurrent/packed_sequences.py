@@ -40,7 +40,10 @@ def mask(g: GraphContext, lengths: Value, count: int | Value) -> Value:
 
 @onnx_symbolic("packed::chosen")
 def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> Value:
-    """`self` where the mask is true, else `other`. Both are finite: without Where, 1 and 0 weigh them."""
+    """`self` where the mask is true, else `other`.
+
+    Opsets without Where multiply by 1 and 0, so both must be finite.
+    """
     if g.has("Where"):
         return g.op("Where", mask, self, g.constant(other, g.dtype(self)))
     dtype = g.dtype(self) or DataType.FLOAT
