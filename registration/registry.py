@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from .dispatch import SymbolicFunction
@@ -248,7 +248,7 @@ default_registry = Registry()
 
 
 def onnx_symbolic(
-    name: str,
+    name: str | Sequence[str],
     opset: int = BASE_OPSET,
     *,
     registry: Registry | None = None,
@@ -257,7 +257,8 @@ def onnx_symbolic(
     """Register the decorated function as the symbolic function of an operator.
 
     Args:
-        name: qualified operator name, `aten::topk` or `mylib::op`, optionally with `.overload`.
+        name: qualified operator name, `aten::topk` or `mylib::op`, optionally with `.overload`; or several
+            names of the same meaning.
         opset: the first opset that it serves; later opsets inherit it.
         registry: where to register; the default registry unless given.
         override: replace a function that is registered at the same name and opset.
@@ -267,9 +268,9 @@ def onnx_symbolic(
     """
 
     def register(function: Function) -> Function:
-        (registry if registry is not None else default_registry).register(
-            name, opset, function, override=override
-        )
+        target = registry if registry is not None else default_registry
+        for each in [name] if isinstance(name, str) else name:
+            target.register(each, opset, function, override=override)
         return function
 
     return register

@@ -255,3 +255,9 @@ def test_what_was_put_first_is_taken_back_once():
     assert not registry.remove_first("aten::relu", 9)
     assert registry.names() == []
     assert serving(registry, "aten::relu", 9) is None
+
+
+def test_one_decorator_registers_several_names():
+    registry = Registry()
+    onnx_symbolic(["tf::Add", "tf::AddV2"], registry=registry)(symbolic)
+    assert serving(registry, "tf::Add", 9) is serving(registry, "tf::AddV2", 9) is symbolic
