@@ -34,5 +34,5 @@ The kernel is missing at one or more of the opsets that allow the type.
 
 
 def has_kernel(op_type: str, dtype: DataType | None) -> bool:
-    """Whether every known runtime has a kernel of an operator for an element type; true if that is unknown."""
+    """Whether every known runtime has a kernel of an operator for an element type, or the type is unknown."""
     return dtype is None or dtype not in ONNXRUNTIME.get(op_type, frozenset())
