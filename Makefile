@@ -5,6 +5,8 @@
 #   make sweep    the tests over every operator, model and opset; then every sample of torch's own databases,
 #                 beside torch.onnx, into sweep-results: hours on two cores
 #   make bench    export time and memory against torch.onnx
+#   make descriptors
+#                 the descriptor sets of other frameworks' messages, from the .proto files beside them
 #   make test-torch TORCH=2.10.0
 #                 the tests of capture and export with that release of torch, in an environment of its own
 #
@@ -27,7 +29,7 @@ TORCH_INSTALLED := $(TORCH_VENV)/.installed
 # The package's folder under the package's name, where mypy looks for it.
 NAMED := $(VENV)/source
 
-.PHONY: demo test test-torch lint sweep bench clean
+.PHONY: demo test test-torch lint sweep bench descriptors clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -50,6 +52,9 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/export_time.py
 	$(BIN)/python benchmarks/memory.py
+
+descriptors: $(INSTALLED)
+	$(BIN)/python -m tests.descriptors
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' \

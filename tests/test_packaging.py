@@ -61,7 +61,13 @@ def wheel(tmp_path_factory) -> list[str]:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     held = sorted(name for name in wheel if ".dist-info/" not in name)
-    data = ["opsetta/py.typed", "opsetta/exporter/command_line/operator_support.json"]
+    tensorflow = "opsetta/exporter/capture/tensorflow"
+    data = [
+        "opsetta/py.typed",
+        "opsetta/exporter/command_line/operator_support.json",
+        f"{tensorflow}/operators.binpb.z",
+        f"{tensorflow}/protos/messages.binpb",
+    ]
     assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + data)
 
 

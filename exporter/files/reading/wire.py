@@ -115,13 +115,13 @@ def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
         tag = data[position]
         position += 1
         if tag > 0x7F:
-            tag, position = _varint(data, position - 1, end)
+            tag, position = varint(data, position - 1, end)
         kind = tag & 7
         found = fields.get(tag, _UNKNOWN)
         taken += found.size
         seen += 1
         if kind == 2:
-            length, position = _varint(data, position, end)
+            length, position = varint(data, position, end)
             if tag < 8 or position < 0 or length > end - position:
                 return
             if found.inner is None:
@@ -136,7 +136,7 @@ def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
         else:
             # A group is fields between two tags; they count as fields of the enclosing message.
             if kind == 0:
-                _, position = _varint(data, position, end)
+                _, position = varint(data, position, end)
             elif kind in (1, 5):
                 position += 8 if kind == 1 else 4
             if tag < 8 or kind > 5 or position < 0:
@@ -158,7 +158,7 @@ def may_be_model(head: bytes, size: int) -> bool:
     """Whether a file of this size with these first bytes may be a model: the visible fields fit."""
     position = 0
     while position < len(head):
-        tag, position = _varint(head, position, len(head))
+        tag, position = varint(head, position, len(head))
         if position < 0 or position == len(head):
             return position == len(head) or size > len(head)
         if tag < 8 or _KINDS.get(tag >> 3, tag & 7) != tag & 7 or tag & 7 in (4, 6, 7):
@@ -168,7 +168,7 @@ def may_be_model(head: bytes, size: int) -> bool:
         if tag & 7 in (1, 5):
             position += 8 if tag & 7 == 1 else 4
             continue
-        number, position = _varint(head, position, len(head))
+        number, position = varint(head, position, len(head))
         if position < 0:
             return size > len(head)
         if tag & 7 == 2:
@@ -178,7 +178,7 @@ def may_be_model(head: bytes, size: int) -> bool:
     return True
 
 
-def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+def varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """A number in base 128 and its end; -1 if it does not end."""
     if position < end and data[position] < 0x80:
         return data[position], position + 1

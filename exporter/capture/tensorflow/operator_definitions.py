@@ -1,0 +1,45 @@
+"""The definitions of TensorFlow's operators: inputs, outputs, attributes and their defaults.
+
+They come from a table of the operators of inference, or from a MetaGraph, which defines all that its graph
+uses.
+tests/exporter/capture/tensorflow/make_operator_definitions.py makes the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .messages import message_type
+
+
+def definition(operator: str) -> Any | None:
+    """The `OpDef` of an operator in the table, None if there is none."""
+    return table().get(operator)
+
+
+@functools.cache
+def table() -> Mapping[str, Any]:
+    """The `OpDef` of each operator in the table, by name."""
+    data = importlib.resources.files(__package__).joinpath("operators.binpb.z").read_bytes()
+    return {
+        operator.name: operator for operator in message_type("OpList").FromString(zlib.decompress(data)).op
+    }
+
+
+class Definitions:
+    """The operators of a file: those of the table, then those that only the file's own list defines.
+
+    The table comes first, as TensorFlow's own registry does: it has the attributes that an older list lacks,
+    with the defaults that mean what the operator did before.
+    """
+
+    def __init__(self, stripped_op_list: Iterable[Any] = ()):
+        self._own = {operator.name: operator for operator in stripped_op_list}
+
+    def __call__(self, operator: str) -> Any | None:
+        """The `OpDef` of an operator, None if neither the table nor the file has it."""
+        return definition(operator) or self._own.get(operator)
