@@ -27,6 +27,14 @@ def to_array(value: Any, dtype: DataType | None = None) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
+def _tensor(array: np.ndarray) -> ir.TensorProtocol:
+    """A tensor of an array; strings are objects, bytes or str of numpy."""
+    if array.dtype.kind in "OSU":
+        strings = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
+        return ir.StringTensor(strings, shape=ir.Shape(array.shape))
+    return ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
+
+
 class ConstantPool:
     """The constants of one graph; equal constants are the same value.
 
@@ -44,8 +52,9 @@ class ConstantPool:
 
     def make(self, array: np.ndarray) -> Value:
         """The value of a constant; equal contents give the same value."""
-        tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
-        key = (tensor.dtype, array.shape, array.tobytes())
+        tensor = _tensor(array)
+        content = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
+        key = (tensor.dtype, array.shape, content)
         value = self._values.get(key)
         if value is None:
             value = ir.Value(

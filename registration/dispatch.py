@@ -25,6 +25,7 @@ from onnx_ir import Value
 
 from .builder import Builder
 from .errors import ArgumentError, RegistrationError
+from .surplus_arguments import is_surplus
 
 _LISTS = (list, tuple, collections.abc.Sequence)
 
@@ -133,7 +134,7 @@ class SymbolicFunction:
         for name, argument in arguments.items():
             parameter = parameters.get(name)
             if parameter is None:
-                if argument is None:
+                if is_surplus(self.name, name, argument):
                     continue
                 raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
             given[parameter.name] = _coerce(g, self, parameter, argument)

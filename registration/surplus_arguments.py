@@ -1,0 +1,30 @@
+"""Arguments that a symbolic function need not have a parameter for.
+
+A TensorFlow node carries every attribute of its operator. Many only repeat what its inputs say, their element
+types (`T`) and their number (`N`), or tell a kernel how to compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_ir import DataType
+
+TENSORFLOW_HINTS = frozenset(
+    "N Tcount use_cudnn_on_gpu use_inter_op_parallelism validate_indices validate_shape parallel_iterations "
+    "bad_indices_policy grad_x grad_y grad_a grad_b is_stateless".split()
+)
+"""Attributes that change no result."""
+
+
+def is_surplus(operator: str, name: str, argument: Any) -> bool:
+    """Whether an argument may be left out where the function of its operator has no parameter for it.
+
+    An element type may: the driver compares the types of the results with those that the source promises.
+    """
+    if argument is None:
+        return True
+    if not operator.startswith("tf::"):
+        return False
+    types = argument if isinstance(argument, list) and argument else [argument]
+    return name in TENSORFLOW_HINTS or all(isinstance(item, DataType) for item in types)

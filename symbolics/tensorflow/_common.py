@@ -1,0 +1,93 @@
+"""What TensorFlow's symbolic functions share: constant operands, sizes, arithmetic on narrow integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...registration import DataType, GraphContext, Number, Value, dtypes
+from ..compositions.integers import widened
+from ..compositions.sizes import Size, known
+
+HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+
+
+def is_integral(g: GraphContext, value: Value) -> bool:
+    """Whether the element type is known to be an integer type."""
+    return g.dtype(value) in dtypes.INTEGERS
+
+
+def restored(g: GraphContext, result: Value, dtype: DataType | None) -> Value:
+    """A result cast back to the element type of the operands, if that is known."""
+    return result if dtype is None else g.cast(result, dtype)
+
+
+def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
+    """An operator on two tensors of one type; runtimes compute narrow integers in INT32 or INT64 only."""
+    dtype = g.dtype(x)
+    other = widened(g, y) if isinstance(y, Value) else y
+    return restored(g, g.op(op_type, widened(g, x), other), dtype)
+
+
+def integers(g: GraphContext, value: Value) -> list[int] | None:
+    """The elements of a constant integer tensor, flattened; None if it is computed."""
+    array = g.constant_value(value)
+    return None if array is None else [int(item) for item in np.asarray(array).reshape(-1)]
+
+
+def constant_integers(g: GraphContext, value: Value, name: str) -> list[int]:
+    """The elements of an integer tensor that must be constant.
+
+    Raises:
+        UnsupportedError: it is computed.
+    """
+    found = integers(g, value)
+    if found is None:
+        raise g.refuse(f"'{name}' is computed, and must be known")
+    return found
+
+
+def constant_integer(g: GraphContext, value: Value, name: str) -> int:
+    """The element of an integer tensor that must be constant and have one."""
+    found = constant_integers(g, value, name)
+    if len(found) != 1:
+        raise g.refuse(f"'{name}' has {len(found)} elements, and takes one")
+    return found[0]
+
+
+def number(g: GraphContext, value: Value) -> Size:
+    """A tensor of one integer as a size: an int, or a zero-dim INT64 value."""
+    found = integers(g, value)
+    if found is not None and len(found) == 1:
+        return found[0]
+    whole = g.cast(value, DataType.INT64)
+    return whole if g.rank(value) == 0 else g.op("Reshape", whole, g.constant([], DataType.INT64))
+
+
+def sizes(g: GraphContext, value: Value) -> list[int] | Value:
+    """A shape operand: its ints where it is constant, else an INT64 vector."""
+    found = integers(g, value)
+    return found if found is not None else g.cast(value, DataType.INT64)
+
+
+def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Size] | None:
+    """The elements of a vector of integers, one by one; None if their number is unknown.
+
+    Args:
+        count: their number where the caller knows it.
+    """
+    found = integers(g, value)
+    if found is not None:
+        return list(found)
+    shape = g.shape(value)
+    length = shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else count
+    if length is None:
+        return None
+    whole = g.cast(value, DataType.INT64)
+    return [known(g, g.op("Gather", whole, place, axis=0)) for place in range(length)]
+
+
+def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
+    """An INT64 vector of sizes."""
+    return items if isinstance(items, Value) else g.stack(items)

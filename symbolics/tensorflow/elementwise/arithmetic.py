@@ -1,0 +1,154 @@
+"""Arithmetic on two or more tensors, which broadcast as in numpy."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions import integers
+from .._common import binary, is_integral, restored
+
+
+@onnx_symbolic(["tf::Add", "tf::AddV2"])
+def add(g: GraphContext, x: Value, y: Value) -> Value:
+    if g.dtype(x) == DataType.STRING:
+        return g.op("StringConcat", x, y)
+    return binary(g, "Add", x, y)
+
+
+@onnx_symbolic("tf::Sub")
+def sub(g: GraphContext, x: Value, y: Value) -> Value:
+    return binary(g, "Sub", x, y)
+
+
+@onnx_symbolic("tf::Mul")
+def mul(g: GraphContext, x: Value, y: Value) -> Value:
+    return binary(g, "Mul", x, y)
+
+
+@onnx_symbolic("tf::MulNoNan")
+def mul_no_nan(g: GraphContext, x: Value, y: Value) -> Value:
+    """0 where `y` is 0, even if `x` is infinite or NaN."""
+    return _zero_where(g, y, g.op("Mul", x, y))
+
+
+def _zero_where(g: GraphContext, zero: Value, result: Value) -> Value:
+    """0 where an operand is 0, else the result."""
+    return g.op("Where", g.call("aten::eq", zero, 0.0), g.constant(0.0, g.dtype(result)), result)
+
+
+@onnx_symbolic("tf::RealDiv")
+def real_div(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.op("Div", x, y)
+
+
+@onnx_symbolic(["tf::Div", "tf::TruncateDiv"])
+def div(g: GraphContext, x: Value, y: Value) -> Value:
+    """Integers are rounded towards zero."""
+    if not is_integral(g, x):
+        return g.op("Div", x, y)
+    dtype = g.dtype(x)
+    if dtype == DataType.UINT64:
+        return g.op("Div", x, y)
+    return restored(g, integers.quotient(g, integers.widened(g, x), integers.widened(g, y)), dtype)
+
+
+@onnx_symbolic("tf::FloorDiv")
+def floor_div(g: GraphContext, x: Value, y: Value) -> Value:
+    """Rounded down."""
+    if not is_integral(g, x):
+        return g.op("Floor", g.op("Div", x, y))
+    if g.dtype(x) in dtypes.UNSIGNED:
+        return g.call("tf::Div", x=x, y=y)
+    wide, other = integers.widened(g, x), integers.widened(g, y)
+    return restored(g, g.call("aten::floor_divide", wide, other), g.dtype(x))
+
+
+@onnx_symbolic("tf::FloorMod")
+def floor_mod(g: GraphContext, x: Value, y: Value) -> Value:
+    """The remainder of flooring division, with the sign of `y`."""
+    wide, other = integers.widened(g, x), integers.widened(g, y)
+    return restored(g, g.call("aten::remainder", wide, other), g.dtype(x))
+
+
+@onnx_symbolic(["tf::Mod", "tf::TruncateMod"])
+def truncate_mod(g: GraphContext, x: Value, y: Value) -> Value:
+    """The remainder of truncating division, with the sign of `x`."""
+    wide, other = integers.widened(g, x), integers.widened(g, y)
+    return restored(g, g.call("aten::fmod", wide, other), g.dtype(x))
+
+
+@onnx_symbolic("tf::DivNoNan")
+def div_no_nan(g: GraphContext, x: Value, y: Value) -> Value:
+    """0 where `y` is 0."""
+    return _zero_where(g, y, g.op("Div", x, y))
+
+
+@onnx_symbolic("tf::Xdivy")
+def xdivy(g: GraphContext, x: Value, y: Value) -> Value:
+    """0 where `x` is 0."""
+    return _zero_where(g, x, g.op("Div", x, y))
+
+
+@onnx_symbolic("tf::Xlogy")
+def xlogy(g: GraphContext, x: Value, y: Value) -> Value:
+    """0 where `x` is 0."""
+    return _zero_where(g, x, g.op("Mul", x, g.op("Log", y)))
+
+
+@onnx_symbolic("tf::Xlog1py")
+def xlog1py(g: GraphContext, x: Value, y: Value) -> Value:
+    """0 where `x` is 0."""
+    return _zero_where(g, x, g.op("Mul", x, g.call("aten::log1p", y)))
+
+
+@onnx_symbolic("tf::SquaredDifference")
+def squared_difference(g: GraphContext, x: Value, y: Value) -> Value:
+    difference = binary(g, "Sub", x, y)
+    return binary(g, "Mul", difference, difference)
+
+
+@onnx_symbolic("tf::Pow")
+def pow_(g: GraphContext, x: Value, y: Value) -> Value:
+    if not is_integral(g, x):
+        return g.op("Pow", x, y)
+    wide, other = integers.widened(g, x), integers.widened(g, y)
+    return restored(g, g.call("aten::pow", wide, other), g.dtype(x))
+
+
+@onnx_symbolic("tf::Maximum")
+def maximum(g: GraphContext, x: Value, y: Value) -> Value:
+    wide, other = integers.widened(g, x), integers.widened(g, y)
+    return restored(g, g.call("aten::maximum", wide, other), g.dtype(x))
+
+
+@onnx_symbolic("tf::Minimum")
+def minimum(g: GraphContext, x: Value, y: Value) -> Value:
+    wide, other = integers.widened(g, x), integers.widened(g, y)
+    return restored(g, g.call("aten::minimum", wide, other), g.dtype(x))
+
+
+@onnx_symbolic("tf::ClipByValue")
+def clip_by_value(g: GraphContext, t: Value, clip_value_min: Value, clip_value_max: Value) -> Value:
+    return g.call("tf::Minimum", g.call("tf::Maximum", t, clip_value_min), clip_value_max)
+
+
+@onnx_symbolic("tf::AddN")
+def add_n(g: GraphContext, inputs: list[Value]) -> Value:
+    total = inputs[0]
+    for item in inputs[1:]:
+        total = binary(g, "Add", total, item)
+    return total
+
+
+@onnx_symbolic("tf::AccumulateNV2")
+def accumulate_n(g: GraphContext, inputs: list[Value], shape: list[int] | None = None) -> Value:
+    return g.call("tf::AddN", inputs=inputs)
+
+
+@onnx_symbolic("tf::Atan2")
+def atan2(g: GraphContext, y: Value, x: Value) -> Value:
+    return g.call("aten::atan2", y, x)
+
+
+@onnx_symbolic("tf::NextAfter")
+def next_after(g: GraphContext, x1: Value, x2: Value) -> Value:
+    return g.call("aten::nextafter", x1, x2)

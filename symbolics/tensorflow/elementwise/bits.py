@@ -1,0 +1,54 @@
+"""Bitwise logic, shifts and bit counts of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import known_rank
+
+_BITS = 4
+_COUNTS = [bin(digit).count("1") for digit in range(1 << _BITS)]
+
+
+@onnx_symbolic("tf::BitwiseAnd")
+def bitwise_and(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.op("BitwiseAnd", x, y)
+
+
+@onnx_symbolic("tf::BitwiseOr")
+def bitwise_or(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.op("BitwiseOr", x, y)
+
+
+@onnx_symbolic("tf::BitwiseXor")
+def bitwise_xor(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.op("BitwiseXor", x, y)
+
+
+@onnx_symbolic("tf::Invert")
+def invert(g: GraphContext, x: Value) -> Value:
+    return g.op("BitwiseNot", x)
+
+
+@onnx_symbolic("tf::LeftShift")
+def left_shift(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.call("aten::bitwise_left_shift", x, y)
+
+
+@onnx_symbolic("tf::RightShift")
+def right_shift(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.call("aten::bitwise_right_shift", x, y)
+
+
+@onnx_symbolic("tf::PopulationCount")
+def population_count(g: GraphContext, x: Value) -> Value:
+    """The sum of the bit counts of all digits of four bits."""
+    width = (g.dtype(x) or DataType.INT64).bitwidth
+    rank = known_rank(g, x)
+    digits = g.op("Unsqueeze", x, axes=[rank])
+    shifts = g.constant(np.arange(0, width, _BITS), g.dtype(x))
+    digits = g.call("aten::bitwise_right_shift", digits, shifts)
+    digits = g.call("aten::remainder", g.cast(digits, DataType.INT64), 1 << _BITS)
+    counts = g.op("Gather", g.constant(_COUNTS), digits)
+    return g.cast(g.op("ReduceSum", counts, axes=[rank], keepdims=0), DataType.UINT8)

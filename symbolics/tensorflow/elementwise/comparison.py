@@ -1,0 +1,103 @@
+"""Comparisons, logic, and choices between two tensors."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.integers import widened
+from .._common import binary
+
+
+def _comparable(g: GraphContext, value: Value) -> Value:
+    """Narrow integers as INT32 or INT64, which runtimes compare."""
+    return value if g.dtype(value) == DataType.UINT64 else widened(g, value)
+
+
+def _register_comparison(name: str, op_type: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def comparison(g: GraphContext, x: Value, y: Value) -> Value:
+        return g.op(op_type, _comparable(g, x), _comparable(g, y))
+
+
+for _name, _op_type in {
+    "Less": "Less",
+    "LessEqual": "LessOrEqual",
+    "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual",
+}.items():
+    _register_comparison(_name, _op_type)
+
+
+def _fit(g: GraphContext, x: Value, y: Value) -> bool:
+    """Whether two shapes may broadcast, as far as they are known."""
+    first, second = g.shape(x), g.shape(y)
+    if first is None or second is None:
+        return True
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return not any(isinstance(a, int) and isinstance(b, int) and a != b and 1 not in (a, b) for a, b in pairs)
+
+
+@onnx_symbolic("tf::Equal")
+def equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
+    """Shapes that do not broadcast give one false if `incompatible_shape_error` is false."""
+    if not incompatible_shape_error and not _fit(g, x, y):
+        return g.constant(False)
+    return g.call("aten::eq", _comparable(g, x), _comparable(g, y))
+
+
+@onnx_symbolic("tf::NotEqual")
+def not_equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
+    return g.op("Not", g.call("tf::Equal", x, y, incompatible_shape_error))
+
+
+@onnx_symbolic("tf::ApproximateEqual")
+def approximate_equal(g: GraphContext, x: Value, y: Value, tolerance: float = 1e-5) -> Value:
+    """Whether the distance is less than the tolerance, in the element type of the operands."""
+    distance = g.call("tf::Abs", binary(g, "Sub", x, y))
+    if g.dtype(x) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16, None):
+        return g.op("Less", distance, tolerance)
+    return g.op("Less", widened(g, distance), int(tolerance))
+
+
+@onnx_symbolic("tf::LogicalAnd")
+def logical_and(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.op("And", x, y)
+
+
+@onnx_symbolic("tf::LogicalOr")
+def logical_or(g: GraphContext, x: Value, y: Value) -> Value:
+    return g.op("Or", x, y)
+
+
+@onnx_symbolic("tf::LogicalNot")
+def logical_not(g: GraphContext, x: Value) -> Value:
+    return g.op("Not", x)
+
+
+@onnx_symbolic("tf::Select")
+def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
+    """A condition with one dimension chooses slices of the first dimension."""
+    rank, own = g.rank(condition), g.rank(t)
+    if own is None:
+        own = g.rank(e)
+    if rank is None or own is None:
+        if rank != 0:
+            condition = _raised(g, condition, t)
+    elif rank == 1 and own > 1:
+        condition = g.op("Unsqueeze", condition, axes=list(range(1, own)))
+    return g.call("composed::where", condition=condition, self=t, other=e)
+
+
+def _raised(g: GraphContext, condition: Value, like: Value) -> Value:
+    """The condition with as many dimensions as another tensor, added behind its own."""
+    shape = g.op("Shape", like)
+    rank = g.op("Shape", shape)
+    ones = g.op("ConstantOfShape", rank, value=g.constant_value(g.constant([1])))
+    target = g.op("Concat", g.op("Shape", condition), ones, axis=0)
+    return g.op(
+        "Reshape", condition, g.call("aten::slice", self=target, start=0, end=g.op("Squeeze", rank, axes=[0]))
+    )
+
+
+@onnx_symbolic("tf::SelectV2")
+def select_v2(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
+    return g.call("composed::where", condition=condition, self=t, other=e)

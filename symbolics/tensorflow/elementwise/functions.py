@@ -1,0 +1,109 @@
+"""Elementwise functions of one tensor: arithmetic, exponentials, trigonometry, rounding."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.integers import widened
+from .._common import binary, is_integral, restored
+
+# The ONNX operator that computes a function of floats.
+_FLOATS = {
+    "Ceil": "Ceil",
+    "Cos": "Cos",
+    "Exp": "Exp",
+    "Floor": "Floor",
+    "Log": "Log",
+    "Sin": "Sin",
+    "Sqrt": "Sqrt",
+    "Tanh": "Tanh",
+}
+
+# The ATen operator of the same meaning.
+_AS_IN_ATEN = {
+    "Acos": "acos",
+    "Acosh": "acosh",
+    "Asin": "asin",
+    "Asinh": "asinh",
+    "Atan": "atan",
+    "Atanh": "atanh",
+    "Cosh": "cosh",
+    "Expm1": "expm1",
+    "IsFinite": "isfinite",
+    "IsInf": "isinf",
+    "IsNan": "isnan",
+    "Log1p": "log1p",
+    "Rint": "round",
+    "Round": "round",
+    "Rsqrt": "rsqrt",
+    "Sinh": "sinh",
+    "Tan": "tan",
+}
+
+
+def _register_floats(name: str, op_type: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def function(g: GraphContext, x: Value) -> Value:
+        return g.op(op_type, x)
+
+
+def _register_as_in_aten(name: str, aten: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def function(g: GraphContext, x: Value) -> Value:
+        return g.call(f"aten::{aten}", x)
+
+
+for _name, _op_type in _FLOATS.items():
+    _register_floats(_name, _op_type)
+for _name, _aten in _AS_IN_ATEN.items():
+    _register_as_in_aten(_name, _aten)
+
+
+@onnx_symbolic("tf::Abs")
+def abs_(g: GraphContext, x: Value) -> Value:
+    return restored(g, g.op("Abs", widened(g, x)), g.dtype(x))
+
+
+@onnx_symbolic("tf::Neg")
+def neg(g: GraphContext, x: Value) -> Value:
+    return restored(g, g.op("Neg", widened(g, x)), g.dtype(x))
+
+
+@onnx_symbolic("tf::Sign")
+def sign(g: GraphContext, x: Value) -> Value:
+    """The sign of NaN is NaN, which a Sign composed of comparisons does not give."""
+    result = restored(g, g.op("Sign", widened(g, x)), g.dtype(x))
+    return result if is_integral(g, x) else g.op("Where", g.call("aten::isnan", x), x, result)
+
+
+@onnx_symbolic("tf::Square")
+def square(g: GraphContext, x: Value) -> Value:
+    return binary(g, "Mul", x, x)
+
+
+@onnx_symbolic(["tf::Inv", "tf::Reciprocal"])
+def reciprocal(g: GraphContext, x: Value) -> Value:
+    """Of integers 1 / x rounded towards zero."""
+    dtype = g.dtype(x)
+    return g.call("tf::TruncateDiv", g.constant(1, dtype), x) if is_integral(g, x) else g.op("Reciprocal", x)
+
+
+@onnx_symbolic("tf::Cast")
+def cast(g: GraphContext, x: Value, DstT: DataType, Truncate: bool = False) -> Value:
+    """Floats become integers rounded towards zero."""
+    narrower = DstT in dtypes.FLOATS and g.dtype(x) in dtypes.FLOATS and g.dtype(x) != DstT
+    if Truncate and narrower and DstT != DataType.DOUBLE:
+        raise g.refuse("a cast that truncates the mantissa (Truncate)")
+    return g.cast(x, DstT)
+
+
+@onnx_symbolic("tf::Bitcast")
+def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
+    """Between integers of the same width; BitCast begins at opset 26."""
+    own = g.dtype(input)
+    if own == type:
+        return input
+    if own is None or own.bitwidth != type.bitwidth:
+        raise g.refuse("the bits of one element type as another of a different width")
+    if own in dtypes.INTEGERS and type in dtypes.INTEGERS:
+        return g.cast(input, type)
+    return g.op("BitCast", input, to=int(type))

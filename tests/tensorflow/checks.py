@@ -1,0 +1,194 @@
+"""Lowers the source graph of a record, runs it in onnxruntime, and compares it with TensorFlow's results."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import opsetta
+from opsetta.exporter.lowering.source_dialect import lower
+from opsetta.registration import KIND, default_registry
+from opsetta.registration.arguments import source_node
+
+from ..opsets import is_full_run, named
+from .records import Array, Const, Record, Stored, read, subjects
+
+HIGHEST = 26
+_VISITED = (9, 10, 11, 12, 13, 14, 16, 18, 20, 22, HIGHEST)
+"""The opsets that a quick run lowers to; it runs the graphs that differ from the one before."""
+
+KNOWN, SIZES, RANK = "known shapes", "unknown sizes", "unknown rank"
+
+_TOLERANCES = {
+    "float16": (2e-3, 2e-3),
+    "bfloat16": (2e-2, 2e-2),
+    "float32": (1e-5, 1e-6),
+    "float64": (1e-7, 1e-9),
+}
+
+
+@functools.cache
+def stored(subject: str) -> dict[str, Stored]:
+    return read(subject)[1]
+
+
+@functools.cache
+def definitions() -> dict[str, Any]:
+    """The definitions of the operators of all records."""
+    return {op: each for subject in subjects() for op, each in read(subject)[0].items()}
+
+
+def parametrized(known: str) -> Any:
+    """A test for each record: its subject and the record."""
+    cases = [
+        pytest.param(subject, record, id=f"{subject}-{record.name}")
+        for subject, listed in subjects().items()
+        for record in listed
+        if known == KNOWN or not record.needs_shapes
+    ]
+    return pytest.mark.parametrize(("subject", "record"), cases)
+
+
+def _value(name: str, array: Array, known: str) -> ir.Value:
+    dtype = ir.DataType.STRING if array.dtype == object else ir.DataType.from_numpy(array.dtype)
+    shape = {KNOWN: ir.Shape(array.shape), SIZES: ir.Shape([None] * array.ndim), RANK: None}[known]
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
+
+
+def _constant(name: str, array: Array) -> ir.Value:
+    tensor = (
+        ir.StringTensor([str(item).encode() for item in array.reshape(-1)], shape=ir.Shape(array.shape))
+        if (array.dtype == object)
+        else ir.Tensor(array)
+    )
+    value = ir.Value(
+        name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
+    value.metadata_props[KIND] = "constant"
+    return value
+
+
+def _argument(item: Any, values: list[ir.Value]) -> Any:
+    if isinstance(item, list) and len(item) == 2:
+        if item[0] == "input":
+            return values[item[1]]
+        if item[0] == "inputs":
+            return [values[position] for position in item[1]]
+        if item[0] == "type":
+            return ir.DataType[item[1]]
+    return [_argument(part, values) for part in item] if isinstance(item, list) else item
+
+
+def source_model(record: Record, held: Stored, known: str) -> tuple[ir.Model, dict[str, Array]]:
+    """The record as a graph of one source node, and what to feed it."""
+    values: list[ir.Value] = []
+    feed: dict[str, Array] = {}
+    inputs, constants = [], []
+    for item in record.inputs.values():
+        for part in item if isinstance(item, list) else [item]:
+            name = f"in{len(values)}"
+            if isinstance(part, Const):
+                values.append(_constant(name, part.array))
+                constants.append(values[-1])
+            else:
+                values.append(_value(name, part, known))
+                inputs.append(values[-1])
+                feed[name] = part
+    arguments = {name: _argument(item, values) for name, item in held.arguments.items()}
+    outputs = [_value(f"out{i}", array, RANK) for i, array in enumerate(held.outputs)]
+    node = source_node(f"tf::{record.op}", arguments, outputs=outputs, node_name="the_node")
+    graph = ir.Graph(inputs, outputs, nodes=[node], initializers=constants, name="graph")
+    return ir.Model(graph, ir_version=10), feed
+
+
+def _lowered(source: ir.Model, opset: int, must: bool) -> ir.Model | None:
+    """The ONNX model; None if the opset may refuse it and does."""
+    try:
+        return lower(source, opset, default_registry).model
+    except opsetta.UnsupportedOperatorsError:
+        if must:
+            raise
+        return None
+
+
+def _opsets(record: Record, known: str) -> list[int]:
+    """The opsets to lower to; a quick run visits few."""
+    if is_full_run():
+        return list(range(7, HIGHEST + 1))
+    return sorted({*((7, *_VISITED) if known == KNOWN else (9, 13, HIGHEST)), record.lowest})
+
+
+def check(record: Record, held: Stored, known: str, may_be_refused: bool = False) -> None:
+    """Compare at the lowest and the highest opset, and where the graph changes.
+
+    Args:
+        may_be_refused: opsets may refuse the record, and one must.
+    """
+    source, feed = source_model(record, held, known)
+    before, refused = None, False
+    for opset in _opsets(record, known):
+        with named(opset):
+            model = _lowered(source, opset, opset >= record.lowest and not may_be_refused)
+            if model is None:
+                refused = True
+                continue
+            graph = ir.to_proto(model).graph.SerializeToString(deterministic=True)
+            if graph != before or opset == HIGHEST or is_full_run():
+                compare(record, held, run(model, feed, [array.ndim for array in held.outputs]))
+            before = graph
+    assert refused or not may_be_refused, "no opset refuses it"
+
+
+def _outputs(proto: onnx.ModelProto) -> list[str]:
+    return [value.name for value in proto.graph.output]
+
+
+def run(model: ir.Model, feed: dict[str, Array], ranks: Sequence[int]) -> list[Array]:
+    """Run a model that the checker takes."""
+    proto = ir.to_proto(model)
+    ranks = {
+        **{name: array.ndim for name, array in feed.items()},
+        **dict(zip(_outputs(proto), ranks, strict=True)),
+    }
+    for value in (*proto.graph.input, *proto.graph.output):
+        # The checker demands a rank.
+        if not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.dim.extend([onnx.TensorShapeProto.Dimension()] * ranks[value.name])
+            value.type.tensor_type.shape.SetInParent()
+    onnx.checker.check_model(proto, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = {item.name for item in session.get_inputs()}
+    return session.run(None, {name: array for name, array in feed.items() if name in names})
+
+
+def compare(record: Record, held: Stored, found: list[Array]) -> None:
+    assert len(found) == len(held.outputs)
+    for position, (ours, theirs) in enumerate(zip(found, held.outputs, strict=True)):
+        where = f"output {position}"
+        assert ours.dtype == theirs.dtype, where
+        assert ours.shape == theirs.shape, where
+        if not record.compared:
+            continue
+        rtol, atol = _TOLERANCES.get(theirs.dtype.name, (0, 0))
+        if theirs.dtype.kind in "fV" or theirs.dtype.name == "bfloat16":
+            np.testing.assert_allclose(
+                ours.astype(np.float64),
+                theirs.astype(np.float64),
+                rtol=rtol if record.rtol is None else record.rtol,
+                atol=atol if record.atol is None else record.atol,
+                err_msg=where,
+            )
+        else:
+            np.testing.assert_array_equal(ours, theirs, err_msg=where)

@@ -1,0 +1,151 @@
+"""Runs the records in TensorFlow, and writes the results that the tests compare with.
+
+At the root of the repository, in an environment with TensorFlow (2.21 wrote what is committed):
+
+    python -m tests.tensorflow.generate            # the records that are new or changed
+    python -m tests.tensorflow.generate --all      # every record
+    python -m tests.tensorflow.generate elementwise nn_pooling
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_library, op_def_registry
+
+from . import records
+from .records import Const, Record, Stored
+
+_TYPES = {
+    "half": "FLOAT16",
+    "bool": "BOOL",
+    "string": "STRING",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+} | {
+    name: name.upper()
+    for name in (
+        "float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128"
+    ).split()
+}
+_TYPES |= {"float32": "FLOAT", "float64": "DOUBLE"}
+
+
+def _type(number: int) -> list[str] | str:
+    name = tf.as_dtype(number).base_dtype.name
+    return ["type", _TYPES[name]] if name in _TYPES else name
+
+
+def _shape(proto: Any) -> list[int] | None:
+    return None if proto.unknown_rank else [dim.size for dim in proto.dim]
+
+
+def _attribute(value: Any) -> Any:
+    """An attribute in the form that a source node has it."""
+    kind = value.WhichOneof("value")
+    if kind == "s":
+        return value.s.decode("utf-8", "replace")
+    if kind == "type":
+        return _type(value.type)
+    if kind == "shape":
+        return _shape(value.shape)
+    if kind == "func":
+        return value.func.name
+    if kind in ("i", "f", "b"):
+        return getattr(value, kind)
+    if kind == "list":
+        found = value.list
+        return (
+            [item.decode("utf-8", "replace") for item in found.s]
+            or list(found.i)
+            or list(found.f)
+            or list(found.b)
+            or [_type(item) for item in found.type]
+            or [_shape(item) for item in found.shape]
+        )
+    raise ValueError(f"an attribute of kind {kind}")
+
+
+def _feed(item: Any, feeds: dict[Any, Any]) -> Any:
+    if isinstance(item, list):
+        return [_feed(part, feeds) for part in item]
+    array = item.array if isinstance(item, Const) else item
+    place = tf.compat.v1.placeholder(tf.string if array.dtype == object else array.dtype)
+    feeds[place] = array
+    return place
+
+
+def run(record: Record) -> Stored:
+    """Run a record as a graph of one node."""
+    definition = op_def_registry.get(record.op)
+    if definition is None:
+        raise ValueError(f"TensorFlow has no operator {record.op}")
+    with tf.Graph().as_default() as graph:
+        feeds: dict[Any, Any] = {}
+        wanted = [argument.name for argument in definition.input_arg]
+        assert list(record.inputs) == wanted, f"the inputs in their order are {wanted}"
+        places = {name: _feed(item, feeds) for name, item in record.inputs.items()}
+        # Not by tf.raw_ops, which renames arguments.
+        node = op_def_library._apply_op_helper(record.op, **places, **record.attributes)[2]
+        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            fetched = [] if not node.outputs else session.run(list(node.outputs), feeds)
+    count = 0
+    arguments: dict[str, Any] = {}
+    for name, item in record.inputs.items():
+        size = len(item) if isinstance(item, list) else 1
+        positions = list(range(count, count + size))
+        arguments[name] = ["inputs", positions] if isinstance(item, list) else ["input", count]
+        count += size
+    for attribute in definition.attr:
+        arguments[attribute.name] = _attribute(node.node_def.attr[attribute.name])
+    return Stored(record.digest(), arguments, [np.asarray(item) for item in fetched])
+
+
+def definition_of(op: str) -> dict[str, Any]:
+    """What the OpDef says: the type and number attributes of the inputs, and the types of the attributes."""
+    definition = op_def_registry.get(op)
+    inputs = {
+        item.name: [item.type_attr or item.type_list_attr, item.number_attr] for item in definition.input_arg
+    }
+    attributes = {item.name: item.type for item in definition.attr}
+    return {"inputs": inputs, "attributes": attributes}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("subjects", nargs="*", help="modules of tests/tensorflow/cases; all unless given")
+    parser.add_argument("--all", action="store_true", help="run unchanged records, too")
+    options = parser.parse_args()
+    for subject, listed in records.subjects().items():
+        if options.subjects and subject not in options.subjects:
+            continue
+        held = {} if options.all else records.read(subject)[1]
+        names = [record.name for record in listed]
+        assert len(set(names)) == len(names), [name for name in names if names.count(name) > 1]
+        stored, failed = {}, 0
+        for record in listed:
+            known = held.get(record.name)
+            if known is not None and known.digest == record.digest():
+                stored[record.name] = known
+                continue
+            try:
+                stored[record.name] = run(record)
+            except Exception as error:
+                failed += 1
+                print(f"{record.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+        definitions = {op: definition_of(op) for op in sorted({record.op for record in listed})}
+        records.write(subject, definitions, stored)
+        size = (records.STORE / f"{subject}.json.xz").stat().st_size
+        print(f"{subject}: {len(stored)} records, {failed} failed, {size} bytes")
+
+
+if __name__ == "__main__":
+    main()
