@@ -22,6 +22,8 @@ from .registration import (
     MutationError,
     OpsetError,
     OpsettaError,
+    PrepackError,
+    PrepackUnavailable,
     RegistrationError,
     Registry,
     ResultError,
@@ -35,7 +37,19 @@ from .registration import (
 )
 
 if TYPE_CHECKING:
-    from .exporter import OnnxModel, Program, SourceModel, check_inplace, export, load
+    from .exporter import (
+        MemoryDescriptor,
+        OnnxModel,
+        PackedWeight,
+        Program,
+        SourceModel,
+        check_inplace,
+        export,
+        load,
+        load_session,
+        prepack_conv,
+        prepack_linear,
+    )
 
 __version__ = "0.1.0"
 
@@ -52,11 +66,15 @@ __all__ = [
     "GraphContext",
     "GraphError",
     "InferenceError",
+    "MemoryDescriptor",
     "ModelFileError",
     "MutationError",
     "OnnxModel",
     "OpsetError",
     "OpsettaError",
+    "PackedWeight",
+    "PrepackError",
+    "PrepackUnavailable",
     "Program",
     "RegistrationError",
     "Registry",
@@ -71,13 +89,16 @@ __all__ = [
     "default_registry",
     "export",
     "load",
+    "load_session",
     "onnx_symbolic",
+    "prepack_conv",
+    "prepack_linear",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # `import opsetta` starts fast: the exporter comes in when it is asked for.
-    if name in ("export", "load", "OnnxModel", "Program", "SourceModel", "check_inplace"):
+    if name in __all__:
         from . import exporter
 
         return getattr(exporter, name)

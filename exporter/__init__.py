@@ -1,9 +1,23 @@
 """Captures models, lowers them, runs and verifies them, and reads and writes files."""
 
+from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
+from .deployment.prepack.memory_descriptor import MemoryDescriptor
 from .entry import export
 from .loading import load
 from .onnx_model import OnnxModel
 from .program import Program, SourceModel
 from .running.inplace_check import check_inplace
 
-__all__ = ["OnnxModel", "Program", "SourceModel", "check_inplace", "export", "load"]
+__all__ = [
+    "MemoryDescriptor",
+    "OnnxModel",
+    "PackedWeight",
+    "Program",
+    "SourceModel",
+    "check_inplace",
+    "export",
+    "load",
+    "load_session",
+    "prepack_conv",
+    "prepack_linear",
+]

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from ..registration import DEFAULT_OPSET, OpsettaError, Registry
-from .files import writing
+from .deployment.prepack import saving
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
@@ -83,6 +83,8 @@ class OnnxModel:
         target: str | bytes | os.PathLike | IO[bytes],
         *,
         external_data: bool | str | os.PathLike | None = None,
+        prepack: bool = False,
+        layout: str = "portable",
     ) -> None:
         """Write the model to a path or a binary file object; see `Program.save`.
 
@@ -90,7 +92,7 @@ class OnnxModel:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
         """
-        writing.save(self.model, target, external_data=external_data)
+        saving.save(self.model, target, external_data, prepack, layout)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.

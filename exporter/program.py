@@ -17,7 +17,7 @@ from ..registration import (
     load_entry_points,
     registry_or_default,
 )
-from .files import writing
+from .deployment.prepack import saving
 from .files.source_file.decompositions import Decompositions, collect
 from .files.source_file.equality import difference
 from .files.source_file.reading import SourceFile
@@ -235,6 +235,8 @@ class Program:
         target: str | bytes | os.PathLike | IO[bytes],
         *,
         external_data: bool | str | os.PathLike | None = None,
+        prepack: bool = False,
+        layout: str = "portable",
     ) -> None:
         """Write the model to a path or a binary file object; docs/saving.md has the details.
 
@@ -245,12 +247,15 @@ class Program:
             external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above 2
                 GB. A file name puts them into that file, which is replaced separately: readers must not open
                 the model meanwhile.
+            prepack: write a folder with weights packed for this machine, which `load_session` opens;
+                docs/prepack.md has the details.
+            layout: with `prepack`, `"portable"`, or `"native"` for processors with the same instructions only.
 
         Raises:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
         """
-        writing.save(self.model, target, external_data=external_data)
+        saving.save(self.model, target, external_data, prepack, layout)
 
     def save_source(
         self,

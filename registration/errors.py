@@ -82,6 +82,14 @@ class InferenceError(OpsettaError):
     """onnxruntime could not load or run the exported model."""
 
 
+class PrepackError(OpsettaError):
+    """Packed weights, or the files they belong to, are not what was saved, or are not valid here."""
+
+
+class PrepackUnavailable(OpsettaError):  # noqa: N818
+    """This platform, processor or torch cannot pack weights; the message names what is missing."""
+
+
 class DimensionError(InferenceError):
     """A size is outside the range for which the exported model is valid."""
 

@@ -22,6 +22,7 @@ from ...registration.printable import printable
 from ..torch_boundary.requirements import need_torch
 from .convert import Trusted, convert
 from .output import Output, say
+from .prepack import prepack
 from .progress import stages
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 
 app.command()(convert)
+app.command()(prepack)
 
 
 def _version(wanted: bool) -> None:

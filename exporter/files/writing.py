@@ -13,7 +13,8 @@ import onnx_ir as ir
 from ...registration import ModelFileError
 from .message import EXCLUSIVE, Message
 from .publishing import DataFile, publish
-from .reading.carried import to_proto
+from .reading.carried import carried_by, to_proto
+from .reading.prepacked import NATIVE_DOMAIN, entry
 from .targets import Stream, reason
 
 INLINE_LIMIT = 2_000_000_000
@@ -58,6 +59,7 @@ def save(
     Raises:
         ModelFileError: the target cannot be written. No partial file remains, and an existing model stays.
     """
+    _check_portable(model)
     name = _data_name(external_data)
     external = name is not None or bool(external_data)
     if not isinstance(target, (str, bytes, os.PathLike)):
@@ -73,20 +75,43 @@ def save(
         publish(target, lambda file, location: whole.write(file))
         return
     places: dict[ir.Value, int] = {}
+    packed = carried_by(model).packed
+    entries: dict[str, dict[str, str]] = {}
 
     def stream(data: DataFile) -> None:
         for value, tensor in _large(model):
             places[value] = data.append(tensor)
+        for name, forms in packed.items():
+            entries[name] = {
+                key: entry((kernel, data.append(content), content.nbytes) for kernel, content in buffers)
+                for key, buffers in forms.items()
+            }
 
     def write(file: IO[bytes], location: str | None) -> None:
         with _outside(model, places, location):
-            graph = Message(to_proto(model), [])
+            proto = to_proto(model)
+        for tensor in proto.graph.initializer:
+            if tensor.external_data:
+                for key, text in entries.get(tensor.name, {}).items():
+                    tensor.external_data.add(key=key, value=text)
+        graph = Message(proto, [])
         fitting(graph, "and no weights of it can go to external data").write(file)
 
     publish(target, write, weights=stream, data_name=name)
 
 
 _REMEDY = "save to a file with external_data=True"
+
+
+def _check_portable(model: ir.Model) -> None:
+    """Refuse a graph that onnxruntime laid out for one processor: others compute wrong numbers with it."""
+    if NATIVE_DOMAIN in model.opset_imports:
+        for graph in model.graphs():
+            if any(node.domain == NATIVE_DOMAIN for node in graph):
+                raise ModelFileError(
+                    f"the model has operators of {NATIVE_DOMAIN}, which onnxruntime laid out for one "
+                    "processor: start from the model that was optimized"
+                )
 
 
 def _data_name(external_data: bool | str | os.PathLike | None) -> str | None:

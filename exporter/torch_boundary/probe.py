@@ -120,6 +120,20 @@ ASSOCIATIVE_SCAN = Feature(
         "torch._inductor.utils:is_pointwise_use",
     ),
 )
+PREPACKING = Feature(
+    "packing weights with oneDNN",
+    (
+        *(
+            f"torch:ops.mkldnn.{name}.default"
+            for name in (
+                "_convolution_pointwise _get_mkldnn_serialized_md _linear_pointwise _nbytes "
+                "_reorder_linear_weight data_ptr"
+            ).split()
+        ),
+        "torch:ops.aten.mkldnn_reorder_conv2d_weight.default",
+        "torch:_C._aoti.alloc_tensor_by_stealing_from_void_ptr",
+    ),
+)
 CAUSAL_MASKS = Feature(
     "capturing nn.Transformer with masks", ("torch.nn.modules.transformer:_detect_is_causal_mask",)
 )

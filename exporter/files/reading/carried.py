@@ -1,6 +1,7 @@
 """Keeps the parts of a model file that onnx-ir cannot represent, and writes them back.
 
-These are map and opaque types of the main graph's values, its sparse initializers, and training information.
+These are map and opaque types of the main graph's values, its sparse initializers, training information, and
+the packed forms of weights that onnxruntime keeps beside them.
 In memory, a value of such a type has no type, and a sparse initializer is an input.
 """
 
@@ -17,6 +18,7 @@ from ....registration import ModelFileError
 from ....registration.schemas import operator_schema
 from .external import ExternalFiles
 from .names import quoted
+from .prepacked import PackedEntries
 from .subgraphs import with_subgraphs
 from .tensors import check_tensor
 
@@ -37,12 +39,14 @@ class Carried:
         sparse: the sparse initializers, in order.
         training: the training information, in order.
         opset: the ONNX opset of the training information.
+        packed: packed forms of weights, which are valid for this graph and one environment only.
     """
 
     types: dict[str, onnx.TypeProto] = dataclasses.field(default_factory=dict)
     sparse: list[onnx.SparseTensorProto] = dataclasses.field(default_factory=list)
     training: list[onnx.TrainingInfoProto] = dataclasses.field(default_factory=list)
     opset: int | None = None
+    packed: PackedEntries = dataclasses.field(default_factory=dict)
 
     @property
     def inputs(self) -> set[str]:
@@ -101,7 +105,7 @@ def clear_foreign_types(graph: onnx.GraphProto) -> None:
 
 def keep(model: ir.Model, carried: Carried) -> None:
     """Attach the parts taken out of a message to its model."""
-    if carried.types or carried.sparse or carried.training:
+    if carried.types or carried.sparse or carried.training or carried.packed:
         model.meta[_KEY] = carried
 
 

@@ -15,11 +15,10 @@ import onnx
 
 from ....registration import ModelFileError
 from .names import quoted
+from .prepacked import PREFIX, PackedEntries, is_entry, parts
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _IGNORED = ("checksum", "basepath")
-_CACHED = "prepacked"
-"""Prefix of ONNX Runtime's keys for weights prepacked for one processor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +62,22 @@ class ExternalFiles:
         self._sizes: dict[str, int] = {}
         self._mapped: dict[str, np.ndarray] = {}
         self._note = note
+        self._packed: list[tuple[str, str, str, str]] = []
+
+    def packed(self) -> PackedEntries:
+        """onnxruntime's entries for packed weights that were met, by tensor and key.
+
+        Raises:
+            ModelFileError: an entry leads outside of its file.
+        """
+        found: PackedEntries = {}
+        for name, shown, location, entry in self._packed:
+            key, _, value = entry.partition("=")
+            found.setdefault(name, {})[key] = [
+                (kernel, self.contents(location, offset, size, f"a packed form of {shown}"))
+                for kernel, offset, size in parts(value)
+            ]
+        return found
 
     def check(self, tensor: onnx.TensorProto, size: int, shown: str) -> None:
         """Refuse external data outside of the folder, or with another length than the tensor.
@@ -101,8 +116,11 @@ class ExternalFiles:
             if entries.setdefault(entry.key, entry.value) != entry.value:
                 raise ModelFileError(f"{shown} has external data with two values of {quoted(entry.key)}")
         for key in list(entries):
-            if key in _IGNORED or key.startswith(_CACHED):
+            if key in _IGNORED or (key.startswith(PREFIX) and not is_entry(entries[key])):
                 self._note(f"the {key.split('_')[0]} of external data", shown)
+                del entries[key]
+            elif key.startswith(PREFIX):
+                self._packed.append((tensor.name, shown, entries.get("location", ""), f"{key}={entries[key]}"))
                 del entries[key]
             elif key not in ("location", "offset", "length"):
                 raise ModelFileError(

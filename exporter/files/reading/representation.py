@@ -63,6 +63,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
     _complete(model, proto, files.folder)
     if checks.tensor_metadata:
         _forget_copies(model)
+    carried.packed = files.packed()
     keep(model, carried)
     left_out = notes.sentences()
     if left_out:

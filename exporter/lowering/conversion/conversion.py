@@ -76,8 +76,8 @@ def convert(
 
 
 def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
-    """The converted model with the parts attached to the source model, unchanged."""
-    keep(converted, carried_by(model))
+    """The converted model with the parts attached to the source model, besides weights packed for its graph."""
+    keep(converted, dataclasses.replace(carried_by(model), packed={}))
     return converted
 
 

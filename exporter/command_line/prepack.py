@@ -1,0 +1,54 @@
+"""The command `opsetta prepack`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+
+from ...registration.opsets import check_opset
+from ..deployment.prepack.manifest import MANIFEST, PACKED, Manifest
+from .convert import Trusted
+from .output import say
+
+
+def prepack(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to pack.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
+    opset: Annotated[
+        int | None, typer.Option(help="The opset of the portable model, 7 to 26; by default the file's.")
+    ] = None,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="portable, or native: convolutions too, for processors with the same instructions only."
+        ),
+    ] = "portable",
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
+    from ..loading import load
+    from ..onnx_model import OnnxModel
+
+    if opset is not None:
+        check_opset(opset)
+    source = load(model, trusted=trusted)
+    keeps = opset is None and isinstance(source, OnnxModel)
+    found = source if keeps else source.lower(opset) if opset is not None else source.lower()
+    found.save(output, prepack=True, layout=layout)
+    manifest = Manifest.read(output)
+    size = sum(blob.size for blob in manifest.blobs)
+    if as_json:
+        summary = {
+            "folder": str(output),
+            "layout": manifest.layout,
+            "packed_weights": len(manifest.blobs),
+            "packed_bytes": size,
+            "files": {record.name: record.size for record in (*manifest.plain, *manifest.packed)},
+        }
+        print(json.dumps(summary, indent=2))
+        return
+    say(f"{output / PACKED}: {len(manifest.blobs)} packed weights, {size} bytes; valid as {MANIFEST} says")

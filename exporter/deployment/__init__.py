@@ -1,0 +1,1 @@
+"""What devices get besides the model file."""

@@ -1,0 +1,162 @@
+"""The fingerprint of an environment: everything on which the format of packed weights depends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Fingerprint = dict[str, Any]
+"""The fields of an environment by name: text, numbers, lists and dicts, as in JSON. None means unknown."""
+
+LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS")
+"""Environment variables that keep libraries from using instructions that the processor has."""
+
+SESSION_ENTRIES = (
+    "mlas.enable_gemm_fastmath_arm64_bfloat16",
+    "mlas.use_lut_gemm",
+    "optimization.disable_specified_optimizers",
+    "optimization.enable_gelu_approximation",
+    "optimization.enable_mixed_gemm_int8_activations",
+    "session.disable_prepacking",
+    "session.disable_quant_qdq",
+    "session.qdqisint8allowed",
+    "session.set_denormal_as_zero",
+    "session.use_device_allocator_for_initializers",
+    "session.x64quantprecision",
+)
+"""The configuration entries of a session that may change its graph or the format of its weights."""
+
+_ADVISORY = frozenset({"threads"})
+"""Fields that are noted, but do not keep packed weights from being used."""
+_KERNEL_FLAGS = pathlib.Path("/proc/cpuinfo")
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A field of the fingerprint that is not what it was when the weights were packed.
+
+    Attributes:
+        field: its name.
+        saved: its value there, or of a list what only that has.
+        here: likewise in this process.
+    """
+
+    field: str
+    saved: str
+    here: str
+
+    def __str__(self) -> str:
+        return f"{self.field} (saved {self.saved}, here {self.here})"
+
+
+def machine() -> Fingerprint:
+    """The fields of this machine and process, whichever library packs the weights."""
+    return {
+        "architecture": platform.machine() or None,
+        "byte_order": sys.byteorder,
+        "operating_system": sys.platform,
+        "processor_features": _features(),
+        "processor_flags": _flags(),
+        "processor_limits": {name: os.environ[name] for name in LIMITS if name in os.environ},
+    }
+
+
+def session(options: Any, providers: Sequence[Any], level: str) -> Fingerprint:
+    """The fields of an onnxruntime session in this process.
+
+    Args:
+        options: its `onnxruntime.SessionOptions`.
+        providers: its execution providers, names or pairs of a name and options.
+        level: its graph optimization level.
+    """
+    import onnxruntime
+
+    return {
+        **machine(),
+        "onnxruntime": onnxruntime.__version__,
+        "onnxruntime_build": onnxruntime.get_build_info(),
+        "providers": [_provider(provider) for provider in providers],
+        "graph_optimization_level": level,
+        "session_entries": _entries(options),
+        "threads": options.intra_op_num_threads,
+    }
+
+
+def differences(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
+    """The fields that differ, or are unknown here or there, besides the advisory ones."""
+    found = []
+    for field in [*here, *(name for name in saved if name not in here)]:
+        before, after = saved.get(field), here.get(field)
+        if field in _ADVISORY or (before == after and before is not None):
+            continue
+        found.append(Difference(field, _shown(before, after), _shown(after, before)))
+    return found
+
+
+def advisory(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
+    """The advisory fields that differ."""
+    return [
+        Difference(field, str(saved.get(field)), str(here.get(field)))
+        for field in sorted(_ADVISORY)
+        if saved.get(field) != here.get(field)
+    ]
+
+
+def _features() -> list[str] | None:
+    """The instruction sets that the processor itself reports, emulated ones included; None if unknown."""
+    # numpy asks the processor, so an emulator's answer counts; NPY_DISABLE_CPU_FEATURES hides some.
+    known = getattr(getattr(np, "_core", np), "_multiarray_umath", None)
+    features = getattr(known, "__cpu_features__", None)
+    if not isinstance(features, dict):
+        return None
+    return sorted(name for name, present in features.items() if present) or None
+
+
+def _flags() -> list[str] | None:
+    """The processor's flags as Linux lists them; None elsewhere."""
+    try:
+        text = _KERNEL_FLAGS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return sorted(set(value.split())) or None
+    return None
+
+
+def _provider(provider: Any) -> list[Any]:
+    if isinstance(provider, str):
+        return [provider, {}]
+    name, options = provider
+    return [name, {str(key): str(value) for key, value in sorted(options.items())}]
+
+
+def _entries(options: Any) -> dict[str, str]:
+    found = {}
+    for key in SESSION_ENTRIES:
+        try:
+            found[key] = options.get_session_config_entry(key)
+        except RuntimeError:
+            # onnxruntime raises for an entry that was not set.
+            continue
+    return found
+
+
+def _shown(own: Any, other: Any) -> str:
+    """A value for a message; of a list or dict, only what the other has not."""
+    if own is None:
+        return "unknown"
+    if isinstance(own, list) and isinstance(other, list) and all(isinstance(item, str) for item in own):
+        more = [item for item in own if item not in other]
+        return f"also {' '.join(more)}" if more else "fewer"
+    if isinstance(own, dict):
+        return ", ".join(f"{key}={value}" for key, value in own.items()) or "none"
+    return str(own)

@@ -1,0 +1,121 @@
+"""`load_session`: a session with packed weights where they are valid, and with plain ones elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from ....registration import InferenceError, PrepackError, UsageError
+from . import environment
+from .manifest import MANIFEST, PACKED, PLAIN, VERIFICATIONS, Manifest, PrepackStatus
+from .saving import PROVIDERS
+
+ON_MISMATCH = ("fallback", "error")
+
+
+def load_session(
+    folder: str | bytes | os.PathLike,
+    *,
+    providers: Sequence[Any] | None = None,
+    session_options: Any = None,
+    on_mismatch: str = "fallback",
+    verify: str = "full",
+) -> Any:
+    """Open a folder that `save(..., prepack=True)` or `opsetta prepack` wrote.
+
+    Args:
+        folder: the folder.
+        providers: execution providers, as for `onnxruntime.InferenceSession`; by default the CPU's.
+        session_options: an `onnxruntime.SessionOptions`.
+        on_mismatch: where the packed weights are not valid, `"fallback"` warns once and takes the plain
+            model, and `"error"` raises.
+        verify: `"full"` compares the SHA-256 of every file, which takes about 1 s per GB. `"size"` compares
+            the sizes only: wrong bytes in a packed weight then give wrong numbers.
+
+    Returns:
+        An `onnxruntime.InferenceSession`. Its attribute `prepack_status` is a `PrepackStatus`.
+
+    Raises:
+        UsageError: an argument is none of these.
+        PrepackError: the plain model is not the one that was saved, or `on_mismatch` is `"error"` and the
+            packed weights are not valid here.
+        InferenceError: onnxruntime is not installed, or refuses the model.
+    """
+    check_choice("on_mismatch", on_mismatch, ON_MISMATCH)
+    check_choice("verify", verify, VERIFICATIONS)
+    if not isinstance(folder, (str, bytes, os.PathLike)):
+        raise UsageError(f"folder is a path, not {type(folder).__name__}")
+    place = pathlib.Path(os.fsdecode(folder))
+    if not place.is_dir():
+        raise PrepackError(f"there is no folder '{place}'")
+    onnxruntime = _onnxruntime()
+    options = session_options if session_options is not None else onnxruntime.SessionOptions()
+    if not isinstance(options, onnxruntime.SessionOptions):
+        raise UsageError(f"session_options is onnxruntime.SessionOptions, not {type(options).__name__}")
+    used = list(providers) if providers is not None else list(PROVIDERS)
+
+    status = _status(place, options, used, verify)
+    if status.used:
+        try:
+            return _open(place / PACKED, options, used, status)
+        except InferenceError as error:
+            status = PrepackStatus(False, reason=str(error))
+    message = f"packed weights of '{place}' are not used: {status.reason}"
+    if on_mismatch == "error":
+        raise PrepackError(message)
+    warnings.warn(message, UserWarning, stacklevel=2)
+    return _open(place / PLAIN, options, used, status)
+
+
+def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify: str) -> PrepackStatus:
+    """Whether the packed weights of a folder are valid in this process.
+
+    Raises:
+        PrepackError: the plain model is not the one that was saved.
+    """
+    try:
+        manifest = Manifest.read(folder)
+    except PrepackError as error:
+        if not (folder / PLAIN).is_file():
+            raise PrepackError(f"'{folder}' is no prepacked folder: it has no '{PLAIN}'") from error
+        return PrepackStatus(False, reason=str(error))
+    for record in manifest.plain:
+        problem = record.problem(folder, verify)
+        if problem is not None:
+            raise PrepackError(f"{problem}; '{MANIFEST}' describes another model: save it again")
+    level = options.graph_optimization_level.name
+    here = environment.session(options, providers, level)
+    saved = manifest.fingerprint
+    different = tuple(environment.differences(saved, here))
+    if different:
+        return PrepackStatus(False, different, f"{', '.join(map(str, different))}")
+    damage = manifest.damage(folder, verify)
+    if damage is not None:
+        return PrepackStatus(False, reason=damage)
+    return PrepackStatus(True, notes=tuple(map(str, environment.advisory(saved, here))))
+
+
+def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: PrepackStatus) -> Any:
+    try:
+        session = _onnxruntime().InferenceSession(os.fspath(path), options, providers=list(providers))
+    except Exception as error:
+        raise InferenceError(f"onnxruntime could not load '{path}': {' '.join(str(error).split())}") from error
+    session.prepack_status = status
+    return session
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
+    return onnxruntime
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Refuse a value that is none of those allowed."""
+    if value not in allowed:
+        raise UsageError(f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}")

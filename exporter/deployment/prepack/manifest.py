@@ -1,0 +1,183 @@
+"""`prepack.json`: the environment of packed weights, and digests of every file of the folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ....registration import PrepackError
+from .environment import Difference, Fingerprint
+
+PLAIN = "model.onnx"
+PACKED = "model.prepacked.onnx"
+MANIFEST = "prepack.json"
+FORMAT = 1
+LAYOUTS = ("portable", "native")
+VERIFICATIONS = ("full", "size")
+_BLOCK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepackStatus:
+    """Whether a session uses packed weights, and why not.
+
+    Attributes:
+        used: whether it does.
+        differences: the fields of the fingerprint that differ.
+        reason: why the plain weights are used; empty if the packed ones are.
+        notes: differences that do not matter for the results, such as the number of threads.
+    """
+
+    used: bool
+    differences: tuple[Difference, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "used" if self.used else f"fallback ({self.reason})"
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRecord:
+    """A file of the folder: its name, its bytes, and their SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, folder: pathlib.Path, name: str) -> FileRecord:
+        """The record of a file as it is."""
+        path = folder / name
+        return cls(name, path.stat().st_size, digest(path))
+
+    def problem(self, folder: pathlib.Path, verify: str) -> str | None:
+        """What is wrong with the file, or None.
+
+        Args:
+            verify: `"full"` compares its SHA-256, `"size"` only its size.
+        """
+        try:
+            size = (folder / self.name).stat().st_size
+            if size != self.size:
+                return f"'{self.name}' has {size} bytes instead of {self.size}"
+            if verify == "full" and digest(folder / self.name) != self.sha256:
+                return f"'{self.name}' does not have the contents that were saved"
+        except OSError as error:
+            return f"'{self.name}' cannot be read: {error.strerror}"
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Blob:
+    """The packed form of one weight, bytes of the data file of `model.prepacked.onnx`.
+
+    Attributes:
+        weight: the name of the initializer.
+        kernel: the kernel that packed it and onnxruntime's hash of the result, `Gemm+1546…`.
+        offset, size: its bytes.
+    """
+
+    weight: str
+    kernel: str
+    offset: int
+    size: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The contents of `prepack.json`.
+
+    Attributes:
+        fingerprint: the environment that packed the weights.
+        layout: `"portable"`, or `"native"` if the graph itself is laid out for one processor.
+        plain: the files of the portable model.
+        packed: the graph with packed weights, and its data file.
+        blobs: the packed weights.
+    """
+
+    fingerprint: Fingerprint
+    layout: str
+    plain: tuple[FileRecord, ...]
+    packed: tuple[FileRecord, ...]
+    blobs: tuple[Blob, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """The JSON text, with a digest of the rest as its last member."""
+        body = {"format": FORMAT, **dataclasses.asdict(self)}
+        return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> Manifest:
+        """Read and check the manifest of a folder.
+
+        Raises:
+            PrepackError: it is missing, damaged, or of a later format.
+        """
+        path = folder / MANIFEST
+        try:
+            body = json.loads(path.read_bytes())
+            found = body.pop("sha256")
+            if body.get("format") != FORMAT:
+                raise PrepackError(f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}")
+            if found != _body_digest(body):
+                raise ValueError("its digest does not match")
+            plain, packed = (tuple(FileRecord(**entry) for entry in body[key]) for key in ("plain", "packed"))
+            blobs = tuple(Blob(**entry) for entry in body["blobs"])
+            manifest = cls(dict(body["fingerprint"]), body["layout"], plain, packed, blobs)
+        except FileNotFoundError as error:
+            raise PrepackError(f"there is no '{path}'") from error
+        except OSError as error:
+            raise PrepackError(f"'{path}' cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise PrepackError(f"'{path}' is damaged: {error}") from error
+        if manifest.layout not in LAYOUTS or not all(map(_is_beside, (*plain, *packed))):
+            raise PrepackError(f"'{path}' is damaged: it names files outside of the folder")
+        return manifest
+
+    def damage(self, folder: pathlib.Path, verify: str) -> str | None:
+        """What is wrong with the packed files, with the weights concerned; None if nothing is."""
+        for record in self.packed:
+            problem = record.problem(folder, verify)
+            if problem is not None:
+                return f"{problem}{self._damaged_weights(folder, record)}"
+        return None
+
+    def _damaged_weights(self, folder: pathlib.Path, record: FileRecord) -> str:
+        if record.name == PACKED or record.problem(folder, "size") is not None:
+            return ""
+        with open(folder / record.name, "rb") as file:
+            names = [blob.weight for blob in self.blobs if blob_digest(file, blob.offset, blob.size) != blob.sha256]
+        return f" (packed weights: {', '.join(names)})" if names else " (a copy of the plain weights)"
+
+
+def digest(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return blob_digest(file, 0, os.fstat(file.fileno()).st_size)
+
+
+def blob_digest(file: Any, offset: int, size: int) -> str:
+    """The SHA-256 of a part of a file, read in blocks."""
+    found = hashlib.sha256()
+    file.seek(offset)
+    while size > 0 and (block := file.read(min(_BLOCK, size))):
+        found.update(block)
+        size -= len(block)
+    return found.hexdigest()
+
+
+def _body_digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _is_beside(record: FileRecord) -> bool:
+    """Whether a record names a file of the folder itself."""
+    text = isinstance(record.name, str) and isinstance(record.sha256, str) and isinstance(record.size, int)
+    return text and record.name == os.path.basename(record.name) and record.name not in ("", ".", "..")

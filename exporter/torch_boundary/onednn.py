@@ -1,0 +1,166 @@
+"""torch's oneDNN: weights packed for its kernels, their bytes and layouts, and the way back."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...registration import PrepackUnavailable
+from .probe import PREPACKING, missing
+
+_ALIGNMENT = 64
+_LIBRARY = "libtorch_cpu.so"
+_SYMBOLS = (
+    "aoti_torch_create_tensor_from_blob_v2",
+    "aoti_torch_device_type_cpu",
+    "aoti_torch_dtype_bfloat16",
+    "aoti_torch_dtype_float32",
+    "aoti_torch_layout__mkldnn",
+)
+GROUPS_BYTES = 4
+"""torch appends the number of groups to oneDNN's descriptor."""
+
+
+@functools.cache
+def library() -> Any:
+    """torch's library, whose C interface makes a tensor of packed bytes.
+
+    Raises:
+        PrepackUnavailable: this platform or torch lacks what is needed; the message names it.
+    """
+    if not sys.platform.startswith("linux"):
+        raise PrepackUnavailable(f"packing weights with oneDNN needs Linux, not {platform.system()}")
+    if not torch.backends.mkldnn.is_available():
+        raise PrepackUnavailable(f"torch {torch.__version__} was built without oneDNN")
+    lacking = list(missing(PREPACKING))
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", _LIBRARY)
+    found: Any = None
+    try:
+        found = ctypes.CDLL(path)
+        lacking += [name for name in _SYMBOLS if not hasattr(found, name)]
+    except OSError:
+        lacking.append(path)
+    if lacking:
+        raise PrepackUnavailable(f"torch {torch.__version__} lacks {', '.join(lacking)}")
+    for name in _SYMBOLS[1:]:
+        getattr(found, name).restype = ctypes.c_int32
+    sizes = ctypes.POINTER(ctypes.c_int64)
+    create = found.aoti_torch_create_tensor_from_blob_v2
+    create.restype = ctypes.c_int32
+    create.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_int64, sizes, sizes, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32),
+        *(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64),
+    ]
+    return found
+
+
+def version() -> str:
+    """The version and source revision of torch's oneDNN."""
+    found = re.search(r"MKL-DNN (v[\d.]+) \(Git Hash (\w+)\)", torch.__config__.show())
+    return " ".join(found.groups()) if found else "unknown"
+
+
+def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
+    """Pack the weight of a linear layer, [out, in]."""
+    library()
+    return torch.ops.mkldnn._reorder_linear_weight(weight, batch)
+
+
+def pack_convolution(
+    weight: torch.Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    input_size: Sequence[int] | None,
+) -> torch.Tensor:
+    """Pack the weight of a two-dimensional convolution, [out, in / groups, height, width]."""
+    library()
+    size = None if input_size is None else list(input_size)
+    return torch.ops.aten.mkldnn_reorder_conv2d_weight(
+        weight.to_mkldnn(), list(padding), list(stride), list(dilation), groups, size
+    )
+
+
+def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
+    """The blob of a packed tensor's layout, and its number of groups."""
+    blob = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(packed).tolist())
+    return blob[:-GROUPS_BYTES], int.from_bytes(blob[-GROUPS_BYTES:], sys.byteorder)
+
+
+def packed_bytes(packed: torch.Tensor) -> bytes:
+    """A copy of the bytes of a packed tensor."""
+    size = torch.ops.mkldnn._nbytes(packed)
+    return ctypes.string_at(torch.ops.mkldnn.data_ptr(packed), size)
+
+
+def aligned(content: Any) -> torch.Tensor:
+    """A copy of bytes in memory that is aligned for oneDNN."""
+    source = torch.frombuffer(content, dtype=torch.uint8)
+    room = torch.empty(len(source) + _ALIGNMENT, dtype=torch.uint8)
+    begin = -room.data_ptr() % _ALIGNMENT
+    target = room[begin : begin + len(source)]
+    target.copy_(source)
+    return target
+
+
+def tensor_of(content: torch.Tensor, shape: Sequence[int], dtype: str, blob: bytes, groups: int) -> torch.Tensor:
+    """A packed tensor over the bytes of another one, which it does not keep alive.
+
+    Args:
+        blob: a descriptor that this process's oneDNN made; others are not safe.
+    """
+    own = library()
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    array = ctypes.c_int64 * len(shape)
+    handle = ctypes.c_void_p()
+    metadata = blob + groups.to_bytes(GROUPS_BYTES, sys.byteorder)
+    status = own.aoti_torch_create_tensor_from_blob_v2(
+        content.data_ptr(),
+        len(shape),
+        array(*shape),
+        array(*strides),
+        0,
+        getattr(own, f"aoti_torch_dtype_{dtype}")(),
+        own.aoti_torch_device_type_cpu(),
+        0,
+        ctypes.byref(handle),
+        own.aoti_torch_layout__mkldnn(),
+        metadata,
+        len(metadata),
+    )
+    if status:
+        raise PrepackUnavailable(f"torch could not make a packed tensor (status {status})")
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr(capsule(handle.value, None, None))
+
+
+def linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`torch.nn.functional.linear` with a packed weight."""
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+
+
+def convolution(
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    bias: torch.Tensor | None,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    """`torch.nn.functional.conv2d` with a packed weight."""
+    return torch.ops.mkldnn._convolution_pointwise(
+        x, packed, bias, list(padding), list(stride), list(dilation), groups, "none", [], ""
+    )
