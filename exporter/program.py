@@ -249,7 +249,7 @@ class Program:
                 the model meanwhile.
             prepack: write a folder with weights packed for this machine, which `load_session` opens;
                 docs/prepack.md has the details.
-            layout: with `prepack`, `"portable"`, or `"native"` for processors with the same instructions only.
+            layout: with `prepack`, `"portable"`, or `"native"` for processors with equal instructions only.
 
         Raises:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model

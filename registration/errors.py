@@ -86,7 +86,7 @@ class PrepackError(OpsettaError):
     """Packed weights, or the files they belong to, are not what was saved, or are not valid here."""
 
 
-class PrepackUnavailable(OpsettaError):  # noqa: N818
+class PrepackUnavailable(OpsettaError):
     """This platform, processor or torch cannot pack weights; the message names what is missing."""
 
 

@@ -111,7 +111,9 @@ def test_only_the_core_is_needed_without_extras():
         "onnx",
         "onnx-ir",
     }
-    assert set(PROJECT["optional-dependencies"]) == {"torch", "runtime", "cli", "all", "dev"}
+    assert set(PROJECT["optional-dependencies"]) == {
+        *("torch", "runtime", "cli", "safetensors", "all", "dev")
+    }
 
 
 def test_the_console_script_leads_somewhere():

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
 from ..deployment.prepack.manifest import MANIFEST, PACKED, Manifest
 from .convert import Trusted
@@ -36,9 +37,10 @@ def prepack(
     if opset is not None:
         check_opset(opset)
     source = load(model, trusted=trusted)
-    keeps = opset is None and isinstance(source, OnnxModel)
-    found = source if keeps else source.lower(opset) if opset is not None else source.lower()
-    found.save(output, prepack=True, layout=layout)
+    if opset is None and isinstance(source, OnnxModel):
+        source.save(output, prepack=True, layout=layout)
+    else:
+        source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
     manifest = Manifest.read(output)
     size = sum(blob.size for blob in manifest.blobs)
     if as_json:

@@ -31,7 +31,7 @@ GROUPS_BYTES = 4
 
 @functools.cache
 def library() -> Any:
-    """torch's library, whose C interface makes a tensor of packed bytes.
+    """The library of torch, whose C interface makes a tensor of packed bytes.
 
     Raises:
         PrepackUnavailable: this platform or torch lacks what is needed; the message names it.
@@ -112,7 +112,9 @@ def aligned(content: Any) -> torch.Tensor:
     return target
 
 
-def tensor_of(content: torch.Tensor, shape: Sequence[int], dtype: str, blob: bytes, groups: int) -> torch.Tensor:
+def tensor_of(
+    content: torch.Tensor, shape: Sequence[int], dtype: str, blob: bytes, groups: int
+) -> torch.Tensor:
     """A packed tensor over the bytes of another one, which it does not keep alive.
 
     Args:

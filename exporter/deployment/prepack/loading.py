@@ -102,7 +102,9 @@ def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: Pr
     try:
         session = _onnxruntime().InferenceSession(os.fspath(path), options, providers=list(providers))
     except Exception as error:
-        raise InferenceError(f"onnxruntime could not load '{path}': {' '.join(str(error).split())}") from error
+        raise InferenceError(
+            f"onnxruntime could not load '{path}': {' '.join(str(error).split())}"
+        ) from error
     session.prepack_status = status
     return session
 

@@ -125,7 +125,9 @@ class Manifest:
             body = json.loads(path.read_bytes())
             found = body.pop("sha256")
             if body.get("format") != FORMAT:
-                raise PrepackError(f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}")
+                raise PrepackError(
+                    f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}"
+                )
             if found != _body_digest(body):
                 raise ValueError("its digest does not match")
             plain, packed = (tuple(FileRecord(**entry) for entry in body[key]) for key in ("plain", "packed"))
@@ -153,7 +155,9 @@ class Manifest:
         if record.name == PACKED or record.problem(folder, "size") is not None:
             return ""
         with open(folder / record.name, "rb") as file:
-            names = [blob.weight for blob in self.blobs if blob_digest(file, blob.offset, blob.size) != blob.sha256]
+            names = [
+                blob.weight for blob in self.blobs if blob_digest(file, blob.offset, blob.size) != blob.sha256
+            ]
         return f" (packed weights: {', '.join(names)})" if names else " (a copy of the plain weights)"
 
 

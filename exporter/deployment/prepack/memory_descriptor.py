@@ -45,7 +45,9 @@ class MemoryDescriptor:
     @property
     def nbytes(self) -> int:
         """The bytes of a tensor with this layout."""
-        inner = [math.prod(size for size, axis in self.blocks if axis == own) for own in range(len(self.shape))]
+        inner = [
+            math.prod(size for size, axis in self.blocks if axis == own) for own in range(len(self.shape))
+        ]
         outer = [padded // block for padded, block in zip(self.padded_shape, inner, strict=True)]
         last = sum((count - 1) * stride for count, stride in zip(outer, self.strides, strict=True))
         items = dict(_ELEMENT_TYPES.values())[self.dtype]
@@ -79,7 +81,9 @@ class MemoryDescriptor:
             given = f"{len(blob)} bytes" if hasattr(blob, "__len__") else type(blob).__name__
             raise PrepackError(f"a memory descriptor's blob has {_SIZE} bytes, not {given}")
         kind, rank, *rest = _BLOB.unpack_from(blob)
-        sizes, (number,), padded, offsets, (offset, form), strides, (count,), inner, axes, (flags,) = _split(rest)
+        sizes, (number,), padded, offsets, (offset, form), strides, (count,), inner, axes, (flags,) = _split(
+            rest
+        )
         descriptor = cls(
             tuple(sizes[: max(rank, 0)]),
             _ELEMENT_TYPES.get(number, ("unknown", 0))[0],
@@ -88,7 +92,9 @@ class MemoryDescriptor:
             tuple(zip(inner[: max(count, 0)], axes[: max(count, 0)], strict=True)),
         )
         plain = kind == _KIND and form == _BLOCKED and not (flags or offset or any(offsets[: max(rank, 0)]))
-        if not (plain and 1 <= rank <= _MAXIMUM_RANK and 0 <= count <= _MAXIMUM_RANK and descriptor._is_valid()):
+        if not (
+            plain and 1 <= rank <= _MAXIMUM_RANK and 0 <= count <= _MAXIMUM_RANK and descriptor._is_valid()
+        ):
             raise PrepackError("the blob is not the layout of a packed weight: pack the plain weight again")
         return descriptor
 

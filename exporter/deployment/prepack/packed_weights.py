@@ -54,7 +54,9 @@ class _Recipe:
             )
         except RuntimeError as error:
             kind = str(weight.dtype).removeprefix("torch.")
-            raise PrepackUnavailable(f"oneDNN cannot pack {kind} weights on this processor: {error}") from error
+            raise PrepackUnavailable(
+                f"oneDNN cannot pack {kind} weights on this processor: {error}"
+            ) from error
 
 
 class PackedWeight:
@@ -98,7 +100,11 @@ class PackedWeight:
         from ...torch_boundary import onednn
 
         content = onednn.packed_bytes(self.packed)
-        tensors = {"packed": _bytes(content), "descriptor": _bytes(self.descriptor.to_blob()), "plain": self.plain}
+        tensors = {
+            "packed": _bytes(content),
+            "descriptor": _bytes(self.descriptor.to_blob()),
+            "plain": self.plain,
+        }
         header = {
             "format": _FORMAT,
             "recipe": json.dumps(dataclasses.asdict(self._recipe)),
@@ -132,7 +138,9 @@ class PackedWeight:
         if not reason and (saved != weight.descriptor or int(header["groups"]) != weight._groups):
             reason = "oneDNN chooses another layout here"
         if not reason and saved.nbytes != tensors["packed"].numel():
-            raise ModelFileError(f"'{shown}' is damaged: its packed weight does not have {saved.nbytes} bytes")
+            raise ModelFileError(
+                f"'{shown}' is damaged: its packed weight does not have {saved.nbytes} bytes"
+            )
         if reason:
             message = f"the packed weight of '{shown}' is not used: {reason}"
             if on_mismatch == "error":
@@ -154,7 +162,8 @@ class PackedWeight:
         )
 
     def __repr__(self) -> str:
-        return f"PackedWeight({self._recipe.kind}, shape={list(self.plain.shape)}, dtype={self.descriptor.dtype})"
+        shape, dtype = list(self.plain.shape), self.descriptor.dtype
+        return f"PackedWeight({self._recipe.kind}, shape={shape}, dtype={dtype})"
 
 
 def prepack_linear(weight: Any, *, batch: int | None = None) -> PackedWeight:
@@ -247,7 +256,9 @@ def _safetensors() -> Any:
     try:
         import safetensors.torch
     except ImportError as error:
-        raise ModelFileError("packed weights are kept in safetensors files: pip install 'opsetta[safetensors]'") from error
+        raise ModelFileError(
+            "packed weights are kept in safetensors files: pip install 'opsetta[safetensors]'"
+        ) from error
     return safetensors.torch
 
 
@@ -272,7 +283,8 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _recipe(header: Mapping[str, str], path: str) -> _Recipe:
     try:
-        given = {key: tuple(v) if isinstance(v, list) else v for key, v in json.loads(header["recipe"]).items()}
+        given: dict[str, Any] = json.loads(header["recipe"])
+        given = {key: tuple(item) if isinstance(item, list) else item for key, item in given.items()}
         recipe = _Recipe(**given)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ModelFileError(f"'{path}' is damaged: {error}") from error

@@ -69,7 +69,9 @@ def save_prepacked(
         raise UsageError(f"layout is 'portable' or 'native', not {layout!r}")
     here = environment.machine()
     if layout == "native" and None in (here["processor_features"], here["processor_flags"]):
-        raise PrepackError("layout='native' needs a system that lists the processor's instructions, such as Linux")
+        raise PrepackError(
+            "layout='native' needs a system that lists the processor's instructions, such as Linux"
+        )
     target = _folder(folder)
     try:
         # Without a manifest, readers take the plain model: no reader sees new files with old digests.
@@ -123,7 +125,9 @@ def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
     try:
         onnxruntime.InferenceSession(os.fspath(model), options, providers=list(PROVIDERS))
     except Exception as error:
-        raise InferenceError(f"onnxruntime could not pack the model: {' '.join(str(error).split())}") from error
+        raise InferenceError(
+            f"onnxruntime could not pack the model: {' '.join(str(error).split())}"
+        ) from error
     return onnxruntime.SessionOptions()
 
 

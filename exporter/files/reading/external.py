@@ -65,7 +65,7 @@ class ExternalFiles:
         self._packed: list[tuple[str, str, str, str]] = []
 
     def packed(self) -> PackedEntries:
-        """onnxruntime's entries for packed weights that were met, by tensor and key.
+        """Onnxruntime's entries for packed weights that were met, by tensor and key.
 
         Raises:
             ModelFileError: an entry leads outside of its file.
@@ -120,7 +120,9 @@ class ExternalFiles:
                 self._note(f"the {key.split('_')[0]} of external data", shown)
                 del entries[key]
             elif key.startswith(PREFIX):
-                self._packed.append((tensor.name, shown, entries.get("location", ""), f"{key}={entries[key]}"))
+                self._packed.append(
+                    (tensor.name, shown, entries.get("location", ""), f"{key}={entries[key]}")
+                )
                 del entries[key]
             elif key not in ("location", "offset", "length"):
                 raise ModelFileError(

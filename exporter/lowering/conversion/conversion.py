@@ -76,7 +76,7 @@ def convert(
 
 
 def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
-    """The converted model with the parts attached to the source model, besides weights packed for its graph."""
+    """The converted model with the parts of the source model, without weights packed for its graph."""
     keep(converted, dataclasses.replace(carried_by(model), packed={}))
     return converted
 

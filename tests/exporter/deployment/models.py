@@ -1,4 +1,4 @@
-"""A model with linear layers and convolutions, its folder with packed weights, and runs in new processes."""
+"""A model with linear layers and convolutions, and runs of Python code in new processes."""
 
 import functools
 import json
@@ -8,38 +8,32 @@ import subprocess
 import sys
 
 import numpy as np
-import torch
 
 import opsetta
 
 
-class Layers(torch.nn.Module):
-    """Two linear layers and two convolutions, so that every layout of onnxruntime occurs."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolutions = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 3, padding=1)
-        )
-        self.linear = torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
-
-    def forward(self, x):
-        return self.linear(self.convolutions(x).mean((2, 3)))
-
-
 @functools.cache
 def program() -> opsetta.Program:
+    """Two convolutions and two linear layers, for which onnxruntime has layouts of its own."""
+    import torch
+    from torch import nn
+
     torch.manual_seed(0)
-    return opsetta.export(Layers().eval(), (image(),), opset=13)
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        *(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 64)),
+    )
+    return opsetta.export(model.eval(), (torch.from_numpy(image()),), opset=13)
 
 
-def image() -> torch.Tensor:
-    return torch.linspace(-1, 1, 4 * 3 * 16 * 16).reshape(4, 3, 16, 16).sin()
+def image() -> np.ndarray:
+    return np.sin(np.linspace(-1, 1, 4 * 3 * 16 * 16, dtype=np.float32)).reshape(4, 3, 16, 16)
 
 
 def run(session) -> np.ndarray:
     """The model's output for the image."""
-    return session.run(None, {session.get_inputs()[0].name: image().numpy()})[0]
+    return session.run(None, {session.get_inputs()[0].name: image()})[0]
 
 
 def in_new_process(code: str, *arguments: object, **environment: str):

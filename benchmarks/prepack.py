@@ -1,0 +1,112 @@
+"""Memory and time to open BERT-base with packed weights, against the plain model, in fresh processes.
+
+Linux only.
+
+python benchmarks/prepack.py [--repeats 5] [--workers 4] [--json]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import opsetta
+
+OPEN = """
+import json, sys, time
+import numpy, onnxruntime, opsetta
+def memory():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon:"))
+kind, path, rest = sys.argv[1:]
+opsetta.load_session
+before, begin = memory(), time.perf_counter()
+if kind == "plain":
+    session = onnxruntime.InferenceSession(path + "/model.onnx")
+else:
+    session = opsetta.load_session(path, on_mismatch="error", verify=kind)
+seconds, after = time.perf_counter() - begin, memory()
+feed = {item.name: numpy.ones((1, 128), numpy.int64) for item in session.get_inputs()}
+session.run(None, feed)
+if rest == "wait":
+    print("ready", flush=True)
+    sys.stdin.read()
+print(json.dumps({"seconds": seconds, "anonymous_mb": after - before}))
+"""
+KINDS = ("plain", "full", "size")
+
+
+def export(folder: pathlib.Path) -> None:
+    """BERT-base with random weights in a prepacked folder."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(attn_implementation="eager")).eval()
+    program = opsetta.export(model, (torch.ones(1, 128, dtype=torch.int64),), opset=17)
+    program.save(folder, prepack=True, external_data=True)
+
+
+def command(kind: str, folder: pathlib.Path, rest: str) -> list[str]:
+    return [sys.executable, "-c", OPEN, kind, str(folder), rest]
+
+
+def opened(kind: str, folder: pathlib.Path, repeats: int) -> dict[str, float]:
+    """Medians over fresh processes."""
+    rows = []
+    for _ in range(repeats):
+        done = subprocess.run(command(kind, folder, ""), capture_output=True, text=True, check=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
+def together(kind: str, folder: pathlib.Path, workers: int) -> float:
+    """Megabytes of several processes together, shared pages counted once."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command(kind, folder, "wait"), **pipes) for _ in range(workers)]
+    for process in started:
+        process.stdout.readline()
+    total = 0.0
+    for process in started:
+        with open(f"/proc/{process.pid}/smaps_rollup") as rollup:
+            total += sum(int(line.split()[1]) / 1024 for line in rollup if line.startswith("Pss:"))
+    for process in started:
+        process.communicate("")
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name, "bert")
+        export(folder)
+        files = {path.name: os.path.getsize(path) >> 20 for path in folder.iterdir()}
+        found = {kind: opened(kind, folder, options.repeats) for kind in KINDS}
+        for kind in ("plain", "size"):
+            found[kind]["together_mb"] = together(kind, folder, options.workers)
+    if options.json:
+        print(json.dumps({"files_mb": files, **found}, indent=2))
+        return
+    print("files, MB:", ", ".join(f"{name} {size}" for name, size in sorted(files.items())))
+    for kind, row in found.items():
+        ratio = row["anonymous_mb"] / found["plain"]["anonymous_mb"]
+        memory = f"anonymous memory {row['anonymous_mb']:6.0f} MB ({ratio:.2f})"
+        line = f"{kind:6} {row['seconds'] * 1e3:7.0f} ms  {memory}"
+        if "together_mb" in row:
+            shared = row["together_mb"] / found["plain"]["together_mb"]
+            line += f"  {options.workers} processes {row['together_mb']:6.0f} MB ({shared:.2f})"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
