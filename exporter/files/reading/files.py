@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
+from collections.abc import Callable
 from typing import IO
 
 import onnx
@@ -35,14 +36,14 @@ def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelPr
     shown = f"'{os.fspath(path)!s}'"
     model = onnx.ModelProto()
     try:
-        data, form = _contents(path, shown, bounds)
+        data, form = regular_contents(path, shown, lambda head, size: _form(head, size, path, shown), bounds)
         if form == "binary":
             wire.check(data, bounds)
             model.ParseFromString(data)
         else:
             text.parse(data, form, model, bounds)
     except DecodeError as error:
-        raise ModelFileError(f"{shown} is not an ONNX file: {_reason(error)}") from None
+        raise ModelFileError(f"{shown} is not an ONNX file: {reason_of(error)}") from None
     except wire.BoundError as error:
         raise ModelFileError(f"{shown} is not read: {error}") from None
     except text.SyntaxFault as error:
@@ -52,10 +53,21 @@ def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelPr
     return model
 
 
-def _contents(path: str | os.PathLike, shown: str, bounds: Bounds) -> tuple[bytes, str]:
+def regular_contents(
+    path: str | os.PathLike, shown: str, form_of: Callable[[bytes, int], str], bounds: Bounds
+) -> tuple[bytes, str]:
     """The bytes of a regular file, and their form. Pipes and devices are refused.
 
-    A file whose first bytes cannot begin a model is refused before the rest is read.
+    Args:
+        path: the file.
+        shown: what errors call it.
+        form_of: tells the form from the first bytes and the size. It raises an error where they cannot begin
+            a model, before the rest is read.
+        bounds: the bounds on the size of a text.
+
+    Raises:
+        ModelFileError: the file cannot be read.
+        BoundError: it is too large a text.
     """
     # Check the open file again, because the path may have been replaced meanwhile.
     flags = (
@@ -70,7 +82,7 @@ def _contents(path: str | os.PathLike, shown: str, bounds: Bounds) -> tuple[byte
             if size > MAXIMUM_BYTES:
                 raise ModelFileError(f"{shown} is not read: it has {size} bytes, more than {MAXIMUM_BYTES}")
             head = file.read(min(size, _HEAD))
-            form = _form(head, size, path, shown)
+            form = form_of(head, size)
             if form != "binary":
                 text.check_length(size, form, bounds)
             data = head if len(head) == size else _whole(file, size)
@@ -117,7 +129,8 @@ def _form_by_suffix(path: str | os.PathLike) -> str:
     return "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
 
 
-def _reason(error: DecodeError) -> str:
+def reason_of(error: DecodeError) -> str:
+    """What is wrong with the bytes of a message, in a few words."""
     if "MaxDepth" in str(error):
         return "its messages are nested more than 100 deep"
     return _NO_MESSAGE

@@ -29,7 +29,7 @@ def node_title(node: onnx.NodeProto) -> str:
     )
 
 
-def listed(names: list[Any]) -> str:
+def listed(names: list[Any], most: int = 4) -> str:
     """A list of names, truncated after the first few."""
-    shown = ", ".join(str(name) for name in names[:4])
-    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown
+    shown = ", ".join(str(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -41,17 +42,24 @@ class SyntaxFault(Exception):
 
 def form_of(data: bytes) -> str:
     """The form that the first bytes indicate: "binary", "text", "JSON", "onnx text", or "" for none."""
-    start = data[:1_000_000].removeprefix(b"\xef\xbb\xbf")
+    start = _start(data)
     if data[0] == onnx.ModelProto.IR_VERSION_FIELD_NUMBER << 3:
         return "binary"
     if start.lstrip().startswith(b"{"):
         return "JSON"
     if _ONNX_START.match(start):
         return "onnx text"
-    word = _FIRST_WORD.match(start)
-    if word is not None and word[1].decode() in onnx.ModelProto.DESCRIPTOR.fields_by_name:
-        return "text"
-    return ""
+    return "text" if first_word(data) in onnx.ModelProto.DESCRIPTOR.fields_by_name else ""
+
+
+def first_word(data: bytes) -> str:
+    """The field that a text begins with, "" where it does not begin as the text of a message does."""
+    word = _FIRST_WORD.match(_start(data))
+    return "" if word is None else word[1].decode()
+
+
+def _start(data: bytes) -> bytes:
+    return data[:1_000_000].removeprefix(b"\xef\xbb\xbf")
 
 
 def check_length(size: int, form: str, bounds: Bounds = BOUNDS) -> None:
@@ -67,8 +75,8 @@ def check_length(size: int, form: str, bounds: Bounds = BOUNDS) -> None:
         )
 
 
-def parse(data: bytes, form: str, model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
-    """Read "text", "JSON" or "onnx text" into a model.
+def parse(data: bytes, form: str, model: Any, bounds: Bounds = BOUNDS) -> None:
+    """Read "text", "JSON" or "onnx text" into a model, "text" into a message of any type.
 
     Raises:
         BoundError: it is too long, too deep, or has too many values.

@@ -44,7 +44,9 @@ _ENTRY = 2 * _POINTER
 _SHORT, _OF_SHORT = 24, 8
 """Size up to which a plain message is not opened, and its largest memory for each of these bytes."""
 _UNKNOWN = _Field(48)
-"""The memory of a field that onnx does not define."""
+"""The memory of a field that the message type does not define."""
+_MAP_ENTRY = 64
+"""Bytes of an entry in a map's table, beside those of its key and value."""
 
 
 def _size(descriptor: Any) -> int:
@@ -74,6 +76,7 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
         tag, entry = field.number << 3, _ENTRY if _is_list(field) else 0
         if field.message_type is not None:
             inner = _fields_of(field.message_type, tables)
+            entry += _MAP_ENTRY if field.message_type.GetOptions().map_entry else 0
             plain = not any(f.message_type is not None or _is_list(f) for f in field.message_type.fields)
             table[tag | 2] = _Field(_size(field.message_type) + entry, 0, inner, plain)
         elif field.type in (field.TYPE_STRING, field.TYPE_BYTES):
@@ -87,13 +90,24 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
     return table
 
 
-_TABLES: dict[str, _Fields] = {}
-_MODEL = _fields_of(onnx.ModelProto.DESCRIPTOR, _TABLES)
-_MOST_PER_BYTE = max(field.size for table in _TABLES.values() for field in table.values()) // 2
-"""The largest memory for each byte of a file; every field has at least two bytes."""
+class MessageMemory:
+    """What protobuf needs for the fields of a message type.
+
+    Attributes:
+        fields: the fields of the type, with those of the messages in it.
+        most_per_byte: the largest memory for each byte of a file; every field has at least two bytes.
+    """
+
+    def __init__(self, descriptor: Any):
+        tables: dict[str, _Fields] = {}
+        self.fields = _fields_of(descriptor, tables)
+        self.most_per_byte = max(field.size for table in tables.values() for field in table.values()) // 2
 
 
-def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
+_MODEL = MessageMemory(onnx.ModelProto.DESCRIPTOR)
+
+
+def check(data: bytes, bounds: Bounds = BOUNDS, memory: MessageMemory = _MODEL) -> None:
     """Refuse a file whose parsing takes too much memory; the parser reports malformed data.
 
     Visits fields in order, until the rest cannot exceed the bound. Contents of strings and tensors are
@@ -106,8 +120,8 @@ def check(data: bytes, bounds: Bounds = BOUNDS) -> None:
     allowed = bounds.parsed + size
     position = taken = seen = 0
     outer: list[tuple[int, _Fields]] = []
-    fields = _MODEL
-    while taken + (size - position) * _MOST_PER_BYTE > allowed:
+    fields = memory.fields
+    while taken + (size - position) * memory.most_per_byte > allowed:
         while position >= end:
             if not outer:
                 return
