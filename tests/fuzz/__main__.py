@@ -1,6 +1,6 @@
 """Mutate model files, and read them; or compare random programs with eager PyTorch.
 
-    python -m tests.fuzz [--count N] [--seed S] [--first N] [--workers N]
+    python -m tests.fuzz [--source NAME] [--count N] [--seed S] [--first N] [--workers N]
     python -m tests.fuzz --programs N [--generator NAME] [--first N] [--workers N]
 
 Binary, text and JSON files are mutated: bits, cuts, splices, lengths of fields, doubled fields, tokens, and
@@ -8,6 +8,7 @@ fields of the message itself. Each is read, described, checked, turned into the 
 with all of its tensors, and written again, which must say what was read, or refused by an error of ours. What
 Python opens outside of the model's folder is a failure, as are other exceptions, crashes, hangs and more
 memory than allowed.
+`--source tensorflow` does the same with TensorFlow's graphs and their reader.
 A case depends on the seed and its number alone: `--first 1234 --count 1` runs one again.
 
 Programs, N of each generator, are exported at three opsets each, and give what eager PyTorch gives, or are
@@ -40,6 +41,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--source", choices=["onnx", "tensorflow"], default="onnx")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
@@ -52,7 +54,7 @@ def main() -> int:
     jobs = [(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     corpus.files()  # What is wrong with these would end every process that is started.
     with tempfile.TemporaryDirectory(prefix="opsetta-fuzz-") as root:
-        return _report(jobs, functools.partial(cases.run_cases, root, options.seed), options)
+        return _report(jobs, functools.partial(cases.run_cases, root, options.source, options.seed), options)
 
 
 def _programs(options: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ import opsetta
 from opsetta.exporter.files.reading import read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
 
-from . import corpus, mutations
+from . import corpus, mutations, tensorflow_files
 from .canonical import canonical
 
 MEMORY = 3 << 30
@@ -56,30 +56,34 @@ class Setting:
 
     Args:
         root: an empty folder.
+        source: "onnx", or "tensorflow" for its graphs.
     """
 
-    def __init__(self, root: pathlib.Path):
+    def __init__(self, root: pathlib.Path, source: str = "onnx"):
         self.folder = corpus.make_folder(root)
-        self.files = corpus.files()
+        of_onnx = source == "onnx"
+        self.files = corpus.files() if of_onnx else tensorflow_files.files()
+        self.source = mutations.ONNX if of_onnx else tensorflow_files.SOURCE
+        self.read_everything = _read_everything if of_onnx else tensorflow_files.read_everything
         self.watch = _Watch()
         sys.addaudithook(self.watch)
 
 
 @functools.cache
-def _bounded_setting(root: str) -> Setting:
+def _bounded_setting(root: str, source: str) -> Setting:
     """The setting of a process that has no more memory than it may, in a folder of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
     logging.disable()
-    return Setting(pathlib.Path(tempfile.mkdtemp(dir=root)))
+    return Setting(pathlib.Path(tempfile.mkdtemp(dir=root)), source)
 
 
-def run_cases(root: str, seed: int, span: tuple[int, int]) -> dict[str, Any]:
+def run_cases(root: str, source: str, seed: int, span: tuple[int, int]) -> dict[str, Any]:
     """Run a range of cases; how they ended, by count, the failures, and the slowest.
 
     Each case is made from the seed and its number alone; files are written below the folder `root`.
     """
-    setting = _bounded_setting(root)
+    setting = _bounded_setting(root, source)
     ends: collections.Counter[str] = collections.Counter()
     failures = []
     slowest = (0.0, -1)
@@ -100,7 +104,9 @@ def run_cases(root: str, seed: int, span: tuple[int, int]) -> dict[str, Any]:
 
 def run_case(setting: Setting, seed: int, number: int) -> tuple[str, str]:
     """How one case ended, and what is wrong with that, if anything is."""
-    return run_data(setting, mutations.mutate(random.Random(f"{seed}:{number}"), setting.files))
+    return run_data(
+        setting, mutations.mutate(random.Random(f"{seed}:{number}"), setting.files, setting.source)
+    )
 
 
 def run_data(setting: Setting, data: bytes) -> tuple[str, str]:
@@ -112,7 +118,7 @@ def run_data(setting: Setting, data: bytes) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            end = _read_everything(path)
+            end = setting.read_everything(path)
     except Exception:
         return "failed", traceback.format_exc()[-3000:]
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 from google.protobuf import json_format, text_format
@@ -80,36 +80,58 @@ _TOKENS = [
 ]
 
 
-def mutate(chance: random.Random, files: list[bytes]) -> bytes:
-    """One mutated file, the same for the same state of `chance`."""
+def mutate(chance: random.Random, files: list[bytes], source: Source | None = None) -> bytes:
+    """One mutated file, the same for the same state of `chance`; of ONNX unless another source is given."""
+    source = source or ONNX
     data = chance.choice(files)
-    binary = data[:1] == b"\x08"
+    binary = source.is_binary(data)
     if chance.random() < 0.4:
         for _ in range(chance.choice([1, 1, 1, 2, 3, 8])):
             data = chance.choice(_WAYS if binary else _TEXT_WAYS)(chance, data, files)
         return data
     while not binary:
         data = chance.choice(files)
-        binary = data[:1] == b"\x08"
-    model = onnx.ModelProto.FromString(data)
+        binary = source.is_binary(data)
+    model = source.parse(data)
     for _ in range(chance.choice([1, 1, 2, 4])):
         _change_message(chance, model)
-    return chance.choice([_binary, _binary, _text, _json])(model)
+    return chance.choice(source.writers)(model)
 
 
-def _binary(model: onnx.ModelProto) -> bytes:
+def write_binary(model: Any) -> bytes:
     return model.SerializeToString()
 
 
-def _text(model: onnx.ModelProto) -> bytes:
+def write_text(model: Any) -> bytes:
     return text_format.MessageToString(model).encode("utf-8", "replace")
 
 
-def _json(model: onnx.ModelProto) -> bytes:
+def write_json(model: onnx.ModelProto) -> bytes:
     try:
         return json_format.MessageToJson(model, indent=None).encode("utf-8", "replace")
     except json_format.SerializeToJsonError:
-        return _binary(model)
+        return write_binary(model)
+
+
+class Source(NamedTuple):
+    """Files of one kind.
+
+    Attributes:
+        is_binary: whether a file is a binary message, not a text.
+        parse: the message of a binary file.
+        writers: how a changed message is written; one of them by chance.
+    """
+
+    is_binary: Callable[[bytes], bool]
+    parse: Callable[[bytes], Any]
+    writers: list[Callable[[Any], bytes]]
+
+
+ONNX = Source(
+    lambda data: data[:1] == b"\x08",
+    onnx.ModelProto.FromString,
+    [write_binary, write_binary, write_text, write_json],
+)
 
 
 def _span(chance: random.Random, data: bytes, longest: int = 64) -> tuple[int, int]:
@@ -259,25 +281,39 @@ def _messages(message: Any) -> list[Any]:
     found = [message]
     for current in found:
         for field, value in current.ListFields():
-            if field.message_type is not None:
+            if _is_map(field):
+                found.extend(inner for inner in value.values() if hasattr(inner, "ListFields"))
+            elif field.message_type is not None:
                 found.extend(value if field.is_repeated else [value])
     return found
 
 
-def _change_message(chance: random.Random, model: onnx.ModelProto) -> None:
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _change_message(chance: random.Random, model: Any) -> None:
     """Set, double, clear or fill a field of one message of the model."""
     messages = _messages(model)
-    message = chance.choice(messages)
+    message = chance.choice([message for message in messages if message.DESCRIPTOR.fields])
     field = chance.choice(message.DESCRIPTOR.fields)
     if chance.random() < 0.6 and message.ListFields():
         field = chance.choice(message.ListFields())[0]
     if chance.random() < 0.1:
         message.ClearField(field.name)
     elif field.message_type is not None:
-        donors = [other for other in messages if other.DESCRIPTOR is field.message_type]
+        key, value = field.message_type.fields[:2] if _is_map(field) else (None, field)
         target = getattr(message, field.name)
-        if field.is_repeated:
+        if key is not None and value.message_type is None:
+            target[_key(chance, key, target)] = (
+                chance.choice(TEXTS) if value.cpp_type == value.CPPTYPE_STRING else 1
+            )
+            return
+        if key is not None:
+            target = target[_key(chance, key, target)]
+        elif field.is_repeated:
             target = target.add()
+        donors = [other for other in messages if other.DESCRIPTOR is value.message_type]
         donor = chance.choice(donors) if donors else None
         if donor is not None and donor.ByteSize() < 20_000:
             copy = type(donor)()
@@ -287,6 +323,13 @@ def _change_message(chance: random.Random, model: onnx.ModelProto) -> None:
             target.SetInParent()
     else:
         _set(chance, message, field)
+
+
+def _key(chance: random.Random, field: Any, held: Any) -> Any:
+    """A key of a map, one that it has or another."""
+    if len(held) and chance.random() < 0.6:
+        return chance.choice(list(held))
+    return chance.choice(TEXTS) if field.cpp_type == field.CPPTYPE_STRING else chance.randrange(40)
 
 
 def _set(chance: random.Random, message: Any, field: Any) -> None:
@@ -303,8 +346,12 @@ def _set(chance: random.Random, message: Any, field: Any) -> None:
         value = chance.choice([*NUMBERS, chance.randrange(40), chance.randrange(40)])
         if field.type == FieldDescriptor.TYPE_INT32:
             value = (value + 2**31) % 2**32 - 2**31
-        elif field.type == FieldDescriptor.TYPE_UINT64:
+        elif field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64):
             value %= 2**64
+        elif field.type in (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32):
+            value %= 2**32
+        elif field.type == FieldDescriptor.TYPE_BOOL:
+            value = bool(value)
     if not field.is_repeated:
         setattr(message, field.name, value)
         return

@@ -67,6 +67,7 @@ def read_graph(
     form: str | None = None,
     tags: Collection[str] | None = None,
     signature: str | None = None,
+    need_signature: bool = True,
     bounds: Bounds = BOUNDS,
 ) -> GraphFile:
     """Read a GraphDef, MetaGraph or SavedModel; the content decides which it is.
@@ -78,6 +79,7 @@ def read_graph(
         tags: of a SavedModel, exactly those of the graph to read; without them the only graph, or the one
             with the tag "serve" alone.
         signature: the signature to use; without it "serving_default", or the only one.
+        need_signature: without `signature`, refuse a file that has several others; else none is used.
         bounds: bounds on memory.
 
     Raises:
@@ -97,7 +99,7 @@ def read_graph(
             read = GraphFile(message, Definitions(), *found)
         else:
             graph = _tagged(message.meta_graphs, tags) if found.kind == SAVED_MODEL else message
-            read = _of_meta_graph(graph, found, signature, _checkpoint(file, found.kind))
+            read = _of_meta_graph(graph, found, _checkpoint(file, found.kind), signature, need_signature)
         _check(read.graph_def, bounds)
     except ModelFileError as error:
         raise ModelFileError(f"{shown} cannot be read: {error}") from None
@@ -172,12 +174,16 @@ def _set(names: Iterable[str]) -> str:
 
 
 def _of_meta_graph(
-    graph: Any, found: Format, signature: str | None, checkpoint: pathlib.Path | None
+    graph: Any,
+    found: Format,
+    checkpoint: pathlib.Path | None,
+    signature: str | None,
+    need_signature: bool,
 ) -> GraphFile:
     """The graph of a MetaGraph, with one of its signatures."""
     if not graph.HasField("graph_def"):
         raise ModelFileError("its MetaGraph has no graph")
-    name = _chosen(graph.signature_def, signature)
+    name = _chosen(graph.signature_def, signature, need_signature)
     chosen = graph.signature_def[name] if name is not None else message_type("SignatureDef")()
     return GraphFile(
         graph.graph_def,
@@ -191,14 +197,16 @@ def _of_meta_graph(
     )
 
 
-def _chosen(signatures: Mapping[str, Any], wanted: str | None) -> str | None:
-    """The name of the signature to use; None where the file has none, and none is asked for."""
+def _chosen(signatures: Mapping[str, Any], wanted: str | None, needed: bool) -> str | None:
+    """The name of the signature to use; None where the file has none, or none is needed."""
     # TensorFlow registers functions for initialization, which have no results, under names like this.
     names = sorted(name for name in signatures if not name.startswith("__"))
     if wanted is None and not names:
         return None
     if wanted is None and len(names) == 1:
         return names[0]
+    if wanted is None and not needed and SERVING not in signatures:
+        return None
     if (wanted or SERVING) not in signatures:
         held = listed(list(map(quoted, names)), _MOST_NAMED) or "none"
         raise ModelFileError(f"it has no signature {quoted(wanted or SERVING)}; those that it has are {held}")

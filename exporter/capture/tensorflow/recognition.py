@@ -91,7 +91,7 @@ def file_of(path: str | os.PathLike) -> pathlib.Path:
 def recognise_head(head: bytes, size: int) -> Format | None:
     """What a file of this size with these first bytes is."""
     for kind in (GRAPH, META_GRAPH, SAVED_MODEL):
-        if _fits(kind, head, 0, size):
+        if _fits(kind, head, 0, size, size):
             return Format(kind, "binary")
     word = first_word(head)
     return Format(_TEXT[word], "text") if word in _TEXT else None
@@ -101,25 +101,28 @@ class _Malformed(Exception):
     """The bytes are not fields."""
 
 
-def _fits(kind: str, head: bytes, begin: int, end: int) -> bool:
-    """Whether bytes may be a message: they are fields of its wire types, with what it cannot do without."""
+def _fits(kind: str, head: bytes, begin: int, end: int, size: int) -> bool:
+    """Whether bytes may be a message: they are fields of its wire types, with what it cannot do without.
+
+    A message that the end of the file cuts off fits; its parser says what is wrong.
+    """
     found = False
     try:
-        for number, wire_type, inner_begin, inner_end in _fields(head, begin, end):
+        for number, wire_type, inner_begin, inner_end in _fields(head, begin, end, size):
             if _FIELDS[kind].get(number, wire_type) != wire_type:
                 return False
             if kind == "NodeDef" and number == _OPERATOR:
                 found = _WORD.fullmatch(head, inner_begin, inner_end) is not None
             elif kind != "NodeDef" and number == _INNER[kind][0] and not found:
-                if not _fits(_INNER[kind][1], head, inner_begin, inner_end):
+                if not _fits(_INNER[kind][1], head, inner_begin, inner_end, size):
                     return False
                 found = True
     except _Malformed:
-        return False
+        return found and end >= size
     return found
 
 
-def _fields(head: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def _fields(head: bytes, begin: int, end: int, size: int) -> Iterator[tuple[int, int, int, int]]:
     """Number, wire type, begin and end of the fields that begin within the first bytes."""
     position, visible = begin, min(end, len(head))
     for _ in range(_MOST_FIELDS):
@@ -136,6 +139,6 @@ def _fields(head: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, 
             raise _Malformed
         start = position
         position += {0: 0, 1: 8, 2: length, 5: 4}.get(wire_type, end)
-        if not number or position > end:
+        if not number or (position > end and end < size):
             raise _Malformed
         yield number, wire_type, start, position
