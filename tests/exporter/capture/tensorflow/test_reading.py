@@ -11,7 +11,7 @@ from opsetta import ModelFileError, UsageError
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from opsetta.exporter.capture.tensorflow.reading import read_graph
 from opsetta.exporter.files.reading import TRUSTED, Bounds
-from tests.exporter.capture.tensorflow.graphs import GRAPH, SAVED_MODELS, graph, meta_graph, saved_model
+from tests.exporter.capture.tensorflow.graph_files import GRAPH, SAVED_MODELS, graph, meta_graph, saved_model
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from opsetta import ModelFileError
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from opsetta.exporter.capture.tensorflow.recognition import recognise
 from opsetta.exporter.files.reading import read_model
-from tests.exporter.capture.tensorflow.graphs import DATA, SAVED_MODELS, graph, meta_graph, saved_model
+from tests.exporter.capture.tensorflow.graph_files import DATA, SAVED_MODELS, graph, meta_graph, saved_model
 from tests.fuzz import corpus
 
 MADE = {"GraphDef": graph, "MetaGraphDef": meta_graph, "SavedModel": saved_model}
