@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -257,22 +257,26 @@ def ops(
 
 @app.command()
 def info(
-    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to look at.")],
+    model: Annotated[
+        pathlib.Path,
+        typer.Argument(metavar="MODEL", help="The file to look at: ONNX, or a graph of TensorFlow."),
+    ],
     trusted: Trusted = False,
     as_json: Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
-    from ..files.summary import describe_file
+    from ..capture.tensorflow.recognition import recognise
 
-    found = describe_file(model, trusted=trusted)
+    if recognise(model) is None:
+        from ..files.summary import describe_file as describe
+    else:
+        from ..capture.tensorflow.summary import describe_graph as describe
+    found = describe(model, trusted=trusted)
     if as_json:
         _print_json(found)
         return
-    opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])
-    say(f"{model}: {_size(found['bytes'])}, opsets {opsets}, IR version {found['ir_version']}")
-    weights = found["initializers"]
-    where = f", in {_listed(found['external_data'])}" if found["external_data"] else ""
-    say(f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}")
+    for line in _header(found):
+        say(line)
     table = _table("", "name", "type", "shape")
     for kind in ("inputs", "outputs"):
         for value in found[kind][:_MOST_SHOWN]:
@@ -280,7 +284,7 @@ def info(
         if len(found[kind]) > _MOST_SHOWN:
             _row(table, kind, _more(len(found[kind])), "", "")
     _show(table)
-    for entry in found["dimensions"]:
+    for entry in found.get("dimensions", ()):
         where = f"{entry['line']}: " if entry["line"] else ""
         print(f"valid for {entry['condition']} ({where}{entry['reason']})")
     table = _table("operator", "nodes")
@@ -290,6 +294,24 @@ def info(
         _row(table, _more(len(found["operators"])), "")
     _row(table, "all", str(found["nodes"]))
     _show(table)
+
+
+def _header(found: dict[str, Any]) -> Iterator[str]:
+    """What `info` says of a file before the tables."""
+    file = f"{found['file']}: {_size(found['bytes'])}"
+    if "opset_imports" in found:
+        opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])
+        yield f"{file}, opsets {opsets}, IR version {found['ir_version']}"
+        weights = found["initializers"]
+        where = f", in {_listed(found['external_data'])}" if found["external_data"] else ""
+        yield f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}"
+        return
+    yield f"{file}, {found['form']} {found['kind']}, {found['producer']}"
+    constants = found["constants"]
+    where = f"; checkpoint {found['checkpoint']}" if found["checkpoint"] else ""
+    yield f"weights: {constants['count']} constants, {_size(constants['bytes'])}{where}"
+    if found["signatures"]:
+        yield f"signatures: {_listed(found['signatures'])}; shown is {found['signature'] or 'none of them'}"
 
 
 _MOST_SHOWN = 500

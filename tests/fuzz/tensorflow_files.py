@@ -102,7 +102,9 @@ def read_everything(path: pathlib.Path) -> str:
         return "refused as a file" if found is not None else "not recognised"
     _read_tensors(read)
     path.write_bytes((read.meta_graph or read.graph_def).SerializeToString())
-    again = read_graph(path, need_signature=False)
+    # The name of an operator, by which a binary file is recognised, may be gone.
+    kind = "GraphDef" if read.meta_graph is None else "MetaGraphDef"
+    again = read_graph(path, kind=kind, form="binary", need_signature=False)
     if again.graph_def.SerializeToString(deterministic=True) != read.graph_def.SerializeToString(
         deterministic=True
     ):

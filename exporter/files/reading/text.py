@@ -96,13 +96,15 @@ def parse(data: bytes, form: str, model: Any, bounds: Bounds = BOUNDS) -> None:
                 pass
             json_format.Parse(decoded, model, max_recursion_depth=MAXIMUM_DEPTH)
         else:
-            text_format.Parse("".join(_pieces(decoded, "\"'#", bounds.text_values)), model)
+            pieces = _pieces(decoded, "\"'#", bounds.text_values)
+            text_format.Parse("".join(pieces), model, descriptor_pool=model.DESCRIPTOR.file.pool)
     except text_format.ParseError as error:
         where = f"line {error.GetLine()}, column {error.GetColumn()}: " if error.GetLine() else ""
         raise SyntaxFault(f"{where}{_short(error)}") from None
     except onnx.parser.ParseError as error:
         raise SyntaxFault(_onnx_reason(error)) from None
-    except json_format.ParseError as error:
+    except (json_format.ParseError, ValueError) as error:
+        # The text format does not check the range of an enumeration's numbers, and setting one fails.
         raise SyntaxFault(_short(error)) from None
     except RecursionError:
         raise BoundError("the caller's stack is too deep to read it", remedy="") from None

@@ -1,0 +1,89 @@
+"""Describes a TensorFlow file as plain data for tables and JSON."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ...files.reading import bounds_of
+from .element_types import onnx_type
+from .reading import GraphFile, read_graph
+from .recognition import file_of
+
+_PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
+
+
+def describe_graph(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
+    """Describe a GraphDef, MetaGraph or SavedModel: inputs, outputs, signatures, operators, constants.
+
+    Inputs are those of the signature, or the placeholders; outputs those of the signature, or the nodes that
+    no node reads.
+
+    Args:
+        trusted: see `opsetta.load`.
+
+    Raises:
+        ModelFileError: see `read_graph`.
+    """
+    read = read_graph(path, need_signature=False, bounds=bounds_of(trusted))
+    graph = read.graph_def
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    operators = collections.Counter(node.op for nodes in bodies for node in nodes)
+    constants = [
+        node.attr["value"].tensor.ByteSize() for nodes in bodies for node in nodes if node.op == "Const"
+    ]
+    return {
+        "file": os.fspath(path),
+        "bytes": os.path.getsize(file_of(path)),
+        "kind": read.kind,
+        "form": read.form,
+        "producer": _producer(read),
+        "inputs": list(_inputs(read)),
+        "outputs": list(_outputs(read)),
+        "signature": read.signature,
+        "signatures": sorted(read.meta_graph.signature_def) if read.meta_graph is not None else [],
+        "tags": list(read.meta_graph.meta_info_def.tags) if read.meta_graph is not None else [],
+        "checkpoint": os.fspath(read.checkpoint_prefix) if read.checkpoint_prefix is not None else None,
+        "nodes": operators.total(),
+        "functions": len(graph.library.function),
+        "operators": dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
+        "constants": {"count": len(constants), "bytes": sum(constants)},
+    }
+
+
+def _producer(read: GraphFile) -> str:
+    version = read.meta_graph.meta_info_def.tensorflow_version if read.meta_graph is not None else ""
+    return f"TensorFlow {version}" if version else f"GraphDef version {read.graph_def.versions.producer}"
+
+
+def _inputs(read: GraphFile) -> Iterator[dict[str, Any]]:
+    if read.signature is not None:
+        for name, tensor in sorted(read.meta_graph.signature_def[read.signature].inputs.items()):
+            yield _value(name, tensor.dtype, tensor.tensor_shape)
+        return
+    for node in read.graph_def.node:
+        if node.op in _PLACEHOLDERS:
+            shape = node.attr["shape"].shape if "shape" in node.attr else None
+            yield _value(node.name, node.attr["dtype"].type if "dtype" in node.attr else 0, shape)
+
+
+def _outputs(read: GraphFile) -> Iterator[dict[str, Any]]:
+    if read.signature is not None:
+        for name, tensor in sorted(read.meta_graph.signature_def[read.signature].outputs.items()):
+            yield _value(name, tensor.dtype, tensor.tensor_shape)
+        return
+    nodes = read.graph_def.node
+    used = {name.removeprefix("^").partition(":")[0] for node in nodes for name in node.input}
+    for node in nodes:
+        if node.name not in used and node.op not in ("NoOp", "Const", *_PLACEHOLDERS):
+            yield _value(node.name, 0, None)
+
+
+def _value(name: str, number: int, shape: Any) -> dict[str, Any]:
+    kind = onnx_type(number)
+    sizes = None
+    if shape is not None and not shape.unknown_rank:
+        sizes = [dimension.size if dimension.size >= 0 else None for dimension in shape.dim]
+    return {"name": name, "type": kind if isinstance(kind, str) else kind.name, "shape": sizes}
