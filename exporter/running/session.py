@@ -63,24 +63,41 @@ class Session:
         return self._session
 
 
-def open_session(model: str | bytes, title: str, providers: Sequence[str] = ("CPUExecutionProvider",)) -> Any:
-    """An `onnxruntime.InferenceSession` of the bytes of a model, or of a file.
-
-    Args:
-        title: what an error calls the model.
+def session_options() -> Any:
+    """New `onnxruntime.SessionOptions` that print nothing: errors come back as exceptions.
 
     Raises:
-        InferenceError: onnxruntime is not installed, or refuses the model.
+        InferenceError: onnxruntime is not installed.
     """
     try:
         import onnxruntime
     except ImportError as error:
         raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
     options = onnxruntime.SessionOptions()
-    # Errors come back as exceptions.
     options.log_severity_level = 4
+    return options
+
+
+def open_session(
+    model: str | bytes,
+    title: str,
+    providers: Sequence[Any] = ("CPUExecutionProvider",),
+    options: Any = None,
+) -> Any:
+    """An `onnxruntime.InferenceSession` of the bytes of a model, or of a file.
+
+    Args:
+        title: what an error calls the model.
+        options: by default `session_options()`.
+
+    Raises:
+        InferenceError: onnxruntime is not installed, or refuses the model.
+    """
+    used = session_options() if options is None else options
+    import onnxruntime
+
     try:
-        return onnxruntime.InferenceSession(model, options, providers=list(providers))
+        return onnxruntime.InferenceSession(model, used, providers=list(providers))
     except Exception as error:
         raise InferenceError(f"onnxruntime could not load {title}: {' '.join(str(error).split())}") from error
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....registration import InferenceError, PrepackError, UsageError
+from ...running import session
 from . import environment
 from .manifest import MANIFEST, PACKED, PLAIN, VERIFICATIONS, Manifest, PrepackStatus
 from .saving import PROVIDERS
@@ -51,10 +52,12 @@ def load_session(
     place = pathlib.Path(os.fsdecode(folder))
     if not place.is_dir():
         raise PrepackError(f"there is no folder '{place}'")
-    onnxruntime = _onnxruntime()
-    options = session_options if session_options is not None else onnxruntime.SessionOptions()
-    if not isinstance(options, onnxruntime.SessionOptions):
-        raise UsageError(f"session_options is onnxruntime.SessionOptions, not {type(options).__name__}")
+    options = session.session_options()
+    if session_options is not None:
+        if not isinstance(session_options, type(options)):
+            kind = type(session_options).__name__
+            raise UsageError(f"session_options is onnxruntime.SessionOptions, not {kind}")
+        options = session_options
     used = list(providers) if providers is not None else list(PROVIDERS)
 
     status = _status(place, options, used, verify)
@@ -99,22 +102,9 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify
 
 
 def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: PrepackStatus) -> Any:
-    try:
-        session = _onnxruntime().InferenceSession(os.fspath(path), options, providers=list(providers))
-    except Exception as error:
-        raise InferenceError(
-            f"onnxruntime could not load '{path}': {' '.join(str(error).split())}"
-        ) from error
-    session.prepack_status = status
-    return session
-
-
-def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
-    return onnxruntime
+    opened = session.open_session(os.fspath(path), f"'{path}'", providers, options)
+    opened.prepack_status = status
+    return opened
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:

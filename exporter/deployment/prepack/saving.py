@@ -11,12 +11,13 @@ from typing import IO, Any
 import onnx
 import onnx_ir as ir
 
-from ....registration import InferenceError, ModelFileError, PrepackError, UsageError
+from ....registration import ModelFileError, PrepackError, UsageError
 from ...files import writing
 from ...files.publishing import DataFile, publish
 from ...files.reading.prepacked import PREFIX, parts
 from ...files.reading.subgraphs import with_subgraphs
 from ...files.targets import unwritable
+from ...running.session import open_session, session_options
 from . import environment
 from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, Blob, FileRecord, Manifest, blob_digest
 
@@ -108,12 +109,9 @@ def _folder(folder: Any) -> pathlib.Path:
 
 def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
     """Let onnxruntime write its optimized model with packed weights; return the options of a session."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InferenceError("packing weights needs onnxruntime: pip install 'opsetta[runtime]'") from error
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = session_options()
+    import onnxruntime
+
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _SAVED_LEVELS[layout])
     options.optimized_model_filepath = os.fspath(staging / PACKED)
     for key, value in {
@@ -122,13 +120,8 @@ def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
         "session.save_external_prepacked_constant_initializers": "1",
     }.items():
         options.add_session_config_entry(key, value)
-    try:
-        onnxruntime.InferenceSession(os.fspath(model), options, providers=list(PROVIDERS))
-    except Exception as error:
-        raise InferenceError(
-            f"onnxruntime could not pack the model: {' '.join(str(error).split())}"
-        ) from error
-    return onnxruntime.SessionOptions()
+    open_session(os.fspath(model), "the model to pack it", PROVIDERS, options)
+    return session_options()
 
 
 class _Bytes:
