@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Number, Value, dtypes
+from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ..compositions.integers import widened
 from ..compositions.sizes import Size, known
 
@@ -78,6 +79,8 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
         count: their number where the caller knows it.
     """
     found = integers(g, value)
+    if found is None:
+        found = joined(g, value)
     if found is not None:
         return list(found)
     shape = g.shape(value)
@@ -91,3 +94,71 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
 def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
     """An INT64 vector of sizes."""
     return items if isinstance(items, Value) else g.stack(items)
+
+
+def flattened(g: GraphContext, value: Value) -> Value:
+    """All elements in one dimension."""
+    if g.rank(value) == 1:
+        return value
+    result = g.op("Reshape", value, [-1])
+    if result.shape is None:
+        result.shape = ir.Shape([None])
+    return result
+
+
+def front(g: GraphContext, axis: int, *values: Value) -> int:
+    """An axis counted from the first one, by the rank of any of the values.
+
+    Raises:
+        UnsupportedError: it counts from the last one, the ranks are unknown, and the opset does not count so.
+    """
+    ranks = [g.rank(value) for value in values]
+    rank = next((rank for rank in ranks if rank is not None), None)
+    if axis >= 0 or rank:
+        return axis % rank if rank else axis
+    return int(g.call("composed::axis_from_the_end", axis=axis))
+
+
+@onnx_symbolic("composed::axis_from_the_end")
+def axis_from_the_end(g: GraphContext, axis: int) -> int:
+    raise g.refuse("an axis that counts from the last one needs the rank", first_opset=11)
+
+
+@onnx_symbolic("composed::axis_from_the_end", opset=11)
+def negative_axis(g: GraphContext, axis: int) -> int:
+    """From 11 axes may be negative."""
+    return axis
+
+
+def read_sizes(g: GraphContext, value: Value) -> Value | None:
+    """The tensor whose shape a vector of integers is; None if it is something else."""
+    node = value.producer()
+    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node.inputs[0] if node is not None and node.op_type == "Shape" and not node.attributes else None
+
+
+def joined(g: GraphContext, value: Value) -> list[Size] | None:
+    """The elements of a vector that was joined from single ones, or read from a tensor of known rank."""
+    source = read_sizes(g, value)
+    if source is not None and g.rank(source) is not None:
+        return [g.size(source, place) for place in range(g.rank(source) or 0)]
+    node = value.producer()
+    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.op_type != "Concat":
+        return None
+    found: list[Size] = []
+    for part in node.inputs:
+        assert part is not None
+        known_part = integers(g, part) if g.is_foldable(part) else None
+        if known_part is not None:
+            found += known_part
+            continue
+        maker = part.producer()
+        single = part.shape is not None and part.shape.dims == (1,)
+        if not single or maker is None:
+            return None
+        source = maker.inputs[0] if maker.op_type == "Unsqueeze" else None
+        found.append(number(g, source if source is not None else part))
+    return found

@@ -73,11 +73,32 @@ def _attribute(value: Any) -> Any:
     raise ValueError(f"an attribute of kind {kind}")
 
 
+def _defaults(definition: Any) -> dict[str, Any]:
+    """The defaults of the attributes that no input decides."""
+    decided = {
+        name
+        for item in definition.input_arg
+        for name in (item.type_attr, item.type_list_attr, item.number_attr)
+    }
+    found = {}
+    for attribute in definition.attr:
+        if attribute.HasField("default_value") and attribute.name not in decided:
+            default = attribute.default_value
+            kind = default.WhichOneof("value")
+            if kind == "shape":
+                found[attribute.name] = tf.TensorShape(default.shape)
+            elif kind == "list":
+                found[attribute.name] = _attribute(default)
+            else:
+                found[attribute.name] = getattr(default, kind)
+    return found
+
+
 def _feed(item: Any, feeds: dict[Any, Any]) -> Any:
     if isinstance(item, list):
         return [_feed(part, feeds) for part in item]
     array = item.array if isinstance(item, Const) else item
-    place = tf.compat.v1.placeholder(tf.string if array.dtype == object else array.dtype)
+    place = tf.compat.v1.placeholder(tf.string if array.dtype == object else array.dtype, array.shape)
     feeds[place] = array
     return place
 
@@ -93,7 +114,13 @@ def run(record: Record) -> Stored:
         assert list(record.inputs) == wanted, f"the inputs in their order are {wanted}"
         places = {name: _feed(item, feeds) for name, item in record.inputs.items()}
         # Not by tf.raw_ops, which renames arguments.
-        node = op_def_library._apply_op_helper(record.op, **places, **record.attributes)[2]
+        attributes = {**_defaults(definition), **record.attributes}
+        for attribute in definition.attr:
+            if attribute.type == "shape" and isinstance(attributes.get(attribute.name), (list, type(None))):
+                given = attributes[attribute.name]
+                sizes = None if given is None else [None if size < 0 else size for size in given]
+                attributes[attribute.name] = tf.TensorShape(sizes)
+        node = op_def_library._apply_op_helper(record.op, **places, **attributes)[2]
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             fetched = [] if not node.outputs else session.run(list(node.outputs), feeds)

@@ -1,0 +1,96 @@
+"""Tensors from numbers and shapes: fills, ranges, one-hot rows."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ..compositions.sizes import known, known_rank
+from ._common import elements, integers, number, sizes
+
+
+@onnx_symbolic("tf::Fill")
+def fill(g: GraphContext, dims: Value, value: Value) -> Value:
+    wanted = elements(g, dims)
+    size = sizes(g, dims) if wanted is None else wanted
+    dtype = g.dtype(value) or DataType.FLOAT
+    return g.call("composed::full", size=size, fill_value=value, dtype=dtype)
+
+
+@onnx_symbolic("tf::ZerosLike")
+def zeros_like(g: GraphContext, x: Value) -> Value:
+    return g.call("aten::zeros_like", x, g.dtype(x))
+
+
+@onnx_symbolic("tf::OnesLike")
+def ones_like(g: GraphContext, x: Value) -> Value:
+    return g.call("aten::ones_like", x, g.dtype(x))
+
+
+@onnx_symbolic("tf::Empty")
+def empty(g: GraphContext, shape: Value, dtype: DataType, init: bool = False) -> Value:
+    """Elements without a value are 0."""
+    wanted = elements(g, shape)
+    return g.call(
+        "composed::full", size=sizes(g, shape) if wanted is None else wanted, fill_value=0, dtype=dtype
+    )
+
+
+def _scalar(g: GraphContext, value: Value) -> Value:
+    """An operand that is always of rank 0."""
+    if g.rank(value) is None:
+        value = g.op("Reshape", value, g.constant([], DataType.INT64))
+        value.shape = ir.Shape([])
+    return value
+
+
+@onnx_symbolic("tf::Range")
+def range_(g: GraphContext, start: Value, limit: Value, delta: Value) -> Value:
+    first, last, step = (_scalar(g, item) for item in (start, limit, delta))
+    dtype = g.dtype(start) or DataType.INT32
+    numbers = [g.constant_value(item) if g.is_foldable(item) else None for item in (first, last, step)]
+    if dtype in dtypes.INTEGERS:
+        bounds = [
+            item if array is None else int(array.item())
+            for item, array in zip((first, last, step), numbers, strict=True)
+        ]
+        return g.call("aten::arange", start=bounds[0], end=bounds[1], step=bounds[2], dtype=dtype)
+    return g.call("aten::arange", start=first, end=last, step=step, dtype=dtype)
+
+
+@onnx_symbolic("tf::LinSpace")
+def lin_space(g: GraphContext, start: Value, stop: Value, num: Value) -> Value:
+    dtype = g.dtype(start) or DataType.FLOAT
+    count = integers(g, num)
+    first, last = _scalar(g, start), _scalar(g, stop)
+    if count is not None:
+        return g.call("aten::linspace", start=first, end=last, steps=count[0], dtype=dtype)
+    total = number(g, num)
+    gaps = g.call("sym::max", a=g.call("sym::sub", a=total, b=1), b=1)
+    step = g.op("Div", g.op("Sub", last, first), g.cast(gaps, dtype))
+    places = g.cast(g.call("sym::range", start=0, end=total), dtype)
+    return g.op("Add", first, g.op("Mul", places, step))
+
+
+@onnx_symbolic("tf::OneHot")
+def one_hot(
+    g: GraphContext, indices: Value, depth: Value, on_value: Value, off_value: Value, axis: int = -1
+) -> Value:
+    """Rows of `off_value` with one `on_value`; none for a negative index, which ONNX counts from the end."""
+    rank = known_rank(g, indices)
+    at = axis % (rank + 1)
+    count = known(g, number(g, depth))
+    column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[at])
+    places = g.call("sym::range", start=0, end=count)
+    behind = rank - at
+    places = g.op("Unsqueeze", places, axes=list(range(1, behind + 1))) if behind else places
+    here = g.op("Equal", column, places)
+    dtype = g.dtype(on_value)
+    if dtype is not None and _are(g, on_value, 1) and _are(g, off_value, 0):
+        return g.cast(here, dtype)
+    return g.call("composed::where", condition=here, self=on_value, other=off_value)
+
+
+def _are(g: GraphContext, value: Value, wanted: int) -> bool:
+    array = g.constant_value(value)
+    return array is not None and array.dtype.kind in "fiub" and array.item() == wanted

@@ -1,0 +1,57 @@
+"""Reads by index."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import known_rank
+from .._common import constant_integer, front
+
+
+@onnx_symbolic("tf::Gather")
+def gather(g: GraphContext, params: Value, indices: Value, validate_indices: bool = True) -> Value:
+    return g.op("Gather", params, indices, axis=0)
+
+
+@onnx_symbolic("tf::GatherV2")
+def gather_v2(g: GraphContext, params: Value, indices: Value, axis: Value, batch_dims: int = 0) -> Value:
+    """With batch dimensions an index belongs to one element of the batch."""
+    at = constant_integer(g, axis, "axis")
+    if batch_dims < 0:
+        batch_dims += known_rank(g, indices)
+    if not batch_dims:
+        return g.op("Gather", params, indices, axis=front(g, at, params))
+    rank, index_rank = known_rank(g, params), known_rank(g, indices)
+    at %= rank
+    moved = params
+    if at != batch_dims:
+        order = [*range(batch_dims), at, *(i for i in range(batch_dims, rank) if i != at)]
+        moved = g.op("Transpose", params, perm=order)
+    column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[index_rank])
+    found = g.op("GatherND", moved, column, batch_dims=batch_dims)
+    added = index_rank - batch_dims
+    between = at - batch_dims
+    if not between:
+        return found
+    # The dimensions are the batch, those of the indices, those before the axis, those behind it.
+    total = rank - 1 + added
+    order = [
+        *range(batch_dims),
+        *range(batch_dims + added, batch_dims + added + between),
+        *range(batch_dims, batch_dims + added),
+        *range(batch_dims + added + between, total),
+    ]
+    return g.op("Transpose", found, perm=order)
+
+
+@onnx_symbolic("tf::GatherNd")
+def gather_nd(g: GraphContext, params: Value, indices: Value) -> Value:
+    return g.op("GatherND", params, g.cast(indices, DataType.INT64))
+
+
+@onnx_symbolic("tf::Where")
+def where(g: GraphContext, condition: Value) -> Value:
+    """The positions of the elements that are not 0, a row for each."""
+    mask = g.cast(condition, DataType.BOOL)
+    if g.rank(condition) is None:
+        return g.op("Transpose", g.op("NonZero", mask), perm=[1, 0])
+    return g.call("aten::nonzero", self=mask)

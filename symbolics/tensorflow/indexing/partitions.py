@@ -1,0 +1,43 @@
+"""Rows distributed to several tensors, and put together again."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+
+
+@onnx_symbolic("tf::DynamicPartition")
+def dynamic_partition(g: GraphContext, data: Value, partitions: Value, num_partitions: int) -> list[Value]:
+    """The rows of each partition."""
+    if g.rank(partitions) != 1:
+        rank = g.rank(partitions)
+        if rank is None:
+            raise g.refuse("the rank of the partitions is unknown")
+        rest = [g.size(data, at) for at in range(rank, g.rank(data) or rank)]
+        data = g.call("aten::reshape", self=data, shape=[-1, *rest])
+        partitions = g.op("Reshape", partitions, [-1])
+    chosen = [g.op("Equal", partitions, number) for number in range(num_partitions)]
+    places = [g.op("Squeeze", g.op("NonZero", mask), axes=[0]) for mask in chosen]
+    return [g.op("Gather", data, place, axis=0) for place in places]
+
+
+@onnx_symbolic(["tf::DynamicStitch", "tf::ParallelDynamicStitch"])
+def dynamic_stitch(g: GraphContext, indices: list[Value], data: list[Value]) -> Value:
+    """Rows put to their places; the last one of several for a place stays."""
+    ranks = [g.rank(index) for index in indices]
+    if None in ranks or g.rank(data[0]) is None:
+        raise g.refuse("the ranks of the indices are unknown")
+    flat, rows = [], []
+    for index, values, rank in zip(indices, data, ranks, strict=True):
+        rest = [g.size(values, at) for at in range(rank or 0, g.rank(values) or 0)]
+        flat.append(g.op("Reshape", g.cast(index, DataType.INT64), [-1]))
+        rows.append(g.call("aten::reshape", self=values, shape=[-1, *rest]))
+    places = flat[0] if len(flat) == 1 else g.op("Concat", *flat, axis=0)
+    written = rows[0] if len(rows) == 1 else g.op("Concat", *rows, axis=0)
+    count = g.op("Add", g.op("ReduceMax", places, axes=[0], keepdims=0), 1)
+    held = g.call(
+        "composed::full",
+        size=[count, *[g.size(written, at) for at in range(1, g.rank(written) or 1)]],
+        fill_value=0,
+        dtype=g.dtype(data[0]) or DataType.FLOAT,
+    )
+    return g.call("composed::write_rows", self=held, index=places, values=written)

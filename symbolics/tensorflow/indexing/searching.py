@@ -1,0 +1,37 @@
+"""Searches: places among sorted elements, and elements that another vector lacks."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+
+
+@onnx_symbolic("tf::ListDiff")
+def list_diff(g: GraphContext, x: Value, y: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
+    """The elements of one vector that another one lacks, and their positions."""
+    rows, columns = g.op("Unsqueeze", x, axes=[1]), g.op("Unsqueeze", y, axes=[0])
+    same = g.cast(g.call("tf::Equal", rows, columns), DataType.INT64)
+    # Without elements in `y` the count is 0.
+    found = g.op("ReduceSum", same, axes=[1], keepdims=0)
+    kept = g.op("Squeeze", g.op("NonZero", g.op("Less", found, 1)), axes=[0])
+    return [g.op("Gather", x, kept, axis=0), g.cast(kept, out_idx)]
+
+
+@onnx_symbolic("tf::Bucketize")
+def bucketize(g: GraphContext, input: Value, boundaries: list[float]) -> Value:
+    """The number of boundaries that are not above each element."""
+    wide = input if g.dtype(input) == DataType.DOUBLE else g.cast(input, DataType.FLOAT)
+    limits = g.constant(boundaries, g.dtype(wide))
+    return g.call("aten::bucketize", self=wide, boundaries=limits, out_int32=True, right=True)
+
+
+def _register_bound(name: str, right: bool) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def bound(
+        g: GraphContext, sorted_inputs: Value, values: Value, out_type: DataType = DataType.INT32
+    ) -> Value:
+        found = g.call("aten::searchsorted", sorted_sequence=sorted_inputs, self=values, right=right)
+        return g.cast(found, out_type)
+
+
+_register_bound("LowerBound", right=False)
+_register_bound("UpperBound", right=True)

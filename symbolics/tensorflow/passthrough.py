@@ -1,0 +1,88 @@
+"""Operators that pass a tensor on, check it, or print it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import GraphContext, Value, onnx_symbolic
+
+
+@onnx_symbolic(["tf::Identity", "tf::Snapshot", "tf::GuaranteeConst", "tf::RefIdentity", "tf::StopGradient"])
+def identity(g: GraphContext, input: Value) -> Value:
+    return input
+
+
+@onnx_symbolic("tf::DeepCopy")
+def deep_copy(g: GraphContext, x: Value) -> Value:
+    return x
+
+
+@onnx_symbolic("tf::PreventGradient")
+def prevent_gradient(g: GraphContext, input: Value, message: str = "") -> Value:
+    return input
+
+
+@onnx_symbolic("tf::IdentityN")
+def identity_n(g: GraphContext, input: list[Value]) -> list[Value]:
+    return input
+
+
+@onnx_symbolic("tf::CheckNumerics")
+def check_numerics(g: GraphContext, tensor: Value, message: str = "") -> Value:
+    """The check itself is left out."""
+    return tensor
+
+
+@onnx_symbolic("tf::CheckNumericsV2")
+def check_numerics_v2(g: GraphContext, tensor: Value, message: str = "") -> Value:
+    return tensor
+
+
+@onnx_symbolic("tf::Print")
+def print_(
+    g: GraphContext,
+    input: Value,
+    data: list[Value],
+    message: str = "",
+    first_n: int = -1,
+    summarize: int = 3,
+) -> Value:
+    """Nothing is printed."""
+    return input
+
+
+@onnx_symbolic("tf::PrintV2")
+def print_v2(
+    g: GraphContext, input: Value, output_stream: str = "stderr", end: str = "\n"
+) -> tuple[Any, ...]:
+    return ()
+
+
+@onnx_symbolic("tf::NoOp")
+def no_op(g: GraphContext) -> tuple[Any, ...]:
+    return ()
+
+
+@onnx_symbolic("tf::Assert")
+def assert_(g: GraphContext, condition: Value, data: list[Value], summarize: int = 3) -> tuple[Any, ...]:
+    """The assertion is left out."""
+    return ()
+
+
+@onnx_symbolic("tf::PlaceholderWithDefault")
+def placeholder_with_default(g: GraphContext, input: Value, shape: list[int] | None = None) -> Value:
+    """A placeholder that is not among the model's inputs has its default."""
+    return input
+
+
+@onnx_symbolic("tf::EnsureShape")
+def ensure_shape(g: GraphContext, input: Value, shape: list[int] | None = None) -> Value:
+    """The check is left out; what it says about the shape is kept."""
+    known = g.shape(input)
+    if shape is None or known is not None:
+        return input
+    result: Value = g.op("Identity", input)
+    result.shape = ir.Shape([None if size < 0 else size for size in shape])
+    return result

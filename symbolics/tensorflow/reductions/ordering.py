@@ -1,0 +1,106 @@
+"""Largest elements, sorted order, unique elements, membership among the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.integers import widened
+from ...compositions.sizes import Size, compute
+from .._common import integers, number, restored
+
+
+def _top(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
+    values, indices = g.op("TopK", widened(g, input), K=[k], axis=-1, largest=int(largest), outputs=2)
+    return [restored(g, values, g.dtype(input)), indices]
+
+
+@onnx_symbolic("tf::TopK")
+def top_k(g: GraphContext, input: Value, k: int, sorted: bool = True) -> list[Value]:
+    """Along the last dimension; always sorted, which `sorted=False` allows."""
+    values, indices = _top(g, input, k)
+    return [values, g.cast(indices, DataType.INT32)]
+
+
+@onnx_symbolic("tf::TopKV2")
+def top_k_v2(
+    g: GraphContext, input: Value, k: Value, sorted: bool = True, index_type: DataType = DataType.INT32
+) -> list[Value]:
+    values, indices = _top(g, input, number(g, k))
+    return [values, g.cast(indices, index_type)]
+
+
+@onnx_symbolic("tf::NthElement")
+def nth_element(g: GraphContext, input: Value, n: Value, reverse: bool = False) -> Value:
+    """The n-th smallest element along the last dimension, or largest."""
+    place = number(g, n)
+    values, _ = _top(g, input, compute(g, "add", place, 1), largest=reverse)
+    if g.rank(values) is None:
+        raise g.refuse("the rank of its input is unknown")
+    return g.op("Gather", values, g.constant(place), axis=(g.rank(values) or 1) - 1)
+
+
+def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Value:
+    """Whether fewer than k classes are above the target's; false if a prediction is not finite."""
+    classes = g.size(predictions, 1)
+    whole = g.cast(targets, DataType.INT64)
+    inside = g.op("And", g.op("Less", whole, g.constant(classes)), g.op("Greater", whole, -1))
+    place = g.op("Where", inside, whole, 0)
+    own = g.op("GatherElements", predictions, g.op("Unsqueeze", place, axes=[1]), axis=1)
+    above = g.cast(g.op("Greater", predictions, own), DataType.INT64)
+    count = g.op("ReduceSum", above, axes=[1], keepdims=0)
+    infinite = g.cast(g.op("Not", g.call("aten::isfinite", predictions)), DataType.INT64)
+    finite = g.op("Less", g.op("ReduceSum", infinite, axes=[1], keepdims=0), 1)
+    return g.op("And", g.op("And", inside, finite), g.op("Less", count, g.constant(k, DataType.INT64)))
+
+
+@onnx_symbolic("tf::InTopK")
+def in_top_k(g: GraphContext, predictions: Value, targets: Value, k: int) -> Value:
+    return _in_top(g, predictions, targets, k)
+
+
+@onnx_symbolic("tf::InTopKV2")
+def in_top_k_v2(g: GraphContext, predictions: Value, targets: Value, k: Value) -> Value:
+    return _in_top(g, predictions, targets, number(g, k))
+
+
+def _unique(g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, counted: bool) -> list[Value]:
+    """Unique elements in the order of their first occurrence, the place of each element, and the counts."""
+    dtype = g.dtype(x)
+    wide = g.cast(x, DataType.INT64) if widened(g, x) is not x or dtype == DataType.INT32 else x
+    wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide
+    at = None if not axis else axis[0]
+    if g.rank(x) == 1:
+        at = None
+    values, _, inverse, counts = g.op("Unique", wide, axis=at, sorted=0, outputs=4)
+    found = [restored(g, values, dtype), g.cast(inverse, out_idx)]
+    return [*found, g.cast(counts, out_idx)] if counted else found
+
+
+@onnx_symbolic("tf::Unique")
+def unique(g: GraphContext, x: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
+    return _unique(g, x, [], out_idx, counted=False)
+
+
+@onnx_symbolic("tf::UniqueWithCounts")
+def unique_with_counts(g: GraphContext, x: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
+    return _unique(g, x, [], out_idx, counted=True)
+
+
+def _axes(g: GraphContext, axis: Value) -> list[int]:
+    found = integers(g, axis)
+    if found is None:
+        raise g.refuse("'axis' is computed, and must be known")
+    return found
+
+
+@onnx_symbolic("tf::UniqueV2")
+def unique_v2(g: GraphContext, x: Value, axis: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
+    return _unique(g, x, _axes(g, axis), out_idx, counted=False)
+
+
+@onnx_symbolic("tf::UniqueWithCountsV2")
+def unique_with_counts_v2(
+    g: GraphContext, x: Value, axis: Value, out_idx: DataType = DataType.INT32
+) -> list[Value]:
+    return _unique(g, x, _axes(g, axis), out_idx, counted=True)

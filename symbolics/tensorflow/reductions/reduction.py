@@ -1,0 +1,165 @@
+"""Reductions over axes, which are an operand: sums, extremes, moments, logic, positions of extremes."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.integers import widened
+from ...compositions.sizes import axis, known_rank
+from .._common import constant_integer, flattened, integers, is_integral, restored
+
+
+def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
+    """A reduction; no axes leave the tensor as it is."""
+    known = integers(g, axes)
+    if known is None:
+        vector = g.op("Reshape", g.cast(axes, DataType.INT64), [-1]) if g.rank(axes) != 1 else axes
+        vector = g.cast(vector, DataType.INT64)
+        return g.op(op_type, value, axes=vector, keepdims=int(keep_dims), noop_with_empty_axes=1)
+    if not known:
+        return value
+    rank = g.rank(value)
+    chosen = known if rank is None else sorted({at % rank for at in known})
+    return g.op(op_type, value, axes=chosen, keepdims=int(keep_dims))
+
+
+def _of_numbers(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
+    result = _reduced(g, op_type, widened(g, value), axes, keep_dims)
+    return restored(g, result, g.dtype(value))
+
+
+@onnx_symbolic("tf::Sum")
+def sum_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    return _of_numbers(g, "ReduceSum", input, reduction_indices, keep_dims)
+
+
+@onnx_symbolic("tf::Max")
+def max_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    return _of_numbers(g, "ReduceMax", input, reduction_indices, keep_dims)
+
+
+@onnx_symbolic("tf::Min")
+def min_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    return _of_numbers(g, "ReduceMin", input, reduction_indices, keep_dims)
+
+
+@onnx_symbolic("tf::Mean")
+def mean(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    """The mean of integers is rounded towards zero; the mean of no floats is NaN."""
+    axes = integers(g, reduction_indices)
+    if is_integral(g, input):
+        wide = widened(g, input)
+        ones = g.call("aten::ones_like", wide)
+        count = _reduced(g, "ReduceSum", ones, reduction_indices, keep_dims)
+        total = _reduced(g, "ReduceSum", wide, reduction_indices, keep_dims)
+        return restored(g, g.op("Div", total, count), g.dtype(input))
+    if axes and g.rank(input):
+        return g.call("aten::mean", input, axes, keep_dims)
+    return _reduced(g, "ReduceMean", input, reduction_indices, keep_dims)
+
+
+@onnx_symbolic("tf::Prod")
+def prod(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    """Products of integers wrap around."""
+    if not is_integral(g, input):
+        return _reduced(g, "ReduceProd", input, reduction_indices, keep_dims)
+    axes = integers(g, reduction_indices)
+    if axes is None:
+        raise g.refuse("products of integers over computed axes")
+    result = g.cast(input, DataType.INT64)
+    for at in sorted({axis(g, input, item) for item in axes}, reverse=True):
+        result = g.call("aten::prod", self=result, dim=at, keepdim=keep_dims)
+    return restored(g, result, g.dtype(input))
+
+
+@onnx_symbolic("tf::EuclideanNorm")
+def euclidean_norm(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    return g.op("Sqrt", _reduced(g, "ReduceSum", g.op("Mul", input, input), reduction_indices, keep_dims))
+
+
+def _some(g: GraphContext, truth: Value, axes: Value, keep_dims: bool) -> Value:
+    """Whether any element is true: the number of true ones is not 0."""
+    count = _reduced(g, "ReduceSum", g.cast(truth, DataType.INT32), axes, keep_dims)
+    return g.cast(count, DataType.BOOL)
+
+
+@onnx_symbolic("tf::Any")
+def any_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    return _some(g, input, reduction_indices, keep_dims)
+
+
+@onnx_symbolic("tf::All")
+def all_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+    return g.op("Not", _some(g, g.op("Not", input), reduction_indices, keep_dims))
+
+
+def _register_position(name: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def position(
+        g: GraphContext, input: Value, dimension: Value, output_type: DataType = DataType.INT64
+    ) -> Value:
+        at = constant_integer(g, dimension, "dimension")
+        rank = g.rank(input)
+        at = at if rank is None else at % rank
+        if g.dtype(input) == DataType.BOOL:
+            input = g.cast(input, DataType.INT32)
+        if is_integral(g, input) and g.dtype(input) != DataType.INT32:
+            if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
+                found = g.call("aten::topk", widened(g, input), 1, at, name == "ArgMax")[1]
+                return g.cast(g.op("Squeeze", found, axes=[at]), output_type)
+            input = g.cast(input, DataType.INT32)
+        return g.cast(g.op(name, input, axis=at, keepdims=0), output_type)
+
+
+_register_position("ArgMax")
+_register_position("ArgMin")
+
+
+@onnx_symbolic("tf::Bincount")
+def bincount(g: GraphContext, arr: Value, size: Value, weights: Value) -> Value:
+    return g.call("tf::DenseBincount", input=flattened(g, arr), size=size, weights=weights)
+
+
+@onnx_symbolic("tf::DenseBincount")
+def dense_bincount(
+    g: GraphContext, input: Value, size: Value, weights: Value, binary_output: bool = False
+) -> Value:
+    """How often each number occurs, or the sum of its weights; numbers beyond the size are ignored."""
+    dtype = g.dtype(weights) or DataType.FLOAT
+    rank = known_rank(g, input)
+    numbers = g.call("aten::arange", end=_count(g, size))
+    here = g.op("Equal", g.op("Unsqueeze", g.cast(input, DataType.INT64), axes=[rank]), numbers)
+    counted = g.cast(here, dtype)
+    if binary_output:
+        found = g.op("ReduceSum", g.cast(here, DataType.INT32), axes=[rank - 1], keepdims=0)
+        return g.cast(g.cast(found, DataType.BOOL), dtype)
+    shape = g.shape(weights)
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        raise g.refuse("whether there are weights is not known")
+    if 0 not in shape:
+        weights = g.op("Reshape", weights, [-1]) if rank == 1 else weights
+        counted = g.op("Mul", counted, g.op("Unsqueeze", weights, axes=[rank]))
+    return g.op("ReduceSum", counted, axes=[rank - 1], keepdims=0)
+
+
+def _count(g: GraphContext, size: Value) -> int | Value:
+    found = integers(g, size)
+    return (
+        found[0] if found else g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
+    )
+
+
+@onnx_symbolic("tf::HistogramFixedWidth")
+def histogram_fixed_width(
+    g: GraphContext, values: Value, value_range: Value, nbins: Value, dtype: DataType = DataType.INT32
+) -> Value:
+    """Bins of the same width; values outside of the range count in the first and the last bin."""
+    count = g.cast(nbins, DataType.DOUBLE)
+    low, high = (g.cast(g.op("Gather", value_range, i, axis=0), DataType.DOUBLE) for i in (0, 1))
+    step = g.op("Div", g.op("Sub", high, low), count)
+    place = g.op("Div", g.op("Sub", g.cast(values, DataType.DOUBLE), low), step)
+    place = g.call("aten::maximum", place, g.constant(0.0, DataType.DOUBLE))
+    place = g.call("aten::minimum", place, g.op("Sub", count, g.constant(1.0, DataType.DOUBLE)))
+    places = flattened(g, g.cast(g.op("Floor", place), DataType.INT32))
+    unweighted = g.constant([], DataType.INT64)
+    found = g.call("tf::DenseBincount", input=places, size=nbins, weights=unweighted)
+    return g.cast(found, dtype if dtype in dtypes.INTEGERS else DataType.INT32)

@@ -1,0 +1,141 @@
+"""Shapes as values, and operators that give a tensor another shape or order of dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import known_rank
+from .._common import constant_integer, constant_integers, elements, front, integers, sizes
+
+
+@onnx_symbolic("tf::Shape")
+def shape(g: GraphContext, input: Value, out_type: DataType = DataType.INT32) -> Value:
+    return g.cast(g.op("Shape", input), out_type)
+
+
+@onnx_symbolic("tf::ShapeN")
+def shape_n(g: GraphContext, input: list[Value], out_type: DataType = DataType.INT32) -> list[Value]:
+    return [g.cast(g.op("Shape", item), out_type) for item in input]
+
+
+@onnx_symbolic("tf::Size")
+def size(g: GraphContext, input: Value, out_type: DataType = DataType.INT32) -> Value:
+    return g.cast(g.constant(g.call("aten::numel", self=input)), out_type)
+
+
+@onnx_symbolic("tf::Rank")
+def rank(g: GraphContext, input: Value) -> Value:
+    known = g.rank(input)
+    if known is not None:
+        return g.constant(known, DataType.INT32)
+    return g.cast(g.op("Size", g.op("Shape", input)), DataType.INT32)
+
+
+@onnx_symbolic("tf::Reshape")
+def reshape(g: GraphContext, tensor: Value, shape: Value) -> Value:
+    wanted = elements(g, shape)
+    return g.call("aten::reshape", self=tensor, shape=sizes(g, shape) if wanted is None else wanted)
+
+
+@onnx_symbolic("tf::Squeeze")
+def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Value:  # noqa: B006
+    """Without axes every dimension of size 1 is removed."""
+    known = g.shape(input)
+    if squeeze_dims:
+        axes = [front(g, axis, input) for axis in squeeze_dims]
+        return g.op("Squeeze", input, axes=sorted(set(axes)))
+    if known is None or not all(isinstance(item, int) for item in known):
+        return g.op("Squeeze", input)
+    ones = [axis for axis, item in enumerate(known) if item == 1]
+    return g.op("Squeeze", input, axes=ones) if ones else input
+
+
+@onnx_symbolic("tf::ExpandDims")
+def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
+    axis = constant_integer(g, dim, "dim")
+    own = g.rank(input)
+    if axis < 0:
+        axis = axis + own + 1 if own is not None else front(g, axis)
+    return g.op("Unsqueeze", input, axes=[axis])
+
+
+@onnx_symbolic(["tf::Transpose", "tf::ConjugateTranspose"])
+def transpose(g: GraphContext, x: Value, perm: Value) -> Value:
+    order = constant_integers(g, perm, "perm")
+    return g.call("aten::permute", self=x, dims=order) if order else x
+
+
+@onnx_symbolic("tf::InvertPermutation")
+def invert_permutation(g: GraphContext, x: Value) -> Value:
+    known = integers(g, x)
+    if known is not None:
+        return g.constant(np.argsort(known), g.dtype(x))
+    places = g.op("Range", g.constant(0), g.call("aten::numel", self=x), g.constant(1))
+    found = g.op("ScatterElements", places, g.cast(x, DataType.INT64), places, axis=0)
+    return g.cast(found, g.dtype(x) or DataType.INT32)
+
+
+@onnx_symbolic("tf::BroadcastTo")
+def broadcast_to(g: GraphContext, input: Value, shape: Value) -> Value:
+    wanted = elements(g, shape)
+    if wanted is None or g.rank(input) is None:
+        return g.op("Expand", input, sizes(g, shape))
+    return g.call("aten::expand", self=input, size=wanted)
+
+
+@onnx_symbolic(["tf::BroadcastArgs"])
+def broadcast_args(g: GraphContext, s0: Value, s1: Value) -> Value:
+    """The shape that two shapes broadcast to."""
+    first, second = elements(g, s0), elements(g, s1)
+    if first is None or second is None:
+        raise g.refuse("the number of dimensions of a shape is unknown")
+    count = max(len(first), len(second))
+    rows = [g.stack([1] * (count - len(row)) + row) for row in (first, second)]
+    result = g.op("Where", g.op("Equal", rows[0], 1), rows[1], rows[0])
+    return g.cast(result, g.dtype(s0) or DataType.INT32)
+
+
+@onnx_symbolic("tf::Tile")
+def tile(g: GraphContext, input: Value, multiples: Value) -> Value:
+    counts = integers(g, multiples)
+    if counts is not None and all(count == 1 for count in counts):
+        return input
+    return g.op("Tile", input, sizes(g, multiples))
+
+
+@onnx_symbolic("tf::ReverseV2")
+def reverse_v2(g: GraphContext, tensor: Value, axis: Value) -> Value:
+    axes = sorted({front(g, at, tensor) for at in constant_integers(g, axis, "axis")})
+    return g.call("composed::reverse", self=tensor, dims=axes) if axes else tensor
+
+
+@onnx_symbolic("tf::Reverse")
+def reverse(g: GraphContext, tensor: Value, dims: Value) -> Value:
+    chosen = [at for at, here in enumerate(constant_integers(g, dims, "dims")) if here]
+    return g.call("composed::reverse", self=tensor, dims=chosen) if chosen else tensor
+
+
+@onnx_symbolic("tf::ReverseSequence")
+def reverse_sequence(
+    g: GraphContext, input: Value, seq_lengths: Value, seq_dim: int, batch_dim: int = 0
+) -> Value:
+    """ONNX reverses along the first two dimensions only."""
+    lengths = g.cast(seq_lengths, DataType.INT64)
+    if {seq_dim, batch_dim} == {0, 1}:
+        return g.op("ReverseSequence", input, lengths, batch_axis=batch_dim, time_axis=seq_dim)
+    count = known_rank(g, input)
+    order = [batch_dim % count, seq_dim % count]
+    order += [at for at in range(count) if at not in order]
+    moved = g.op("Transpose", input, perm=order)
+    result = g.op("ReverseSequence", moved, lengths, batch_axis=0, time_axis=1)
+    return g.op("Transpose", result, perm=[order.index(at) for at in range(count)])
+
+
+@onnx_symbolic("tf::Roll")
+def roll(g: GraphContext, input: Value, shift: Value, axis: Value) -> Value:
+    axes = constant_integers(g, axis, "axis")
+    shifts = elements(g, shift, len(axes)) if g.rank(shift) != 0 else None
+    if shifts is None:
+        shifts = [g.cast(g.op("Reshape", shift, g.constant([], DataType.INT64)), DataType.INT64)]
+    return g.call("aten::roll", self=input, shifts=shifts, dims=axes)
