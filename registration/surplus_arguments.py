@@ -16,6 +16,9 @@ TENSORFLOW_HINTS = frozenset(
 )
 """Attributes that change no result."""
 
+_FOREIGN_TYPES = frozenset("resource variant qint8 quint8 qint16 quint16 qint32".split())
+"""The names of TensorFlow's element types that ONNX lacks."""
+
 
 def is_surplus(operator: str, name: str, argument: Any) -> bool:
     """Whether an argument may be left out where the function of its operator has no parameter for it.
@@ -27,4 +30,6 @@ def is_surplus(operator: str, name: str, argument: Any) -> bool:
     if not operator.startswith("tf::"):
         return False
     types = argument if isinstance(argument, list) and argument else [argument]
-    return name in TENSORFLOW_HINTS or all(isinstance(item, DataType) for item in types)
+    return name in TENSORFLOW_HINTS or all(
+        isinstance(item, DataType) or item in _FOREIGN_TYPES for item in types
+    )

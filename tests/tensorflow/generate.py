@@ -168,7 +168,8 @@ def main() -> None:
             except Exception as error:
                 failed += 1
                 print(f"{record.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-        definitions = {op: definition_of(op) for op in sorted({record.op for record in listed})}
+        defined = {*(record.op for record in listed), *records.without_records(subject)}
+        definitions = {op: definition_of(op) for op in sorted(defined)}
         records.write(subject, definitions, stored)
         size = (records.STORE / f"{subject}.json.xz").stat().st_size
         print(f"{subject}: {len(stored)} records, {failed} failed, {size} bytes")

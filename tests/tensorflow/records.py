@@ -43,9 +43,11 @@ class Record:
         inputs: the inputs by their names in the OpDef: an array, a `Const`, or a list of them.
         attributes: the attributes that are not left to their defaults; types as numpy's names for them.
         lowest: the lowest opset that must take the call. Below it the call may be refused.
+        run_until: the highest opset whose operators onnxruntime has; above, the model is only checked.
         needs_rank: it is refused if the ranks of its inputs are unknown.
         needs_sizes: it is refused if the sizes of its inputs are unknown.
         needs_shapes: it means something else if shapes are unknown, and is not tested so.
+        outputs: the positions of the results that are used; all unless given.
         compared: whether the values of the results are compared, not only their types and shapes.
     """
 
@@ -54,9 +56,11 @@ class Record:
     inputs: Mapping[str, Any]
     attributes: Mapping[str, Any]
     lowest: int = 9
+    run_until: int = 26
     needs_rank: bool = False
     needs_sizes: bool = False
     needs_shapes: bool = False
+    outputs: tuple[int, ...] | None = None
     compared: bool = True
     rtol: float | None = None
     atol: float | None = None
@@ -154,6 +158,12 @@ def subjects() -> dict[str, list[Record]]:
         module.name: importlib.import_module(f"{cases.__name__}.{module.name}").RECORDS
         for module in pkgutil.iter_modules(cases.__path__)
     }
+
+
+def without_records(subject: str) -> dict[str, str]:
+    """The operators of a subject that TensorFlow does not run as a graph of one node, with the reasons."""
+    module = importlib.import_module(f"{__package__}.cases.{subject}")
+    return getattr(module, "WITHOUT_RECORDS", {})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,9 +49,9 @@ def gather_nd(g: GraphContext, params: Value, indices: Value) -> Value:
 
 
 @onnx_symbolic("tf::Where")
-def where(g: GraphContext, condition: Value) -> Value:
+def where(g: GraphContext, input: Value) -> Value:
     """The positions of the elements that are not 0, a row for each."""
-    mask = g.cast(condition, DataType.BOOL)
-    if g.rank(condition) is None:
+    mask = g.cast(input, DataType.BOOL)
+    if g.rank(input) is None:
         return g.op("Transpose", g.op("NonZero", mask), perm=[1, 0])
     return g.call("aten::nonzero", self=mask)

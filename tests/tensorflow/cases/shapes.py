@@ -444,3 +444,11 @@ RECORDS = [
     *_creation(),
     *_passed_on(),
 ]
+
+WITHOUT_RECORDS = {
+    "Assert": "has no result",
+    "NoOp": "has no result",
+    "PrintV2": "has no result",
+    "RefIdentity": "takes a reference to a variable",
+    "TopK": "TensorFlow reads it in old graphs only",
+}

@@ -1,0 +1,249 @@
+"""Diagonals of matrices: read, written, and matrices made of them; bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import Size, compute, known_rank, product, sizes_of, static_size
+from .._common import constant_integer, constant_integers, integers, number
+
+_LEFT = "LEFT_LEFT"
+"""The alignment of the diagonals before the third version of the operators."""
+
+
+def _range_of(g: GraphContext, k: Value) -> tuple[int, int]:
+    """The lowest and the highest diagonal."""
+    found = constant_integers(g, k, "k")
+    return found[0], found[-1]
+
+
+def _positions(rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
+    """Where each element of the diagonals is in the flattened matrix, the highest first; -1 for padding."""
+    above, below = (part == "LEFT" for part in align.split("_"))
+    lengths = {k: min(rows + min(k, 0), columns - max(k, 0)) for k in range(band[0], band[1] + 1)}
+    longest = max(lengths.values())
+    found = np.full((len(lengths), longest), -1, dtype=np.int64)
+    for place, k in enumerate(sorted(lengths, reverse=True)):
+        left = (k >= 0 and above) or (k <= 0 and below)
+        offset = 0 if left else longest - lengths[k]
+        along = np.arange(lengths[k])
+        found[place, offset : offset + lengths[k]] = (along + max(-k, 0)) * columns + along + max(k, 0)
+    return found
+
+
+def _picked(g: GraphContext, rows: Value, places: np.ndarray, filler: Value) -> Value:
+    """Elements of flattened matrices by constant places; -1 is padding."""
+    found = g.op("Gather", rows, np.maximum(places, 0), axis=known_rank(g, rows) - 1)
+    if (places >= 0).all():
+        return found
+    return g.call("composed::where", condition=g.constant(places >= 0), self=found, other=filler)
+
+
+def _flat(g: GraphContext, value: Value, dims: int = 2) -> Value:
+    """A tensor with its last dimensions in one."""
+    if dims == 1:
+        return value
+    sizes = sizes_of(g, value)
+    return g.call("aten::reshape", self=value, shape=[*sizes[:-dims], product(g, sizes[-dims:])])
+
+
+def _known_sizes(g: GraphContext, value: Value) -> tuple[int, int] | None:
+    rank = known_rank(g, value)
+    rows, columns = (static_size(g, value, rank - at) for at in (2, 1))
+    return None if rows is None or columns is None else (rows, columns)
+
+
+def _part(g: GraphContext, input: Value, band: tuple[int, int], filler: Value, align: str) -> Value:
+    sizes = _known_sizes(g, input)
+    single = band[0] == band[1]
+    if sizes is not None:
+        places = _positions(*sizes, band, align)
+        return _picked(g, _flat(g, input), places[0] if single else places, filler)
+    if not single:
+        raise g.refuse("a band of diagonals of matrices of unknown size")
+    k = band[0]
+    rows, columns = sizes_of(g, input)[-2:]
+    length = compute(g, "min", compute(g, "add", rows, min(k, 0)), compute(g, "sub", columns, max(k, 0)))
+    start = compute(g, "mul", columns, -k) if k < 0 else k
+    along = g.op("Mul", g.call("sym::range", start=0, end=length), g.constant(compute(g, "add", columns, 1)))
+    places_ = g.op("Add", along, g.constant(start))
+    return g.op("Gather", _flat(g, input), places_, axis=known_rank(g, input) - 2)
+
+
+def _zero(g: GraphContext, like: Value) -> Value:
+    return g.constant(0, g.dtype(like) or DataType.FLOAT)
+
+
+@onnx_symbolic("tf::MatrixDiagPart")
+def matrix_diag_part(g: GraphContext, input: Value) -> Value:
+    return _part(g, input, (0, 0), _zero(g, input), _LEFT)
+
+
+@onnx_symbolic("tf::MatrixDiagPartV2")
+def matrix_diag_part_v2(g: GraphContext, input: Value, k: Value, padding_value: Value) -> Value:
+    return _part(g, input, _range_of(g, k), padding_value, _LEFT)
+
+
+@onnx_symbolic("tf::MatrixDiagPartV3")
+def matrix_diag_part_v3(
+    g: GraphContext, input: Value, k: Value, padding_value: Value, align: str = "RIGHT_LEFT"
+) -> Value:
+    return _part(g, input, _range_of(g, k), padding_value, align)
+
+
+@onnx_symbolic("tf::DiagPart")
+def diag_part(g: GraphContext, input: Value) -> Value:
+    """Of a tensor that repeats its first dimensions."""
+    sizes = sizes_of(g, input)
+    half = sizes[: len(sizes) // 2]
+    count = product(g, half)
+    flat = g.call("aten::reshape", self=input, shape=[count, count])
+    found = _part(g, flat, (0, 0), _zero(g, input), _LEFT)
+    return g.call("aten::reshape", self=found, shape=half)
+
+
+def _sources(rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
+    """For each element of a matrix its place in the flattened diagonals; -1 outside of them."""
+    places = _positions(rows, columns, band, align).reshape(-1)
+    found = np.full(rows * columns, -1, dtype=np.int64)
+    inside = places >= 0
+    found[places[inside]] = np.flatnonzero(inside)
+    return found.reshape(rows, columns)
+
+
+def _square(g: GraphContext, diagonal: Value, other: Value) -> Value:
+    """Matrices with a main diagonal, and other elements elsewhere."""
+    rank = known_rank(g, diagonal)
+    count = g.size(diagonal, rank - 1)
+    places = g.call("sym::range", start=0, end=count)
+    here = g.op("Equal", g.op("Unsqueeze", places, axes=[1]), places)
+    column = g.op("Unsqueeze", diagonal, axes=[rank])
+    return g.call("composed::where", condition=here, self=column, other=other)
+
+
+def _matrix(
+    g: GraphContext,
+    diagonal: Value,
+    band: tuple[int, int],
+    shape: tuple[int, int],
+    filler: Value,
+    align: str,
+) -> Value:
+    rank = known_rank(g, diagonal)
+    longest = static_size(g, diagonal, rank - 1)
+    if band == (0, 0) and shape == (-1, -1):
+        return _square(g, diagonal, filler)
+    if longest is None:
+        raise g.refuse("diagonals of unknown length")
+    rows, columns = _sizes_of_matrix(longest, band, shape)
+    dims = 1 if band[0] == band[1] else 2
+    return _picked(g, _flat(g, diagonal, dims), _sources(rows, columns, band, align), filler)
+
+
+def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
+    """The sizes that are not given: the smallest that hold the diagonals; a square if none is given."""
+    least_rows, least_columns = longest - min(band[1], 0), longest + max(band[0], 0)
+    rows, columns = shape
+    if rows == columns == -1:
+        rows = columns = max(least_rows, least_columns)
+    return (least_rows if rows == -1 else rows), (least_columns if columns == -1 else columns)
+
+
+@onnx_symbolic("tf::MatrixDiag")
+def matrix_diag(g: GraphContext, diagonal: Value) -> Value:
+    return _matrix(g, diagonal, (0, 0), (-1, -1), _zero(g, diagonal), _LEFT)
+
+
+@onnx_symbolic("tf::MatrixDiagV2")
+def matrix_diag_v2(
+    g: GraphContext, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
+) -> Value:
+    shape = (constant_integer(g, num_rows, "num_rows"), constant_integer(g, num_cols, "num_cols"))
+    return _matrix(g, diagonal, _range_of(g, k), shape, padding_value, _LEFT)
+
+
+@onnx_symbolic("tf::MatrixDiagV3")
+def matrix_diag_v3(
+    g: GraphContext,
+    diagonal: Value,
+    k: Value,
+    num_rows: Value,
+    num_cols: Value,
+    padding_value: Value,
+    align: str = "RIGHT_LEFT",
+) -> Value:
+    shape = (constant_integer(g, num_rows, "num_rows"), constant_integer(g, num_cols, "num_cols"))
+    return _matrix(g, diagonal, _range_of(g, k), shape, padding_value, align)
+
+
+@onnx_symbolic("tf::Diag")
+def diag(g: GraphContext, diagonal: Value) -> Value:
+    """A tensor that repeats the dimensions of its diagonal."""
+    sizes = sizes_of(g, diagonal)
+    flat = g.call("aten::reshape", self=diagonal, shape=[product(g, sizes)])
+    return g.call("aten::reshape", self=_square(g, flat, _zero(g, diagonal)), shape=[*sizes, *sizes])
+
+
+def _written(g: GraphContext, input: Value, diagonal: Value, band: tuple[int, int], align: str) -> Value:
+    sizes = _known_sizes(g, input)
+    dims = 1 if band[0] == band[1] else 2
+    if sizes is not None:
+        sources = _sources(*sizes, band, align)
+        flat = _flat(g, diagonal, dims)
+        found = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
+        return g.call("composed::where", condition=g.constant(sources >= 0), self=found, other=input)
+    if band != (0, 0):
+        raise g.refuse("writing diagonals of matrices of unknown size")
+    rows, columns = sizes_of(g, input)[-2:]
+    down, right = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
+    here = g.op("Equal", g.op("Unsqueeze", down, axes=[1]), right)
+    last = compute(g, "sub", compute(g, "min", rows, columns), 1)
+    place = g.call("sym::min", a=down, b=last)
+    rank = known_rank(g, diagonal)
+    column = g.op("Unsqueeze", g.op("Gather", diagonal, place, axis=rank - 1), axes=[rank])
+    return g.call("composed::where", condition=here, self=column, other=input)
+
+
+@onnx_symbolic("tf::MatrixSetDiag")
+def matrix_set_diag(g: GraphContext, input: Value, diagonal: Value) -> Value:
+    return _written(g, input, diagonal, (0, 0), _LEFT)
+
+
+@onnx_symbolic("tf::MatrixSetDiagV2")
+def matrix_set_diag_v2(g: GraphContext, input: Value, diagonal: Value, k: Value) -> Value:
+    return _written(g, input, diagonal, _range_of(g, k), _LEFT)
+
+
+@onnx_symbolic("tf::MatrixSetDiagV3")
+def matrix_set_diag_v3(
+    g: GraphContext, input: Value, diagonal: Value, k: Value, align: str = "RIGHT_LEFT"
+) -> Value:
+    return _written(g, input, diagonal, _range_of(g, k), align)
+
+
+@onnx_symbolic("tf::MatrixBandPart")
+def matrix_band_part(g: GraphContext, input: Value, num_lower: Value, num_upper: Value) -> Value:
+    """Zeros outside of a band of so many diagonals below and above the main one; -1 means all of them."""
+    below, above = integers(g, num_lower), integers(g, num_upper)
+    if below is None or above is None or g.dtype(input) == DataType.BOOL:
+        return _masked_band(g, input, number(g, num_lower), number(g, num_upper))
+    if above[0] >= 0:
+        input = g.call("aten::tril", input, above[0])
+    return g.call("aten::triu", input, -below[0]) if below[0] >= 0 else input
+
+
+def _masked_band(g: GraphContext, input: Value, below: Size, above: Size) -> Value:
+    rows, columns = sizes_of(g, input)[-2:]
+    down, right = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
+    distance = g.op("Sub", g.op("Unsqueeze", down, axes=[1]), right)
+    parts: Sequence[tuple[Value, Size]] = ((distance, below), (g.op("Neg", distance), above))
+    inside = None
+    for offset, limit in parts:
+        bound = g.constant(limit, DataType.INT64)
+        within = g.op("Or", g.op("Not", g.op("Greater", offset, bound)), g.op("Less", bound, 0))
+        inside = within if inside is None else g.op("And", inside, within)
+    assert inside is not None
+    return g.call("composed::where", condition=inside, self=input, other=_zero(g, input))

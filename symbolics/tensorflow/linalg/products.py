@@ -1,0 +1,59 @@
+"""Matrix products, Einstein summation, cross products."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.integers import widened
+from ...compositions.sizes import known_rank
+from .._common import restored
+
+
+def _swapped(g: GraphContext, value: Value) -> Value:
+    """The value with its last two dimensions swapped."""
+    rank = known_rank(g, value)
+    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _product(g: GraphContext, x: Value, y: Value, dtype: DataType | None = None) -> Value:
+    dtype = dtype or g.dtype(x)
+    return restored(g, g.op("MatMul", widened(g, x), widened(g, y)), dtype)
+
+
+@onnx_symbolic("tf::MatMul")
+def matmul(
+    g: GraphContext, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False
+) -> Value:
+    """Of two matrices."""
+    first = g.op("Transpose", a, perm=[1, 0]) if transpose_a else a
+    second = g.op("Transpose", b, perm=[1, 0]) if transpose_b else b
+    return _product(g, first, second)
+
+
+@onnx_symbolic(["tf::BatchMatMul", "tf::BatchMatMulV2"])
+def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
+    return _product(g, _swapped(g, x) if adj_x else x, _swapped(g, y) if adj_y else y)
+
+
+@onnx_symbolic("tf::BatchMatMulV3")
+def batch_matmul_v3(
+    g: GraphContext, x: Value, y: Value, Tout: DataType, adj_x: bool = False, adj_y: bool = False
+) -> Value:
+    """The product in the element type of the result."""
+    first, second = g.cast(x, Tout), g.cast(y, Tout)
+    return _product(g, _swapped(g, first) if adj_x else first, _swapped(g, second) if adj_y else second, Tout)
+
+
+@onnx_symbolic("tf::Einsum")
+def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
+    return g.call("aten::einsum", equation=equation, tensors=inputs)
+
+
+@onnx_symbolic("tf::Cross")
+def cross(g: GraphContext, a: Value, b: Value) -> Value:
+    """Of the vectors of three along the last dimension."""
+    last = known_rank(g, a) - 1
+    x, y = (
+        [g.op("Gather", value, [(place + shift) % 3 for place in range(3)], axis=last) for shift in (1, 2)]
+        for value in (a, b)
+    )
+    return g.call("tf::Sub", g.call("tf::Mul", x[0], y[1]), g.call("tf::Mul", x[1], y[0]))

@@ -1,0 +1,60 @@
+"""Inverses, determinants, linear systems, Cholesky factors, eigenvalues and singular values."""
+
+from __future__ import annotations
+
+from ....registration import GraphContext, Value, onnx_symbolic
+from ...compositions.matrices import transposed
+
+
+@onnx_symbolic("tf::MatrixInverse")
+def matrix_inverse(g: GraphContext, input: Value, adjoint: bool = False) -> Value:
+    return g.call("aten::linalg_inv", transposed(g, input) if adjoint else input)
+
+
+@onnx_symbolic("tf::MatrixDeterminant")
+def matrix_determinant(g: GraphContext, input: Value) -> Value:
+    return g.call("aten::linalg_det", input)
+
+
+@onnx_symbolic("tf::LogMatrixDeterminant")
+def log_matrix_determinant(g: GraphContext, input: Value) -> list[Value]:
+    return list(g.call("aten::linalg_slogdet", input))
+
+
+@onnx_symbolic("tf::Cholesky")
+def cholesky(g: GraphContext, input: Value) -> Value:
+    return g.call("aten::linalg_cholesky", input)
+
+
+@onnx_symbolic("tf::MatrixSolve")
+def matrix_solve(g: GraphContext, matrix: Value, rhs: Value, adjoint: bool = False) -> Value:
+    return g.call("aten::linalg_solve", transposed(g, matrix) if adjoint else matrix, rhs)
+
+
+@onnx_symbolic("tf::MatrixTriangularSolve")
+def matrix_triangular_solve(
+    g: GraphContext, matrix: Value, rhs: Value, lower: bool = True, adjoint: bool = False
+) -> Value:
+    """Only one triangle of the matrix is read."""
+    left = transposed(g, matrix) if adjoint else matrix
+    return g.call("aten::linalg_solve_triangular", left, rhs, upper=lower == adjoint)
+
+
+@onnx_symbolic("tf::SelfAdjointEigV2")
+def self_adjoint_eig(g: GraphContext, input: Value, compute_v: bool = True) -> list[Value | None]:
+    """Eigenvalues in ascending order, and eigenvectors up to their signs."""
+    if not compute_v:
+        return [g.call("aten::linalg_eigvalsh", input), None]
+    values, vectors = g.call("aten::linalg_eigh", input)
+    return [values, vectors]
+
+
+@onnx_symbolic("tf::Svd")
+def svd(
+    g: GraphContext, input: Value, compute_uv: bool = True, full_matrices: bool = False
+) -> list[Value | None]:
+    """Singular values in descending order, and singular vectors up to their signs."""
+    if not compute_uv:
+        return [g.call("aten::linalg_svdvals", input), None, None]
+    u, s, vh = g.call("aten::linalg_svd", input, full_matrices)
+    return [s, u, transposed(g, vh)]

@@ -1,0 +1,71 @@
+"""Random numbers: ONNX's generators, which give other numbers of the same distribution.
+
+Stateless operators promise the numbers of a seed, which no ONNX operator gives; they are refused.
+"""
+
+from __future__ import annotations
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import Size
+from ._common import constant_integer, elements, number
+
+_OUTSIDE = 0.022750131948179195
+"""The probability that a normal number is below -2."""
+
+
+def _sizes(g: GraphContext, shape: Value) -> list[Size]:
+    found = elements(g, shape)
+    if found is None:
+        raise g.refuse("the number of dimensions is unknown")
+    return found
+
+
+@onnx_symbolic("tf::RandomUniform")
+def random_uniform(g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0) -> Value:
+    """From 0 to below 1."""
+    return g.call("composed::uniform", _sizes(g, shape), dtype)
+
+
+@onnx_symbolic("tf::RandomStandardNormal")
+def random_standard_normal(
+    g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0
+) -> Value:
+    return g.call("composed::normal", _sizes(g, shape), dtype)
+
+
+@onnx_symbolic("tf::TruncatedNormal")
+def truncated_normal(g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0) -> Value:
+    """Normal numbers within two standard deviations, by the inverse of their distribution."""
+    kind = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
+    unit = g.call("composed::uniform", _sizes(g, shape), kind, _OUTSIDE, 1 - _OUTSIDE)
+    return g.cast(g.call("aten::special_ndtri", unit), dtype)
+
+
+@onnx_symbolic("tf::RandomUniformInt")
+def random_uniform_int(
+    g: GraphContext, shape: Value, minval: Value, maxval: Value, seed: int = 0, seed2: int = 0
+) -> Value:
+    dtype = g.dtype(minval) or DataType.INT32
+    low, high = number(g, minval), number(g, maxval)
+    return g.call("composed::random_integers", _sizes(g, shape), dtype, low, high)
+
+
+@onnx_symbolic("tf::RandomShuffle")
+def random_shuffle(g: GraphContext, value: Value, seed: int = 0, seed2: int = 0) -> Value:
+    order = g.call("aten::randperm", g.size(value, 0))
+    return g.op("Gather", value, order, axis=0)
+
+
+@onnx_symbolic("tf::Multinomial")
+def multinomial(
+    g: GraphContext,
+    logits: Value,
+    num_samples: Value,
+    seed: int = 0,
+    seed2: int = 0,
+    output_dtype: DataType = DataType.INT64,
+) -> Value:
+    count = constant_integer(g, num_samples, "num_samples")
+    rows = g.cast(logits, DataType.FLOAT)
+    drawn = g.op("Multinomial", rows, dtype=int(DataType.INT32), sample_size=count)
+    return g.cast(drawn, output_dtype)
