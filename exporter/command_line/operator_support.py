@@ -24,6 +24,9 @@ KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
 INTERNAL = ("before", "composed", "list", "onnx", "packed", "promotion")
 """Internal domains of passes, compositions and conversion (`before13::Softmax`), which no model uses."""
 
+OTHER_FRAMEWORKS = ("tf", "caffe2")
+"""Domains of operators that torch's databases do not have, and pages of their own list."""
+
 
 @dataclasses.dataclass(frozen=True)
 class OperatorSupport:
@@ -142,6 +145,8 @@ def markdown() -> str:
     opsets = results["opsets"]
     rows = []
     for name, entries in operator_support(opsets).items():
+        if name.partition("::")[0] in OTHER_FRAMEWORKS:
+            continue
         why = "; ".join(remarks(entries)).replace("|", "\\|")
         cells = " | ".join(cell(entry) for entry in entries.values())
         rows.append(f"| `{name}` | {cells} | {why} |")
@@ -166,6 +171,7 @@ _PAGE = """# Operators
 
 Which operator can be written at which opset, from {minimum} to {maximum}. `opsetta ops` prints the same
 table; `opsetta ops --opset 12` that of one opset, with the reasons.
+[tensorflow-operators.md](tensorflow-operators.md) lists TensorFlow's operators.
 
 The table comes from the registry and from the last sweep over torch's own databases of operators and
 modules: each sample is captured, lowered to the opsets below, run in onnxruntime and compared with eager

@@ -78,11 +78,10 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
     Args:
         count: their number where the caller knows it.
     """
-    found = integers(g, value)
-    if found is None:
-        found = joined(g, value)
+    constant = integers(g, value)
+    found = joined(g, value) if constant is None else list(constant)
     if found is not None:
-        return list(found)
+        return found
     shape = g.shape(value)
     length = shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else count
     if length is None:

@@ -35,13 +35,7 @@ _TOLERANCES = {
 
 @functools.cache
 def stored(subject: str) -> dict[str, Stored]:
-    return read(subject)[1]
-
-
-@functools.cache
-def definitions() -> dict[str, Any]:
-    """The definitions of the operators of all records."""
-    return {op: each for subject in subjects() for op, each in read(subject)[0].items()}
+    return read(subject)
 
 
 def parametrized(known: str) -> Any:

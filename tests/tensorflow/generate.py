@@ -136,16 +136,6 @@ def run(record: Record) -> Stored:
     return Stored(record.digest(), arguments, [np.asarray(item) for item in fetched])
 
 
-def definition_of(op: str) -> dict[str, Any]:
-    """What the OpDef says: the type and number attributes of the inputs, and the types of the attributes."""
-    definition = op_def_registry.get(op)
-    inputs = {
-        item.name: [item.type_attr or item.type_list_attr, item.number_attr] for item in definition.input_arg
-    }
-    attributes = {item.name: item.type for item in definition.attr}
-    return {"inputs": inputs, "attributes": attributes}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("subjects", nargs="*", help="modules of tests/tensorflow/cases; all unless given")
@@ -154,7 +144,7 @@ def main() -> None:
     for subject, listed in records.subjects().items():
         if options.subjects and subject not in options.subjects:
             continue
-        held = {} if options.all else records.read(subject)[1]
+        held = {} if options.all else records.read(subject)
         names = [record.name for record in listed]
         assert len(set(names)) == len(names), [name for name in names if names.count(name) > 1]
         stored, failed = {}, 0
@@ -168,9 +158,7 @@ def main() -> None:
             except Exception as error:
                 failed += 1
                 print(f"{record.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-        defined = {*(record.op for record in listed), *records.without_records(subject)}
-        definitions = {op: definition_of(op) for op in sorted(defined)}
-        records.write(subject, definitions, stored)
+        records.write(subject, stored)
         size = (records.STORE / f"{subject}.json.xz").stat().st_size
         print(f"{subject}: {len(stored)} records, {failed} failed, {size} bytes")
 

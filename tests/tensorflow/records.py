@@ -182,29 +182,27 @@ class Stored:
     outputs: list[Array]
 
 
-def write(subject: str, definitions: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
-    """Write the results of a subject's records, and the definitions of their operators."""
+def write(subject: str, stored: Mapping[str, Stored]) -> None:
+    """Write the results of a subject's records."""
     results = {
         name: [item.digest, item.arguments, [_encoded(array) for array in item.outputs]]
         for name, item in stored.items()
     }
-    text = json.dumps({"definitions": definitions, "results": results}, separators=(",", ":"))
+    text = json.dumps(results, separators=(",", ":"))
     STORE.mkdir(parents=True, exist_ok=True)
     path = STORE / f"{subject}.json.xz"
     path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def read(subject: str) -> tuple[dict[str, Any], dict[str, Stored]]:
-    """The definitions and results that `write` wrote; empty if there are none."""
+def read(subject: str) -> dict[str, Stored]:
+    """The results that `write` wrote; empty if there are none."""
     path = STORE / f"{subject}.json.xz"
     if not path.exists():
-        return {}, {}
-    content = json.loads(lzma.decompress(path.read_bytes()))
-    results = {
+        return {}
+    return {
         name: Stored(digest, arguments, [_decoded(*item) for item in outputs])
-        for name, (digest, arguments, outputs) in content["results"].items()
+        for name, (digest, arguments, outputs) in json.loads(lzma.decompress(path.read_bytes())).items()
     }
-    return content["definitions"], results
 
 
 def dtype_named(name: str) -> np.dtype:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import opsetta.symbolics  # noqa: F401
+from opsetta.exporter.capture.tensorflow.operator_definitions import definition
 from opsetta.registration import SymbolicFunction, default_registry
 from opsetta.registration.surplus_arguments import TENSORFLOW_HINTS
 
-from .checks import definitions
 from .records import subjects, without_records
+from .support import page
 
 SYMBOLICS = [function for function in default_registry if function.name.startswith("tf::")]
 
@@ -20,12 +22,16 @@ def test_parameters_are_those_of_the_definition() -> None:
 
 def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
     """What the parameters of a symbolic function have too much or too few."""
-    definition = definitions().get(symbolic.name.removeprefix("tf::"))
-    if definition is None:
-        yield f"{symbolic.name} has no record, and is not listed as one without"
+    found = definition(symbolic.name.removeprefix("tf::"))
+    if found is None:
+        yield f"TensorFlow has no operator {symbolic.name}"
         return
-    inputs, attributes = definition["inputs"], definition["attributes"]
-    decided = {name for item in inputs.values() for name in item}
+    inputs = [item.name for item in found.input_arg]
+    attributes = [item.name for item in found.attr]
+    # What the inputs tell of themselves.
+    decided = {
+        name for item in found.input_arg for name in (item.type_attr, item.type_list_attr, item.number_attr)
+    }
     for name in inputs:
         parameter = symbolic.parameters.get(name)
         if parameter is None:
@@ -39,9 +45,16 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
         yield f"{symbolic.name} has a parameter '{name}', which the operator does not have"
 
 
-def test_records_are_of_operators_with_a_symbolic_function() -> None:
-    known = {symbolic.name.removeprefix("tf::") for symbolic in SYMBOLICS}
+def test_every_operator_has_a_record_or_a_reason() -> None:
+    registered = {symbolic.name.removeprefix("tf::") for symbolic in SYMBOLICS}
     recorded = {record.op for listed in subjects().values() for record in listed}
-    listed = {op for subject in subjects() for op in without_records(subject)}
-    assert recorded | listed <= known
-    assert not recorded & listed
+    excused = {op for subject in subjects() for op in without_records(subject)}
+    assert sorted(registered - recorded - excused) == []
+    assert sorted((recorded | excused) - registered) == []
+    assert not recorded & excused
+
+
+def test_the_page_of_operators_is_up_to_date() -> None:
+    path = Path(__file__).parents[2] / "docs" / "tensorflow-operators.md"
+    written = path.read_text(encoding="utf-8")
+    assert page() == written, "python -m tests.tensorflow.support > docs/tensorflow-operators.md"
