@@ -79,7 +79,9 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
         count: their number where the caller knows it.
     """
     constant = integers(g, value)
-    found = joined(g, value) if constant is None else list(constant)
+    if constant is not None:
+        return list(constant)
+    found = joined(g, value)
     if found is not None:
         return found
     shape = g.shape(value)
