@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -15,6 +15,7 @@ from ....registration import ModelFileError, UsageError
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, REMEDY, Bounds, text, wire
 from ...files.reading.files import reason_of, regular_contents
+from ...files.reading.memory import PROPORTION
 from ...files.reading.names import listed, quoted
 from .messages import message_type
 from .operator_definitions import Definitions
@@ -30,6 +31,8 @@ SERVE = "serve"
 SERVING = "serving_default"
 """The signature that is used where none is named."""
 _MOST_NAMED = 20
+_NODE, _INPUT, _ATTRIBUTE = 1_200, 150, 300
+"""Bytes of a node in the message and in the source graph, and of each input and attribute."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,22 +238,24 @@ def _checkpoint(file: pathlib.Path, kind: str) -> pathlib.Path | None:
 
 
 def _check(graph: Any, bounds: Bounds) -> None:
-    """Bound the nodes of a graph, and the memory of the constants that repeat an element."""
-    functions = graph.library.function
-    count = len(graph.node) + sum(len(function.node_def) for function in functions)
+    """Bound the nodes of a graph, their memory, and the constants that repeat an element."""
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    count = sum(map(len, bodies))
     if count > bounds.nodes:
         raise ModelFileError(f"it has {count} nodes, more than {bounds.nodes}; {REMEDY}")
-    repeated = 0
-    for node in _constants(graph):
-        repeated += repeated_bytes(node.attr["value"].tensor, f"the constant {quoted(node.name)}")
+    size = graph.ByteSize()
+    allowed = bounds.memory + PROPORTION * size
+    taken = repeated = 0
+    for node in (node for nodes in bodies for node in nodes):
+        taken += _NODE + _INPUT * len(node.input) + _ATTRIBUTE * len(node.attr)
+        if node.op == "Const" and "value" in node.attr:
+            repeated += repeated_bytes(node.attr["value"].tensor, f"the constant {quoted(node.name)}")
+        if taken > allowed:
+            raise ModelFileError(
+                f"its nodes would take more than {allowed >> 20} MiB in memory, which is what is given to "
+                f"{size} bytes; {REMEDY}"
+            )
         if repeated > bounds.memory:
             raise ModelFileError(
                 f"its constants repeat elements to more than {bounds.memory >> 20} MiB; {REMEDY}"
             )
-
-
-def _constants(graph: Any) -> Iterator[Any]:
-    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        for node in nodes:
-            if node.op == "Const" and "value" in node.attr:
-                yield node

@@ -238,6 +238,13 @@ def test_nodes_are_bounded(path):
     assert len(read_graph(path, bounds=TRUSTED).graph_def.node) == 3
 
 
+def test_the_memory_of_nodes_is_bounded(path):
+    path.write_bytes(graph().SerializeToString())
+    refused(path, "its nodes would take more than 0 MiB in memory, which .* to 162 bytes; if you trust",
+            bounds=Bounds(memory=1000))  # fmt: skip
+    assert read_graph(path, bounds=Bounds(memory=10_000)).graph_def == graph()
+
+
 def test_constants_repeat_elements_within_a_bound(path):
     made = graph()
     made.node[1].attr["value"].tensor.tensor_shape.dim[0].size = 10_000_000
