@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ..registration import ModelFileError, UsageError
+from .capture.caffe2.capture import load_nets
+from .capture.caffe2.reading import is_net
+from .capture.caffe2.shapes import Given
 from .files.garbage_collection import rare_collections
 from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from .files.source_file.layout import format_version
@@ -19,16 +23,27 @@ _ATTEMPTS = 20
 
 @rare_collections()
 def load(
-    path: str | os.PathLike, *, weights: Weights = None, allow_links: bool = False, trusted: bool = False
+    path: str | os.PathLike,
+    *,
+    weights: Weights = None,
+    init_net: str | os.PathLike | None = None,
+    shapes: Mapping[str, Given] | None = None,
+    allow_links: bool = False,
+    trusted: bool = False,
 ) -> SourceModel | OnnxModel:
-    """Read a source file, which `save_source` wrote, or any ONNX file; torch is not needed.
+    """Read a source file, which `save_source` wrote, any ONNX file, or a Caffe2 net; torch is not needed.
 
-    The content decides whether it is binary, text or JSON.
+    The content decides what it is, and whether it is binary, text or JSON.
 
     Args:
         path: the file.
         weights: the weights that a source file omits: a mapping from names to arrays or tensors, or the path
             of a model file or an .npz file. For source files only.
+        init_net: the net that makes the weights of a Caffe2 net. By default the one that is beside
+            predict_net.pb as init_net.pb.
+        shapes: the shapes of a Caffe2 net's inputs, by name, in the form `(1, 3, 224, 224)`,
+            `("batch", 3, None, None)`, or as text `"int64[batch,7]"`. By default those in value_info.json
+            beside the net, or unknown ones.
         allow_links: follow links of external data out of the model's folder, hard links included. If the
             model file is a link, files beside its target always belong to the model, as in the cache of the
             Hugging Face hub.
@@ -45,6 +60,10 @@ def load(
     for attempt in range(_ATTEMPTS):
         before = _identity(path)
         try:
+            if init_net is not None or is_net(path):
+                return SourceModel(load_nets(path, init_net, shapes, bounds_of(trusted)))
+            if shapes is not None:
+                raise UsageError("shapes are given to Caffe2 nets, and this is no such file")
             return _load(path, weights, ModelFolder.of(path, allow_links), trusted)
         except ModelFileError:
             # Another process may have replaced the model, and removed the old weights.

@@ -1,0 +1,191 @@
+"""The weights of a net: what its fillers without inputs put into their blobs.
+
+The random fillers, which only training nets need, draw from a generator that the blob's name seeds: the same
+file always gives the same weights, which are not those that Caffe2 would draw.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ...files.reading import REMEDY, Bounds
+from .arguments import by_name, constant_type, element_type, kind_of, sizes_of, text_of, value_of
+
+_GIVEN = {
+    "GivenTensorFill": ir.DataType.FLOAT,
+    "GivenTensorDoubleFill": ir.DataType.DOUBLE,
+    "GivenTensorFp16Fill": ir.DataType.FLOAT16,
+    "GivenTensorBoolFill": ir.DataType.BOOL,
+    "GivenTensorInt8Fill": ir.DataType.INT8,
+    "GivenTensorInt16Fill": ir.DataType.INT16,
+    "GivenTensorIntFill": ir.DataType.INT32,
+    "GivenTensorInt64Fill": ir.DataType.INT64,
+    "GivenTensorUInt8Fill": ir.DataType.UINT8,
+    "GivenTensorUInt16Fill": ir.DataType.UINT16,
+    "GivenTensorStringFill": ir.DataType.STRING,
+    "Int8GivenIntTensorFill": ir.DataType.INT32,
+}
+"""Fillers with a list of values, and their element types."""
+_BYTES = ("GivenTensorByteStringToUInt8Fill", "Int8GivenTensorFill")
+"""Fillers with bytes as values."""
+_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
+_CONSTANT = {"ConstantFill": None, "Float16ConstantFill": ir.DataType.FLOAT16}
+
+
+class Fillers:
+    """Makes the tensors of fillers, within a bound on the bytes that their files do not hold.
+
+    Attributes:
+        random: the blobs that random fillers filled, with the operator.
+    """
+
+    def __init__(self, bounds: Bounds):
+        self._left = bounds.memory
+        self.random: dict[str, str] = {}
+
+    def tensor(self, operator: Any, shown: str, *, random: bool) -> ir.TensorProtocol | None:
+        """What a filler puts into its blob; None for another operator, or for one with inputs.
+
+        Args:
+            random: whether random fillers count.
+
+        Raises:
+            ModelFileError: its arguments contradict each other, or the tensor is too large.
+        """
+        kind = operator.type
+        is_random = kind in _RANDOM
+        known = kind in _GIVEN or kind in _BYTES or kind in _CONSTANT or kind == "RangeFill" or is_random
+        if not known or operator.input or len(operator.output) != 1 or (is_random and not random):
+            return None
+        messages = by_name(operator, shown)
+        shape = sizes_of(value_of(messages["shape"], shown) if "shape" in messages else [], shown)
+        if kind in _GIVEN or kind in _BYTES:
+            return self._given(kind, messages, shape, shown)
+        if kind in _CONSTANT:
+            return self._constant(kind, messages, shape, shown)
+        self._take(math.prod(shape) * 4, shown)
+        if kind == "RangeFill":
+            return ir.Tensor(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
+        blob = text_of(operator.output[0], shown)
+        self.random[blob] = kind
+        draw = np.random.Generator(np.random.PCG64(zlib.crc32(blob.encode())))
+        numbers = {name: value_of(message, shown) for name, message in messages.items()}
+        try:
+            return ir.Tensor(_RANDOM[kind](draw, shape, numbers))
+        except (TypeError, ValueError, OverflowError, IndexError) as error:
+            raise ModelFileError(f"{shown} cannot be filled: {error}") from None
+
+    def _take(self, size: int, shown: str) -> None:
+        """Take bytes off what is left."""
+        self._left -= size
+        if self._left < 0:
+            raise ModelFileError(f"{shown} takes the weights beyond what is filled of a file; {REMEDY}")
+
+    def _given(
+        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
+    ) -> ir.TensorProtocol:
+        if kind in _BYTES:
+            data = _byte_values(messages, shown)
+            return ir.Tensor(_reshaped(np.frombuffer(data, np.uint8), shape, shown))
+        dtype = _GIVEN[kind]
+        if kind == "GivenTensorFill" and "dtype" in messages:
+            dtype = element_type(value_of(messages["dtype"], shown), shown)
+        held: Any = []
+        if "values" in messages:
+            field = "strings" if dtype == ir.DataType.STRING else "floats" if dtype in _FLOATS else "ints"
+            found = kind_of(messages["values"], shown)
+            if found not in ("", field):
+                raise ModelFileError(f"{shown} has its values as {found}, where Caffe2 reads {field}")
+            held = getattr(messages["values"], field)
+        if dtype == ir.DataType.STRING:
+            if math.prod(shape) != len(held):
+                raise ModelFileError(f"{shown} has {len(held)} values for the shape {list(shape)}")
+            return ir.StringTensor(list(held), shape=ir.Shape(shape))
+        if dtype in _FLOATS:
+            array = np.array(held, dtype=np.float32).astype(dtype.numpy(), copy=False)
+        else:
+            whole = np.array(held, dtype=np.int64)
+            with np.errstate(invalid="ignore"):
+                array = whole.astype(dtype.numpy())
+            if dtype != ir.DataType.BOOL and not np.array_equal(array.astype(np.int64), whole):
+                raise ModelFileError(f"{shown} has values that {dtype.name} does not have")
+        return ir.Tensor(_reshaped(array, shape, shown))
+
+    def _constant(
+        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
+    ) -> ir.TensorProtocol:
+        dtype = _CONSTANT[kind] or constant_type(messages, shown)
+        value = value_of(messages["value"], shown) if "value" in messages else 0
+        if dtype == ir.DataType.STRING or not isinstance(value, (int, float)):
+            raise ModelFileError(f"{shown} fills with {value!r}, which is not a number"[:300])
+        self._take(math.prod(shape) * dtype.itemsize, shown)
+        with np.errstate(over="ignore"):
+            if dtype not in _FLOATS and value != int(value):
+                raise ModelFileError(f"{shown} fills {dtype.name} with {value}")
+            try:
+                return ir.Tensor(np.full(shape, value, dtype=dtype.numpy()))
+            except (OverflowError, ValueError) as error:
+                raise ModelFileError(f"{shown} cannot be filled: {error}") from None
+
+
+def _byte_values(messages: Mapping[str, Any], shown: str) -> bytes:
+    """The bytes of a filler: one text, alone or in a list."""
+    if "values" not in messages:
+        return b""
+    kind = kind_of(messages["values"], shown)
+    if kind == "s":
+        return bytes(messages["values"].s)
+    if kind == "strings" and len(messages["values"].strings) == 1:
+        return bytes(messages["values"].strings[0])
+    raise ModelFileError(f"{shown} has values that are not one string of bytes")
+
+
+def _reshaped(array: np.ndarray, shape: tuple[int, ...], shown: str) -> np.ndarray:
+    try:
+        return array.reshape(shape)
+    except ValueError:
+        raise ModelFileError(f"{shown} has {array.size} values for the shape {list(shape)}"[:300]) from None
+
+
+_Draw = Callable[[np.random.Generator, tuple[int, ...], Mapping[str, Any]], np.ndarray]
+
+
+def _uniform(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    return draw.uniform(numbers.get("min", 0.0), numbers.get("max", 1.0), shape).astype(np.float32)
+
+
+def _integers(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    return draw.integers(numbers.get("min", 0), numbers.get("max", 1), shape, np.int32, endpoint=True)
+
+
+def _gaussian(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    return draw.normal(numbers.get("mean", 0.0), numbers.get("std", 1.0), shape).astype(np.float32)
+
+
+def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    """Uniform, for as many inputs as each index of the first dimension has."""
+    bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
+    return draw.uniform(-bound, bound, shape).astype(np.float32)
+
+
+def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    """Normally distributed, for as many outputs as each index of the second dimension has."""
+    outputs = math.prod(shape) // max(shape[1], 1)
+    return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
+
+
+_RANDOM: dict[str, _Draw] = {
+    "UniformFill": _uniform,
+    "UniformIntFill": _integers,
+    "Float16UniformFill": lambda *given: _uniform(*given).astype(np.float16),
+    "GaussianFill": _gaussian,
+    "XavierFill": _xavier,
+    "MSRAFill": _msra,
+}

@@ -1,0 +1,8 @@
+"""Caffe2's messages. `make descriptors` compiles protos/*.proto into the descriptor set beside them."""
+
+from __future__ import annotations
+
+from ..protobuf_messages import MessageTypes
+
+message_type = MessageTypes(__package__, "protos/messages.binpb", "caffe2")
+"""`message_type("NetDef")` is the class of NetDef."""

@@ -1,0 +1,149 @@
+"""The inputs and arguments of Caffe2's operators, by the names of their schemas.
+
+A line is `operators: inputs | arguments`. An input of `name*` takes all that follow, as a list. Arguments are
+those that the operator reads: Caffe2 ignores others, which many nets carry along (`order` of Relu). Of an
+operator that is not here, inputs are a list named `inputs`, and all arguments are kept.
+
+Older spellings of windows are brought to one: `kernel`, `kernel_h` and `kernel_w` to `kernels`, and likewise
+`strides`, `pads`, `dilations` and `adjs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+_TABLE = """
+Abs Acos Asin Atan Ceil Cos Cosh Cube Erf Exp Floor Log Negative Not Reciprocal Rsqrt Sign Sin Sinh Sqr Sqrt Tan: X
+Relu Sigmoid Softplus Softsign Swish Tanh: X
+Alias Copy CopyCPUToGPU CopyFromCPUInput CopyGPUToCPU EnsureCPUOutput StopGradient HalfToFloat Size: X
+Add And Div EQ GE GT LE LT Mul NE Or Sub Xor: A B | broadcast axis axis_str order
+Max Mean Min Sum: inputs*
+Scale: X | scale
+Pow: X Y | exponent broadcast axis axis_str order
+Clip: X | min max
+Cast: input | to
+FloatToHalf: X | clip
+Where: C X Y | broadcast_on_rows
+Conditional: Condition DataT DataF
+ReluN: X | n
+LeakyRelu Elu ThresholdedRelu: X | alpha
+Selu: X | alpha scale
+HardSigmoid: X | alpha beta
+Gelu: X | fast_gelu
+PRelu: X Slope | order
+Softmax LogSoftmax: X | axis
+Dropout: X | ratio is_test
+Conv Conv1D Conv2D Conv3D: X filter bias | kernels strides pads dilations legacy_pad group order
+ConvTranspose: X filter bias | kernels strides pads adjs legacy_pad group order
+MaxPool MaxPool1D MaxPool2D MaxPool3D: X | kernels strides pads dilations legacy_pad global_pooling order
+AveragePool AveragePool1D AveragePool2D AveragePool3D: X
+    | kernels strides pads dilations legacy_pad global_pooling count_include_pad order
+SpatialBN: X scale bias mean var sums sumsq | is_test epsilon order
+InstanceNorm: input scale bias | epsilon order
+GroupNorm: X gamma beta | group epsilon order
+LayerNorm: X gamma beta | axis epsilon elementwise_affine
+LRN: X | size alpha beta bias order
+AffineChannel: X scale bias | order
+Normalize: X | axis
+FC FCTransposed: X W b | axis axis_w
+MatMul: A B | axis_a axis_b trans_a trans_b
+BatchMatMul: A B | trans_a trans_b broadcast
+Reshape: data new_shape | shape
+Flatten: input | axis
+FlattenToVec: input
+ResizeLike: data shape_tensor
+Squeeze ExpandDims: data | dims
+Transpose: X | axes
+NHWC2NCHW NCHW2NHWC: data
+ChannelShuffle: X | group order
+Concat DepthConcat: inputs* | axis add_axis order
+Split DepthSplit: input split | axis add_axis split order
+Slice: data starts ends | starts ends
+Gather: DATA INDICES | axis wrap_indices
+BatchGather: DATA INDICES
+Tile: X tiles axis | tiles axis
+Shape: X | axes
+ConstantFill: input | value dtype extra_shape input_as_shape
+ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum: X | axes keepdims
+ArgMax ArgMin: X | axis keepdims
+TopK: X k | k axis
+ResizeNearest: X scales | width_scale height_scale order
+UpsampleBilinear: X scales | width_scale height_scale
+PadImage: X | pads mode value order
+RoIAlign: X RoIs | spatial_scale pooled_h pooled_w sampling_ratio aligned order
+Int8Quantize: X | Y_scale Y_zero_point
+Int8Dequantize: X
+Int8Conv Int8ConvRelu Int8ConvTranspose: X filter bias
+    | kernels strides pads dilations adjs legacy_pad group order Y_scale Y_zero_point
+Int8FC: X W b | Y_scale Y_zero_point
+Int8Add Int8AddRelu Int8Sum Int8SumRelu: A B | Y_scale Y_zero_point
+Int8AveragePool Int8AveragePoolRelu Int8MaxPool Int8MaxPoolRelu: X
+    | kernels strides pads dilations legacy_pad global_pooling order Y_scale Y_zero_point
+Int8Relu Int8Sigmoid Int8Softmax: X | Y_scale Y_zero_point
+Int8LeakyRelu: X | alpha Y_scale Y_zero_point
+Int8Concat: inputs* | axis order Y_scale Y_zero_point
+Int8Reshape: data new_shape | shape Y_scale Y_zero_point
+Int8Flatten: input | axis Y_scale Y_zero_point
+Int8Transpose: X | axes Y_scale Y_zero_point
+Int8ChannelShuffle: X | group order Y_scale Y_zero_point
+Int8Slice: data starts ends | starts ends Y_scale Y_zero_point
+Int8ResizeNearest: X | width_scale height_scale Y_scale Y_zero_point
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The names of one operator.
+
+    Attributes:
+        inputs: the inputs, in order.
+        variadic: whether the last one is a list.
+        arguments: the arguments that the operator reads.
+    """
+
+    inputs: tuple[str, ...]
+    variadic: bool
+    arguments: frozenset[str]
+
+
+@functools.cache
+def table() -> dict[str, Schema]:
+    """The schema of each operator, by its type."""
+    found = {}
+    for line in _TABLE.replace("\n    |", " |").strip().splitlines():
+        names, _, rest = line.partition(":")
+        inputs, _, arguments = rest.partition("|")
+        given = inputs.split()
+        schema = Schema(
+            tuple(name.rstrip("*") for name in given),
+            bool(given) and given[-1].endswith("*"),
+            frozenset(arguments.split()),
+        )
+        found.update(dict.fromkeys(names.split(), schema))
+    return found
+
+
+INTEGER_INPUTS = {
+    "BatchGather": ("INDICES",),
+    "Gather": ("INDICES",),
+    "Int8Reshape": ("new_shape",),
+    "Int8Slice": ("starts", "ends"),
+    "Reshape": ("new_shape",),
+    "Slice": ("starts", "ends"),
+    "Split": ("split",),
+    "Tile": ("tiles", "axis"),
+    "TopK": ("k",),
+}
+"""Inputs that hold positions and sizes."""
+BOOL_INPUTS = {"Conditional": ("Condition",), "Not": ("X",), "Where": ("C",)}
+"""Inputs that hold truth values."""
+WINDOWS = frozenset(
+    name for name, schema in table().items() if schema.arguments & {"kernels", "pads", "strides"}
+)
+"""Operators with windows."""
+EQUAL_QUANTIZATION = frozenset(
+    "Int8ChannelShuffle Int8Concat Int8Flatten Int8LeakyRelu Int8MaxPool Int8MaxPoolRelu Int8Relu Int8Reshape "
+    "Int8ResizeNearest Int8Slice Int8Transpose".split()
+)
+"""Operators whose result has the scale and zero point of their first input."""

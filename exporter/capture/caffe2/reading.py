@@ -1,0 +1,109 @@
+"""Reads the file of a net, binary or text, within bounds. The content decides which it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from ....registration import ModelFileError
+from ...files.reading import REMEDY, Bounds, contents, text, wire
+from .messages import message_type
+
+_HEAD = 2**16
+"""Bytes by which a net is told from other files."""
+_FIRST_WORD = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}([a-z_]{2,40})\s*[:{<]")
+_TYPE = re.compile(rb"[A-Za-z_]\w{0,200}")
+_NAME, _OPERATOR, _OPERATOR_TYPE, _OPERATOR_ARGUMENT = 0x0A, 0x12, 0x22, 0x2A
+"""Tags of fields: the net's name and operators, an operator's type and its arguments."""
+_OF_OPERATOR = 4_000
+"""Bytes of an operator in memory, beside those of its message."""
+
+
+def is_net(path: str | os.PathLike) -> bool:
+    """Whether a file has the beginning of a net; False if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return bool(_form_of(file.read(_HEAD)))
+    except (OSError, ValueError):
+        return False
+
+
+def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
+    """Read the net in a file.
+
+    Returns:
+        A `NetDef` with at least one operator.
+
+    Raises:
+        ModelFileError: the file cannot be read, holds no net, or is beyond a bound.
+    """
+    shown = f"'{os.fspath(path)!s}'"
+    net = message_type("NetDef")()
+    try:
+        data, form = contents(path, lambda head, size: _form(head, shown), bounds)
+        if form == "binary":
+            wire.check(data, bounds, type(net))
+            net.ParseFromString(data)
+        else:
+            text.parse(data, form, net, bounds)
+    except DecodeError:
+        raise ModelFileError(f"{shown} is not a Caffe2 net: it is cut off, or damaged") from None
+    except wire.BoundError as error:
+        raise ModelFileError(f"{shown} is not read: {error}") from None
+    except text.SyntaxFault as error:
+        raise ModelFileError(f"{shown} is not a Caffe2 net: {error}") from None
+    if not net.op or not all(operator.type for operator in net.op):
+        raise ModelFileError(f"{shown} is not a Caffe2 net: it has no operators, or one without a type")
+    allowed = bounds.memory + 3 * len(data)
+    if len(net.op) > bounds.nodes or len(net.op) * _OF_OPERATOR > allowed:
+        raise ModelFileError(f"{shown} is not read: it has {len(net.op)} operators; {REMEDY}")
+    return net
+
+
+def _form(head: bytes, shown: str) -> str:
+    form = _form_of(head)
+    if not form:
+        raise ModelFileError(f"{shown} is not a Caffe2 net: it begins as none does")
+    return form
+
+
+def _form_of(head: bytes) -> str:
+    """ "binary" or "text" for a net with these first bytes, "" for another file."""
+    word = _FIRST_WORD.match(head.removeprefix(b"\xef\xbb\xbf"))
+    if word is not None and word[1].decode() in message_type("NetDef").DESCRIPTOR.fields_by_name:
+        return "text"
+    position = 0
+    while position < len(head):
+        tag, position = wire.varint(head, position, len(head))
+        kind = tag & 7
+        if position < 0 or tag >> 3 not in range(1, 10) or kind not in (0, 2):
+            return ""
+        number, position = wire.varint(head, position, len(head))
+        if position < 0:
+            return ""
+        if tag == _OPERATOR:
+            return "binary" if _is_operator(head[position : position + number]) else ""
+        if kind == 2:
+            if tag == _NAME and not head[position : position + number].isascii():
+                return ""
+            position += number
+    return ""
+
+
+def _is_operator(data: bytes) -> bool:
+    """Whether bytes begin as an operator does: blobs and a name, then the type, before any argument."""
+    position = 0
+    while position < len(data):
+        tag, position = wire.varint(data, position, len(data))
+        if position < 0 or tag & 7 != 2 or tag >= _OPERATOR_ARGUMENT:
+            return False
+        length, position = wire.varint(data, position, len(data))
+        if position < 0:
+            return False
+        if tag == _OPERATOR_TYPE:
+            return bool(_TYPE.fullmatch(data[position : position + length]))
+        position += length
+    return False

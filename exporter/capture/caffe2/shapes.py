@@ -1,0 +1,119 @@
+"""The shapes of a net's inputs, which a net does not state.
+
+The caller gives them, or the file value_info.json beside the net, as published nets have it: `{"data": [1,
+[1, 3, 224, 224]]}`, with ONNX's number of the element type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ....registration import ModelFileError, UsageError
+
+VALUE_INFO = "value_info.json"
+_MAXIMUM_BYTES = 2**20
+_TYPES = {
+    "float16": ir.DataType.FLOAT16,
+    "float32": ir.DataType.FLOAT,
+    "float64": ir.DataType.DOUBLE,
+    "int8": ir.DataType.INT8,
+    "int16": ir.DataType.INT16,
+    "int32": ir.DataType.INT32,
+    "int64": ir.DataType.INT64,
+    "uint8": ir.DataType.UINT8,
+    "bool": ir.DataType.BOOL,
+}
+_TEXT = re.compile(r"\s*(?:(\w+)\s*\[)?\s*([^\[\]]*?)\s*(\])?\s*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+Given = Sequence[int | str | None] | str
+"""A shape as callers give it: sizes, names of dynamic sizes, and None, or the text of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What is known of an input.
+
+    Attributes:
+        dtype: its element type, or None.
+        shape: its sizes; a name or None for each that is dynamic.
+    """
+
+    dtype: ir.DataType | None
+    shape: tuple[int | str | None, ...]
+
+
+def described(shapes: Mapping[str, Given] | None) -> dict[str, Description]:
+    """The descriptions that a caller gives, by the names of inputs.
+
+    A text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), and may state the element type:
+    `int64[batch,7]`.
+
+    Raises:
+        UsageError: one does not have this form.
+    """
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        raise UsageError(f"shapes is a mapping from inputs to shapes, not {type(shapes).__name__}")
+    return {name: _description(name, given) for name, given in shapes.items()}
+
+
+def _description(name: str, given: Given) -> Description:
+    if not isinstance(given, str):
+        if not isinstance(given, Sequence):
+            raise UsageError(f"the shape of '{name}' is a list of sizes, not {given!r}")
+        return Description(None, tuple(_size(name, size) for size in given))
+    found = _TEXT.fullmatch(given)
+    if found is None or (found[1] is None) != (found[3] is None):
+        raise UsageError(f"the shape of '{name}' is written 1,3,224,224 or float32[1,3,224,224], not '{given}'")
+    if found[1] is not None and found[1] not in _TYPES:
+        raise UsageError(f"there is no element type '{found[1]}' (known: {', '.join(_TYPES)})")
+    dtype = _TYPES[found[1]] if found[1] is not None else None
+    sizes = [part.strip() for part in found[2].split(",")] if found[2] else []
+    return Description(dtype, tuple(_size(name, int(s) if s.isdecimal() else s) for s in sizes))
+
+
+def _size(name: str, size: Any) -> int | str | None:
+    if size is None or size in (-1, "-1", "?"):
+        return None
+    if isinstance(size, str) and _NAME.fullmatch(size):
+        return size
+    if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**31:
+        return size
+    raise UsageError(f"the shape of '{name}' has the size {size!r}, which is neither a size nor a name")
+
+
+def beside(path: str | os.PathLike) -> dict[str, Description]:
+    """The descriptions in value_info.json beside a net, none if there is no such file.
+
+    Raises:
+        ModelFileError: the file cannot be read, or does not have the form.
+    """
+    file = pathlib.Path(os.fsdecode(path)).with_name(VALUE_INFO)
+    shown = f"'{file}'"
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MAXIMUM_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ModelFileError(f"{shown} cannot be read: {error.strerror}") from error
+    if len(data) > _MAXIMUM_BYTES:
+        raise ModelFileError(f"{shown} is not read: it has more than {_MAXIMUM_BYTES} bytes")
+    try:
+        found = json.loads(data)
+        return {
+            name: Description(ir.DataType(kind), tuple(_size(name, size) for size in sizes))
+            for name, (kind, sizes) in found.items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError, UsageError) as error:
+        raise ModelFileError(f"{shown} does not describe inputs as name: [type, [sizes]]: {error}") from None

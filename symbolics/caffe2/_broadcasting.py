@@ -1,0 +1,54 @@
+"""Caffe2's first form of broadcasting: the second operand is a run of the first one's dimensions."""
+
+from ...registration import DataType, GraphContext, Value
+
+
+def axis_of(g: GraphContext, axis: int, axis_str: str, order: str) -> int:
+    """Where the second operand's dimensions begin in the first one, -1 for at the end.
+
+    Raises:
+        UnsupportedError: `axis` and `axis_str` are both given, or `axis_str` is no dimension of the order.
+    """
+    if not axis_str:
+        return axis
+    if axis != -1:
+        raise g.refuse("it has both axis and axis_str, and Caffe2 takes one of them")
+    if len(axis_str) != 1 or axis_str not in order:
+        raise g.refuse(f"axis_str '{axis_str}' is not a dimension of the order {order}")
+    return order.index(axis_str)
+
+
+def aligned(g: GraphContext, A: Value, B: Value, axis: int) -> Value:
+    """B in a shape that broadcasts against A as ONNX does, with its first dimension at `axis` of A.
+
+    A tensor of one element is a number whatever its rank.
+    """
+    shape, rank = g.shape(B), g.rank(A)
+    if shape is not None and all(size == 1 for size in shape):
+        return B if len(shape) <= 1 else g.op("Reshape", B, [1])
+    if axis == -1:
+        return B
+    if shape is not None and rank is not None:
+        trailing = rank - axis - len(shape)
+        if trailing < 0 or axis < 0:
+            raise g.refuse(
+                f"its second operand of {len(shape)} dimensions does not fit at axis {axis} of {rank}"
+            )
+        first = len(shape)
+        return g.op("Unsqueeze", B, axes=list(range(first, first + trailing))) if trailing else B
+    own = g.op("Shape", B)
+    count = g.op("Sub", g.op("Sub", g.op("Size", g.op("Shape", A)), axis), g.op("Size", own))
+    ones = g.op("Expand", g.constant([1], DataType.INT64), g.op("Reshape", count, [1]))
+    return g.op("Reshape", B, g.op("Concat", own, ones, axis=0))
+
+
+def legacy_operand(
+    g: GraphContext, A: Value, B: Value, broadcast: int, axis: int, axis_str: str, order: str
+) -> Value:
+    """The second operand of a binary operator, which without `broadcast` broadcasts as in ONNX."""
+    return aligned(g, A, B, axis_of(g, axis, axis_str, order)) if broadcast else B
+
+
+def along_channels(g: GraphContext, X: Value, item: Value, order: str) -> Value:
+    """A tensor of one number for each channel, in a shape that broadcasts against [N, C, …] or [N, …, C]."""
+    return aligned(g, X, item, 1 if order == "NCHW" else -1)

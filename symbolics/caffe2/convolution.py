@@ -1,0 +1,74 @@
+"""Convolutions and their transposes."""
+
+from collections.abc import Sequence
+
+from ...registration import GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import UNKNOWN
+from ._layouts import from_channels_first, shaped, to_channels_first
+from ._windows import CAFFE_LEGACY_POOLING, NOTSET, VALID, Window
+
+
+@onnx_symbolic(["caffe2::Conv", "caffe2::Conv1D", "caffe2::Conv2D", "caffe2::Conv3D"])
+def conv(
+    g: GraphContext,
+    X: Value,
+    filter: Value,
+    bias: Value | None = None,
+    kernels: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    legacy_pad: int = 0,
+    group: int = 1,
+    order: str = "NCHW",
+) -> Value:
+    """A filter of the order NHWC is [M, spatial..., C / group]."""
+    window = Window.of(g, kernels, strides, pads, dilations, legacy_pad)
+    rank = window.count + 2
+    data, weight = to_channels_first(g, X, order, rank), to_channels_first(g, filter, order, rank)
+    shape = g.shape(data)
+    if shape is not None and len(shape) != rank:
+        raise g.refuse(f"its input has {len(shape)} dimensions, and a kernel of {window.count} needs {rank}")
+    data, padding, sizes = window.placed(g, data)
+    result = g.op("Conv", data, weight, bias, group=group, **window.attributes, **padding)
+    channels = g.shape(weight)
+    batch = shape[0] if shape is not None else UNKNOWN
+    shaped(result, [batch, channels[0] if channels is not None else UNKNOWN, *sizes])
+    return from_channels_first(g, result, order, rank)
+
+
+@onnx_symbolic("caffe2::ConvTranspose")
+def conv_transpose(
+    g: GraphContext,
+    X: Value,
+    filter: Value,
+    bias: Value | None = None,
+    kernels: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    adjs: Sequence[int] = (),
+    legacy_pad: int = 0,
+    group: int = 1,
+    order: str = "NCHW",
+) -> Value:
+    """A filter of the order NHWC is [C, spatial..., M / group]; VALID and SAME both mean no padding."""
+    if legacy_pad == CAFFE_LEGACY_POOLING:
+        raise g.refuse("ConvTranspose does not have legacy_pad CAFFE_LEGACY_POOLING in Caffe2 either")
+    window = Window.of(g, kernels, strides, pads, (), VALID if legacy_pad else NOTSET)
+    rank = window.count + 2
+    extra = list(adjs) or [0] * window.count
+    data, weight = to_channels_first(g, X, order, rank), to_channels_first(g, filter, order, rank)
+    result = g.op(
+        "ConvTranspose",
+        data,
+        weight,
+        bias,
+        group=group,
+        pads=window.pads,
+        output_padding=extra if any(extra) else None,
+        **window.attributes,
+    )
+    shape, channels = g.shape(data), g.shape(weight)
+    made = channels[1] * group if channels is not None and isinstance(channels[1], int) else UNKNOWN
+    shaped(result, [shape[0] if shape is not None else UNKNOWN, made, *[UNKNOWN] * window.count])
+    return from_channels_first(g, result, order, rank)

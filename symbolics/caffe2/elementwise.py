@@ -1,0 +1,181 @@
+"""Operators on each element: functions of one tensor, arithmetic, comparison, selection, conversion."""
+
+from collections.abc import Callable
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import known_rank
+from ._broadcasting import legacy_operand
+
+_UNARY = {
+    "Abs": "Abs",
+    "Acos": "Acos",
+    "Asin": "Asin",
+    "Atan": "Atan",
+    "Ceil": "Ceil",
+    "Cos": "Cos",
+    "Cosh": "Cosh",
+    "Erf": "Erf",
+    "Exp": "Exp",
+    "Floor": "Floor",
+    "Log": "Log",
+    "Negative": "Neg",
+    "Not": "Not",
+    "Reciprocal": "Reciprocal",
+    "Sign": "Sign",
+    "Sin": "Sin",
+    "Sinh": "Sinh",
+    "Sqrt": "Sqrt",
+    "Tan": "Tan",
+}
+_BINARY = {
+    "Add": "Add",
+    "And": "And",
+    "Div": "Div",
+    "EQ": "Equal",
+    "GE": "GreaterOrEqual",
+    "GT": "Greater",
+    "LE": "LessOrEqual",
+    "LT": "Less",
+    "Mul": "Mul",
+    "Or": "Or",
+    "Sub": "Sub",
+    "Xor": "Xor",
+}
+_VARIADIC = ("Max", "Mean", "Min", "Sum")
+_COPIES = "Alias Copy CopyCPUToGPU CopyFromCPUInput CopyGPUToCPU EnsureCPUOutput StopGradient"
+
+
+def _register_unary(name: str, op_type: str) -> None:
+    def unary(g: GraphContext, X: Value) -> Value:
+        result: Value = g.op(op_type, X)
+        return result
+
+    onnx_symbolic(f"caffe2::{name}")(unary)
+
+
+def _register_binary(name: str, op_type: str) -> None:
+    def binary(
+        g: GraphContext,
+        A: Value,
+        B: Value,
+        broadcast: int = 0,
+        axis: int = -1,
+        axis_str: str = "",
+        order: str = "NCHW",
+    ) -> Value:
+        result: Value = g.op(op_type, A, legacy_operand(g, A, B, broadcast, axis, axis_str, order))
+        return result
+
+    onnx_symbolic(f"caffe2::{name}")(binary)
+
+
+def _register_variadic(name: str) -> None:
+    def variadic(g: GraphContext, inputs: list[Value]) -> Value:
+        result: Value = g.op(name, *inputs) if len(inputs) > 1 else inputs[0]
+        return result
+
+    onnx_symbolic(f"caffe2::{name}")(variadic)
+
+
+for _name, _op_type in _UNARY.items():
+    _register_unary(_name, _op_type)
+for _name, _op_type in _BINARY.items():
+    _register_binary(_name, _op_type)
+for _name in _VARIADIC:
+    _register_variadic(_name)
+
+
+@onnx_symbolic("caffe2::NE")
+def ne(
+    g: GraphContext,
+    A: Value,
+    B: Value,
+    broadcast: int = 0,
+    axis: int = -1,
+    axis_str: str = "",
+    order: str = "NCHW",
+) -> Value:
+    return g.op("Not", g.op("Equal", A, legacy_operand(g, A, B, broadcast, axis, axis_str, order)))
+
+
+@onnx_symbolic([f"caffe2::{name}" for name in _COPIES.split()])
+def copy(g: GraphContext, X: Value) -> Value:
+    return X
+
+
+@onnx_symbolic("caffe2::Sqr")
+def sqr(g: GraphContext, X: Value) -> Value:
+    return g.op("Mul", X, X)
+
+
+@onnx_symbolic("caffe2::Cube")
+def cube(g: GraphContext, X: Value) -> Value:
+    return g.op("Mul", g.op("Mul", X, X), X)
+
+
+@onnx_symbolic("caffe2::Rsqrt")
+def rsqrt(g: GraphContext, X: Value) -> Value:
+    return g.op("Reciprocal", g.op("Sqrt", X))
+
+
+@onnx_symbolic("caffe2::Scale")
+def scale(g: GraphContext, X: Value, scale: float = 1.0) -> Value:
+    return g.op("Mul", X, scale)
+
+
+@onnx_symbolic("caffe2::Pow")
+def pow(
+    g: GraphContext,
+    X: Value,
+    Y: Value | None = None,
+    exponent: float = 0.0,
+    broadcast: int = 0,
+    axis: int = -1,
+    axis_str: str = "",
+    order: str = "NCHW",
+) -> Value:
+    if Y is None:
+        return g.op("Pow", X, exponent)
+    return g.op("Pow", X, legacy_operand(g, X, Y, broadcast, axis, axis_str, order))
+
+
+@onnx_symbolic("caffe2::Clip")
+def clip(g: GraphContext, X: Value, min: float | None = None, max: float | None = None) -> Value:
+    return X if min is None and max is None else g.op("Clip", X, min=min, max=max)
+
+
+@onnx_symbolic("caffe2::Cast")
+def cast(g: GraphContext, input: Value, to: DataType = DataType.FLOAT) -> Value:
+    return g.cast(input, to)
+
+
+@onnx_symbolic("caffe2::HalfToFloat")
+def half_to_float(g: GraphContext, X: Value) -> Value:
+    return g.cast(X, DataType.FLOAT)
+
+
+@onnx_symbolic("caffe2::FloatToHalf")
+def float_to_half(g: GraphContext, X: Value, clip: int = 0) -> Value:
+    """With `clip`, numbers beyond the largest half become the largest half."""
+    return g.cast(g.op("Clip", X, min=-65504.0, max=65504.0) if clip else X, DataType.FLOAT16)
+
+
+def _by_rows(g: GraphContext, condition: Value, X: Value) -> Value:
+    """A condition for each index of the first dimension, in a shape that broadcasts against X."""
+    trailing = known_rank(g, X) - 1
+    return g.op("Unsqueeze", condition, axes=list(range(1, trailing + 1))) if trailing else condition
+
+
+def _where(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+    where: Callable[..., Value] = g.call
+    return where("composed::where", condition=condition, self=X, other=Y)
+
+
+@onnx_symbolic("caffe2::Where")
+def where(g: GraphContext, C: Value, X: Value, Y: Value, broadcast_on_rows: int = 0) -> Value:
+    return _where(g, _by_rows(g, C, X) if broadcast_on_rows else C, X, Y)
+
+
+@onnx_symbolic("caffe2::Conditional")
+def conditional(g: GraphContext, Condition: Value, DataT: Value, DataF: Value) -> Value:
+    return _where(g, _by_rows(g, Condition, DataT), DataT, DataF)

@@ -1,0 +1,134 @@
+"""Resizing and padding of images, and regions of them."""
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import UNKNOWN
+from ._layouts import from_channels_first, is_channels_last, shaped, to_channels_first
+
+
+def _scales(g: GraphContext, scales: Value | None, height: float, width: float) -> Value | list[float]:
+    """The scales of N, C, height and width; an input of two replaces the arguments."""
+    if scales is None:
+        return [1.0, 1.0, height, width]
+    found = g.constant_value(scales)
+    if found is not None:
+        return [1.0, 1.0, *map(float, found.reshape(-1))]
+    return g.op("Concat", g.constant([1.0, 1.0], DataType.FLOAT), scales, axis=0)
+
+
+def _sizes(value: Value, scales: Value | list[float]) -> list[int | ir.SymbolicDim]:
+    """The sizes of [N, C, H, W] after scaling; unknown ones stay so."""
+    shape = value.shape.dims if value.shape is not None else (UNKNOWN,) * 4
+    if isinstance(scales, Value):
+        return [shape[0], shape[1], UNKNOWN, UNKNOWN]
+    return [
+        int(size * scale) if isinstance(size, int) else size if scale == 1 else UNKNOWN
+        for size, scale in zip(shape, scales, strict=True)
+    ]
+
+
+@onnx_symbolic("caffe2::ResizeNearest")
+def resize_nearest(
+    g: GraphContext,
+    X: Value,
+    scales: Value | None = None,
+    width_scale: float = 1.0,
+    height_scale: float = 1.0,
+    order: str = "NCHW",
+) -> Value:
+    data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
+    result = g.op(
+        "Resize",
+        data,
+        scales=factors,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    result.shape = ir.Shape(_sizes(data, factors))
+    return from_channels_first(g, result, order)
+
+
+@onnx_symbolic("caffe2::UpsampleBilinear")
+def upsample_bilinear(
+    g: GraphContext,
+    X: Value,
+    scales: Value | None = None,
+    width_scale: float = 1.0,
+    height_scale: float = 1.0,
+) -> Value:
+    """The corners of the images stay where they are."""
+    factors = _scales(g, scales, height_scale, width_scale)
+    result = g.op(
+        "Resize", X, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
+    )
+    result.shape = ir.Shape(_sizes(X, factors))
+    return result
+
+
+@onnx_symbolic("caffe2::PadImage")
+def pad_image(
+    g: GraphContext,
+    X: Value,
+    pads: Sequence[int] = (),
+    mode: str = "constant",
+    value: float = 0.0,
+    order: str = "NCHW",
+) -> Value:
+    if mode not in ("constant", "reflect", "edge"):
+        raise g.refuse(f"its mode is '{mode}', and Caffe2 has constant, reflect and edge")
+    top, left, bottom, right = list(pads) or [0] * 4
+    before, after = [top, left], [bottom, right]
+    whole = [0, *before, 0, 0, *after, 0] if is_channels_last(g, order) else [0, 0, *before, 0, 0, *after]
+    result = g.op("Pad", X, pads=whole, mode=mode, value=value if mode == "constant" else None)
+    shape = g.shape(X) or [UNKNOWN] * 4
+    grown = [
+        size + first + last if isinstance(size, int) else size if not first + last else UNKNOWN
+        for size, first, last in zip(shape, whole[:4], whole[4:], strict=True)
+    ]
+    result.shape = ir.Shape(grown)
+    return result
+
+
+@onnx_symbolic("caffe2::RoIAlign")
+def roi_align(
+    g: GraphContext,
+    X: Value,
+    RoIs: Value,
+    spatial_scale: float = 1.0,
+    pooled_h: int = 1,
+    pooled_w: int = 1,
+    sampling_ratio: int = -1,
+    aligned: int = 0,
+    order: str = "NCHW",
+) -> Value:
+    """A region is [batch, x1, y1, x2, y2], or without the batch where there is one image."""
+    shape = g.shape(RoIs)
+    columns = shape[1] if shape is not None and len(shape) == 2 else None
+    if columns not in (4, 5):
+        raise g.refuse("the number of columns of its regions is unknown, 4 or 5: give the shape of RoIs")
+    if columns == 5:
+        batch = g.op("Squeeze", g.op("Slice", RoIs, starts=[0], ends=[1], axes=[1]), axes=[1])
+        regions, numbers = g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1]), g.cast(batch, DataType.INT64)
+    else:
+        count = g.op("Slice", g.op("Shape", RoIs), starts=[0], ends=[1], axes=[0])
+        regions, numbers = RoIs, g.op("Expand", g.constant([0]), count)
+    data = to_channels_first(g, X, order)
+    result = g.op(
+        "RoiAlign",
+        data,
+        regions,
+        numbers,
+        mode="avg",
+        output_height=pooled_h,
+        output_width=pooled_w,
+        sampling_ratio=max(sampling_ratio, 0),
+        spatial_scale=spatial_scale,
+        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
+    )
+    channels = g.shape(data)
+    shaped(result, [UNKNOWN, channels[1] if channels is not None else UNKNOWN, pooled_h, pooled_w])
+    return from_channels_first(g, result, order)

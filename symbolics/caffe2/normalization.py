@@ -1,0 +1,117 @@
+"""Normalization over batches, instances, groups, layers and channels."""
+
+from ...registration import GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import known_rank
+from ._broadcasting import along_channels
+from ._layouts import from_channels_first, is_channels_last, shaped_like, to_channels_first
+from .products import as_matrix
+
+
+@onnx_symbolic("caffe2::SpatialBN")
+def spatial_bn(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    var: Value,
+    sums: Value | None = None,
+    sumsq: Value | None = None,
+    is_test: int = 0,
+    epsilon: float = 1e-5,
+    order: str = "NCHW",
+) -> Value:
+    if not is_test:
+        raise g.refuse("normalization of a training net (is_test is 0): take the net for inference")
+    data = to_channels_first(g, X, order)
+    result = g.op("BatchNormalization", data, scale, bias, mean, var, epsilon=epsilon)
+    return from_channels_first(g, shaped_like(result, data), order)
+
+
+@onnx_symbolic("caffe2::InstanceNorm")
+def instance_norm(
+    g: GraphContext, input: Value, scale: Value, bias: Value, epsilon: float = 1e-5, order: str = "NCHW"
+) -> Value:
+    data = to_channels_first(g, input, order)
+    result = g.op("InstanceNormalization", data, scale, bias, epsilon=epsilon)
+    return from_channels_first(g, shaped_like(result, data), order)
+
+
+@onnx_symbolic("caffe2::GroupNorm")
+def group_norm(
+    g: GraphContext,
+    X: Value,
+    gamma: Value,
+    beta: Value,
+    group: int = 32,
+    epsilon: float = 1e-5,
+    order: str = "NCHW",
+) -> Value:
+    data = to_channels_first(g, X, order)
+    scale, bias = g.op("Reshape", gamma, [-1]), g.op("Reshape", beta, [-1])
+    result = g.op("GroupNormalization", data, scale, bias, num_groups=group, epsilon=epsilon)
+    return from_channels_first(g, shaped_like(result, data), order)
+
+
+@onnx_symbolic("caffe2::LayerNorm")
+def layer_norm(
+    g: GraphContext,
+    X: Value,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    elementwise_affine: int = 0,
+) -> list[Value]:
+    """Also gives the mean and the standard deviation, [dimensions before the axis, 1]."""
+    rows = as_matrix(g, X, axis)
+    mean = g.op("ReduceMean", rows, axes=[1], keepdims=1)
+    centred = g.op("Sub", rows, mean)
+    variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=[1], keepdims=1)
+    deviation = g.op("Sqrt", g.op("Add", variance, epsilon))
+    normalized = g.op("Div", centred, deviation)
+    if elementwise_affine:
+        if gamma is None or beta is None:
+            raise g.refuse("it has elementwise_affine, but no gamma and beta")
+        normalized = g.op("Mul", normalized, g.op("Reshape", gamma, [-1]))
+        normalized = g.op("Add", normalized, g.op("Reshape", beta, [-1]))
+    axis = axis + known_rank(g, X) if axis < 0 else axis
+    whole = g.op("Shape", X)
+    results = [shaped_like(g.op("Reshape", normalized, whole), X)]
+    if len(g.expected) > 1:
+        before = g.op("Slice", whole, starts=[0], ends=[axis], axes=[0])
+        shape = g.op("Concat", before, g.constant([1]), axis=0)
+        results += [g.op("Reshape", item, shape) for item in (mean, deviation)]
+    return results[: max(len(g.expected), 1)]
+
+
+@onnx_symbolic("caffe2::LRN")
+def lrn(
+    g: GraphContext,
+    X: Value,
+    size: int = 0,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    bias: float = 1.0,
+    order: str = "NCHW",
+) -> Value:
+    if size < 1 or size % 2 == 0:
+        raise g.refuse(f"its size is {size}, and Caffe2 needs an odd number")
+    data = to_channels_first(g, X, order)
+    result = g.op("LRN", data, size=size, alpha=alpha, beta=beta, bias=bias)
+    return from_channels_first(g, shaped_like(result, data), order)
+
+
+@onnx_symbolic("caffe2::AffineChannel")
+def affine_channel(g: GraphContext, X: Value, scale: Value, bias: Value, order: str = "NCHW") -> Value:
+    is_channels_last(g, order)
+    scaled = g.op("Mul", X, along_channels(g, X, scale, order))
+    return g.op("Add", scaled, along_channels(g, X, bias, order))
+
+
+@onnx_symbolic("caffe2::Normalize")
+def normalize(g: GraphContext, X: Value, axis: int = -1) -> Value:
+    """Division by the Euclidean norm, which counts as 1e-12 where it is less."""
+    axis = axis + known_rank(g, X) if axis < 0 else axis
+    norm = g.op("ReduceL2", X, axes=[axis], keepdims=1)
+    return g.op("Div", X, g.op("Max", norm, 1e-12))

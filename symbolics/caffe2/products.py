@@ -1,0 +1,103 @@
+"""Matrix products and fully connected layers, which take tensors of any rank as matrices."""
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ...registration import GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import UNKNOWN, known_rank
+from ._layouts import shaped
+
+
+def _axis(g: GraphContext, value: Value, axis: int) -> int:
+    return axis + known_rank(g, value) if axis < 0 else axis
+
+
+def as_matrix(g: GraphContext, value: Value, axis: int) -> Value:
+    """A tensor as a matrix: its dimensions before the axis, and those from it on."""
+    axis = _axis(g, value, axis)
+    if g.rank(value) == 2 and axis == 1:
+        return value
+    return shaped(g.op("Flatten", value, axis=axis), matrix_sizes(g, value, axis))
+
+
+def matrix_sizes(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim]:
+    """The sizes of a tensor as a matrix, as far as they are known."""
+    shape = g.shape(value)
+    if shape is None:
+        return [UNKNOWN, UNKNOWN]
+    return [_product(shape[:axis]), _product(shape[axis:])]
+
+
+def _product(sizes: Sequence[int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
+    if len(sizes) == 1:
+        return sizes[0]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    return math.prod(numbers) if len(numbers) == len(sizes) else UNKNOWN
+
+
+def _rows_restored(g: GraphContext, result: Value, X: Value, axis: int) -> Value:
+    """A matrix of results with the dimensions of X before the axis, instead of their product."""
+    axis = _axis(g, X, axis)
+    if axis == 1:
+        return result
+    if not axis:
+        return g.op("Reshape", result, [-1])
+    rows = g.op("Slice", g.op("Shape", X), starts=[0], ends=[axis], axes=[0])
+    restored = g.op("Reshape", result, g.op("Concat", rows, g.constant([-1]), axis=0))
+    shape, own = g.shape(X), g.shape(result)
+    if shape is not None:
+        restored.shape = ir.Shape([*shape[:axis], own[1] if own is not None else UNKNOWN])
+    return restored
+
+
+def _register_fully_connected(name: str, transposed: int) -> None:
+    def fully_connected(
+        g: GraphContext, X: Value, W: Value, b: Value, axis: int = 1, axis_w: int = 1
+    ) -> Value:
+        product = g.op("Gemm", as_matrix(g, X, axis), as_matrix(g, W, axis_w), b, transB=transposed)
+        return _rows_restored(g, product, X, axis)
+
+    onnx_symbolic(f"caffe2::{name}")(fully_connected)
+
+
+_register_fully_connected("FC", 1)
+_register_fully_connected("FCTransposed", 0)
+
+
+@onnx_symbolic("caffe2::MatMul")
+def matmul(
+    g: GraphContext,
+    A: Value,
+    B: Value,
+    axis_a: int = 1,
+    axis_b: int = 1,
+    trans_a: int = 0,
+    trans_b: int = 0,
+) -> Value:
+    a, b = as_matrix(g, A, axis_a), as_matrix(g, B, axis_b)
+    if trans_a:
+        a = g.op("Transpose", a, perm=[1, 0])
+    if trans_b:
+        b = g.op("Transpose", b, perm=[1, 0])
+    return g.op("MatMul", a, b)
+
+
+def _matrices_transposed(g: GraphContext, value: Value) -> Value:
+    rank = known_rank(g, value)
+    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@onnx_symbolic("caffe2::BatchMatMul")
+def batch_matmul(
+    g: GraphContext, A: Value, B: Value, trans_a: int = 0, trans_b: int = 0, broadcast: int = 0
+) -> Value:
+    """With `broadcast` as numpy.matmul, but two vectors give one element of rank 1."""
+    vectors = (g.rank(A) == 1, g.rank(B) == 1)
+    if trans_a and not vectors[0]:
+        A = _matrices_transposed(g, A)
+    if trans_b and not vectors[1]:
+        B = _matrices_transposed(g, B)
+    result: Value = g.op("MatMul", A, B)
+    return g.op("Reshape", result, [1]) if all(vectors) else result

@@ -1,0 +1,278 @@
+"""Operators that move elements: shapes, joining, splitting, slices, orders of dimensions."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import UNKNOWN, known_rank
+from ._layouts import from_channels_first, is_channels_last, shaped, shaped_like, to_channels_first
+from .products import matrix_sizes
+
+_END = int(np.iinfo(np.int64).max)
+
+
+def _non_negative(g: GraphContext, value: Value, axis: int, added: int = 0) -> int:
+    """An axis that counts from the front."""
+    return axis + known_rank(g, value) + added if axis < 0 else axis
+
+
+def _channel_axis(g: GraphContext, axis: int | None, order: str) -> int:
+    """The axis of Concat and Split, which by default is that of the channels of four-dimensional images."""
+    return axis if axis is not None else 3 if is_channels_last(g, order) else 1
+
+
+@onnx_symbolic("caffe2::Reshape")
+def reshape(
+    g: GraphContext, data: Value, new_shape: Value | None = None, shape: Sequence[int] | None = None
+) -> list[Value]:
+    """A size of 0 is the input's, and -1 what remains. Also gives the shape before."""
+    dtype = DataType.INT64
+    if new_shape is not None:
+        dtype = g.dtype(new_shape) or dtype
+        result = g.op("Reshape", data, g.cast(new_shape, DataType.INT64))
+    elif shape is None:
+        raise g.refuse("it has no shape, neither as argument nor as input")
+    else:
+        result = g.op("Reshape", data, g.constant(list(shape), DataType.INT64))
+    return [result, g.cast(g.op("Shape", data), dtype)][: len(g.expected)]
+
+
+@onnx_symbolic("caffe2::Flatten")
+def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
+    at = _non_negative(g, input, axis)
+    return shaped(g.op("Flatten", input, axis=at), matrix_sizes(g, input, at))
+
+
+@onnx_symbolic("caffe2::FlattenToVec")
+def flatten_to_vec(g: GraphContext, input: Value) -> Value:
+    return g.op("Reshape", input, [-1])
+
+
+@onnx_symbolic("caffe2::ResizeLike")
+def resize_like(g: GraphContext, data: Value, shape_tensor: Value) -> Value:
+    return shaped_like(g.op("Reshape", data, g.op("Shape", shape_tensor)), shape_tensor)
+
+
+@onnx_symbolic("caffe2::Squeeze")
+def squeeze(g: GraphContext, data: Value, dims: Sequence[int]) -> Value:
+    return g.op("Squeeze", data, axes=sorted(set(dims)))
+
+
+@onnx_symbolic("caffe2::ExpandDims")
+def expand_dims(g: GraphContext, data: Value, dims: Sequence[int]) -> Value:
+    return g.op("Unsqueeze", data, axes=sorted(set(dims)))
+
+
+@onnx_symbolic("caffe2::Transpose")
+def transpose(g: GraphContext, X: Value, axes: Sequence[int] = ()) -> Value:
+    return g.op("Transpose", X, perm=list(axes) or None)
+
+
+@onnx_symbolic("caffe2::NHWC2NCHW")
+def nhwc_to_nchw(g: GraphContext, data: Value) -> Value:
+    return to_channels_first(g, data, "NHWC")
+
+
+@onnx_symbolic("caffe2::NCHW2NHWC")
+def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
+    return from_channels_first(g, data, "NHWC")
+
+
+def shuffled(g: GraphContext, X: Value, group: int, order: str) -> Value:
+    """The channels of all groups, interleaved."""
+    if not is_channels_last(g, order):
+        return g.call("aten::channel_shuffle", self=X, groups=group)
+    rank = g.rank(X) or 4
+    kept = [0] * (rank - 1)
+    parts = g.op("Reshape", X, [*kept, group, -1])
+    swapped = g.op("Transpose", parts, perm=[*range(rank - 1), rank, rank - 1])
+    return shaped_like(g.op("Reshape", swapped, [*kept, -1]), X)
+
+
+@onnx_symbolic("caffe2::ChannelShuffle")
+def channel_shuffle(g: GraphContext, X: Value, group: int = 1, order: str = "NCHW") -> Value:
+    return shuffled(g, X, group, order)
+
+
+def _joined_shape(g: GraphContext, inputs: Sequence[Value], axis: int) -> ir.Shape | None:
+    """The shape of concatenated inputs, where the ranks are known."""
+    shapes = [g.shape(item) for item in inputs]
+    if any(shape is None or len(shape) <= axis for shape in shapes):
+        return None
+    dims = list(shapes[0] or ())
+    sizes = [shape[axis] for shape in shapes if shape is not None]
+    dims[axis] = sum(sizes) if all(isinstance(size, int) for size in sizes) else UNKNOWN  # type: ignore[arg-type]
+    return ir.Shape(dims)
+
+
+@onnx_symbolic(["caffe2::Concat", "caffe2::DepthConcat"])
+def concat(
+    g: GraphContext, inputs: list[Value], axis: int | None = None, add_axis: int = 0, order: str = "NCHW"
+) -> list[Value]:
+    """Also gives the size of each input along the axis. With `add_axis` the inputs are stacked."""
+    at = _non_negative(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
+    results = []
+    if add_axis:
+        results.append(g.op("Concat", *[g.op("Unsqueeze", item, axes=[at]) for item in inputs], axis=at))
+    else:
+        results.append(g.op("Concat", *inputs, axis=at))
+        results[0].shape = results[0].shape or _joined_shape(g, inputs, at)
+    if len(g.expected) > 1:
+        sizes = [1 if add_axis else g.size(item, at) for item in inputs]
+        results.append(g.constant(sizes, DataType.INT32))
+    return results
+
+
+@onnx_symbolic(["caffe2::Split", "caffe2::DepthSplit"])
+def split(
+    g: GraphContext,
+    input: Value,
+    split: Value | list[int] | None = None,
+    axis: int | None = None,
+    add_axis: int = 0,
+    order: str = "NCHW",
+) -> list[Value]:
+    """Without `split` into equal parts. With `add_axis` the parts have size 1 there, and lose the axis."""
+    at = _non_negative(g, input, _channel_axis(g, axis, order))
+    count = len(g.expected)
+    if isinstance(split, Value):
+        found = g.constant_value(split)
+        sizes = found.tolist() if found is not None else g.cast(split, DataType.INT64)
+    else:
+        sizes = list(split or ())
+    if isinstance(sizes, list) and not sizes:
+        size = g.size(input, at)
+        if not isinstance(size, int):
+            raise g.refuse("the size that it splits into equal parts is unknown: give its input's shape")
+        if size % count:
+            raise g.refuse(f"its input has {size} elements along axis {at}, which are not {count} equal parts")
+        sizes = [size // count] * count
+    if isinstance(sizes, list) and len(sizes) != count:
+        raise g.refuse(f"it has {len(sizes)} sizes for {count} parts")
+    if count == 1:
+        parts = [input]
+    else:
+        parts = g.op("Split", input, split=sizes, axis=at, outputs=count)
+        shape = g.shape(input)
+        for index, part in enumerate(parts if shape is not None else []):
+            size = sizes[index] if isinstance(sizes, list) else UNKNOWN
+            part.shape = ir.Shape([*shape[:at], size, *shape[at + 1 :]])  # type: ignore[index]
+    return [g.op("Squeeze", part, axes=[at]) for part in parts] if add_axis else parts
+
+
+def _bound(bound: int) -> int:
+    """A bound of Slice, whose -1 is the end and -2 the last element, as ONNX has it."""
+    return bound if bound >= 0 else _END if bound == -1 else bound + 1
+
+
+def _bounds(g: GraphContext, given: Value | Sequence[int]) -> Value | list[int]:
+    found = g.constant_value(given) if isinstance(given, Value) else np.asarray(given, dtype=np.int64)
+    if found is not None:
+        return [_bound(int(bound)) for bound in found.reshape(-1)]
+    assert isinstance(given, Value)
+    whole = g.cast(given, DataType.INT64)
+    from_end = g.call(
+        "composed::where",
+        condition=g.op("Equal", whole, -1),
+        self=g.constant(_END, DataType.INT64),
+        other=g.op("Add", whole, 1),
+    )
+    return g.call("composed::where", condition=g.op("Less", whole, 0), self=from_end, other=whole)
+
+
+def sliced(
+    g: GraphContext, X: Value, starts: Value | Sequence[int] | None, ends: Value | Sequence[int] | None
+) -> Value:
+    """The part of a tensor between bounds for its first dimensions."""
+    if starts is None or ends is None:
+        raise g.refuse("it has no starts or no ends")
+    first, last = _bounds(g, starts), _bounds(g, ends)
+    count: int | None = None
+    for bounds in (first, last):
+        if isinstance(bounds, list):
+            count = len(bounds)
+        elif count is None and bounds.shape is not None and isinstance(bounds.shape[0], int):
+            count = bounds.shape[0]
+    if count is None:
+        raise g.refuse("the number of its computed bounds is unknown")
+    return g.op("Slice", X, starts=first, ends=last, axes=list(range(count)))
+
+
+@onnx_symbolic("caffe2::Slice")
+def slice(
+    g: GraphContext,
+    data: Value,
+    starts: Value | list[int] | None = None,
+    ends: Value | list[int] | None = None,
+) -> Value:
+    return sliced(g, data, starts, ends)
+
+
+@onnx_symbolic("caffe2::Gather")
+def gather(
+    g: GraphContext, DATA: Value, INDICES: Value, axis: int = 0, wrap_indices: int | None = None
+) -> Value:
+    """Positions count from the end where `wrap_indices` says so, by default for axis 0 alone."""
+    at = _non_negative(g, DATA, axis)
+    wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
+    emit = g.op_of_any_data if wraps else g.op
+    result: Value = emit("Gather", DATA, INDICES, axis=at)
+    return result
+
+
+@onnx_symbolic("caffe2::BatchGather")
+def batch_gather(g: GraphContext, DATA: Value, INDICES: Value) -> Value:
+    return g.op("Gather", DATA, INDICES, axis=1)
+
+
+@onnx_symbolic("caffe2::Tile")
+def tile(
+    g: GraphContext,
+    X: Value,
+    tiles: Value | int | None = None,
+    axis: Value | int | None = None,
+) -> Value:
+    """An input of one element replaces the argument."""
+    if isinstance(axis, Value):
+        found = g.constant_value(axis)
+        if found is None:
+            raise g.refuse("its axis is computed")
+        axis = int(found.reshape(-1)[0])
+    if axis is None or tiles is None:
+        raise g.refuse("it has no tiles or no axis")
+    rank = known_rank(g, X)
+    at = axis % rank
+    if isinstance(tiles, int):
+        return g.op("Tile", X, [tiles if dim == at else 1 for dim in range(rank)])
+    count = g.op("Reshape", g.cast(tiles, DataType.INT64), [1])
+    parts = [g.constant([1] * at), count, g.constant([1] * (rank - 1 - at))]
+    return g.op("Tile", X, g.op("Concat", *[p for p in parts if p.shape is None or p.shape[0] != 0], axis=0))
+
+
+@onnx_symbolic("caffe2::Shape")
+def shape(g: GraphContext, X: Value, axes: Sequence[int] = ()) -> Value:
+    whole = g.op("Shape", X)
+    return g.op("Gather", whole, list(axes), axis=0) if axes else whole
+
+
+@onnx_symbolic("caffe2::Size")
+def size(g: GraphContext, X: Value) -> Value:
+    return g.op("Size", X)
+
+
+@onnx_symbolic("caffe2::ConstantFill")
+def constant_fill(
+    g: GraphContext,
+    input: Value,
+    value: float | int = 0,
+    dtype: DataType = DataType.FLOAT,
+    extra_shape: Sequence[int] = (),
+    input_as_shape: int = 0,
+) -> Value:
+    """A constant in the shape of the input, or in the shape that the input holds."""
+    sizes = g.cast(input, DataType.INT64) if input_as_shape else g.op("Shape", input)
+    if extra_shape:
+        sizes = g.op("Concat", sizes, g.constant(list(extra_shape)), axis=0)
+    return g.op("Expand", g.constant(value, dtype), sizes)
