@@ -65,6 +65,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     data = [
         "opsetta/py.typed",
         "opsetta/exporter/command_line/operator_support.json",
+        "opsetta/exporter/capture/caffe2/protos/messages.binpb",
         f"{tensorflow}/operators.binpb.z",
         f"{tensorflow}/protos/messages.binpb",
     ]

@@ -10,6 +10,7 @@ import typer
 
 from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
+from . import caffe2_options as caffe2
 from .output import Output
 
 Trusted = Annotated[
@@ -38,15 +39,18 @@ def convert(
         typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
     ] = False,
     trusted: Trusted = False,
+    init_net: caffe2.InitNet = None,
+    input_shape: caffe2.InputShapes = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Write an ONNX file, or a source file, at another opset."""
+    """Write an ONNX file, a source file, or a Caffe2 net, at one opset."""
     from ..loading import load
 
     check_opset(opset)
     written = Output(output)
     begin = time.perf_counter()
-    source = load(model, allow_links=allow_links, trusted=trusted)
+    options = caffe2.load_options(init_net, input_shape)
+    source = load(model, allow_links=allow_links, trusted=trusted, **options)
     converted = source.lower(opset)
     written.save(converted, external_data)
     found = {

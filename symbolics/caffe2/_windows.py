@@ -92,9 +92,7 @@ class Window:
             tails.append(needed - heads[-1])
         return heads, tails
 
-    def output_sizes(
-        self, sizes: Sequence[int] | None, pads: Sequence[int] | None
-    ) -> list[int | None]:
+    def output_sizes(self, sizes: Sequence[int] | None, pads: Sequence[int] | None) -> list[int | None]:
         """The number of windows along each spatial dimension; None where it is unknown."""
         if sizes is None or pads is None:
             return [None] * self.count

@@ -62,9 +62,7 @@ def upsample_bilinear(
 ) -> Value:
     """The corners of the images stay where they are."""
     factors = _scales(g, scales, height_scale, width_scale)
-    result = g.op(
-        "Resize", X, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
-    )
+    result = g.op("Resize", X, scales=factors, mode="linear", coordinate_transformation_mode="align_corners")
     result.shape = ir.Shape(_sizes(X, factors))
     return result
 

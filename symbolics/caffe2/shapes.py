@@ -103,7 +103,7 @@ def _joined_shape(g: GraphContext, inputs: Sequence[Value], axis: int) -> ir.Sha
         return None
     dims = list(shapes[0] or ())
     sizes = [shape[axis] for shape in shapes if shape is not None]
-    dims[axis] = sum(sizes) if all(isinstance(size, int) for size in sizes) else UNKNOWN  # type: ignore[arg-type]
+    dims[axis] = sum(sizes) if all(isinstance(size, int) for size in sizes) else UNKNOWN
     return ir.Shape(dims)
 
 
@@ -147,7 +147,9 @@ def split(
         if not isinstance(size, int):
             raise g.refuse("the size that it splits into equal parts is unknown: give its input's shape")
         if size % count:
-            raise g.refuse(f"its input has {size} elements along axis {at}, which are not {count} equal parts")
+            raise g.refuse(
+                f"its input has {size} elements along axis {at}, which are not {count} equal parts"
+            )
         sizes = [size // count] * count
     if isinstance(sizes, list) and len(sizes) != count:
         raise g.refuse(f"it has {len(sizes)} sizes for {count} parts")
@@ -156,9 +158,10 @@ def split(
     else:
         parts = g.op("Split", input, split=sizes, axis=at, outputs=count)
         shape = g.shape(input)
-        for index, part in enumerate(parts if shape is not None else []):
-            size = sizes[index] if isinstance(sizes, list) else UNKNOWN
-            part.shape = ir.Shape([*shape[:at], size, *shape[at + 1 :]])  # type: ignore[index]
+        for index, part in enumerate(parts if shape is not None else ()):
+            dims = list(shape or ())
+            dims[at] = sizes[index] if isinstance(sizes, list) else UNKNOWN
+            part.shape = ir.Shape(dims)
     return [g.op("Squeeze", part, axes=[at]) for part in parts] if add_axis else parts
 
 

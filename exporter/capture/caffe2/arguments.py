@@ -74,7 +74,7 @@ def kind_of(argument: Any, shown: str) -> str:
 def value_of(argument: Any, shown: str) -> Any:
     """An argument as a Python value: a number, a text, or a list of these; a net or tensor as its name."""
     kind = kind_of(argument, shown)
-    held = getattr(argument, kind) if kind else []
+    held: Any = getattr(argument, kind) if kind else []
     if kind in ("f", "i"):
         return held
     if kind == "s":
@@ -156,11 +156,7 @@ def constant_type(messages: Mapping[str, Any], shown: str) -> ir.DataType:
     """The element type of ConstantFill: `dtype`, or that of its value."""
     if "dtype" in messages:
         return element_type(value_of(messages["dtype"], shown), shown)
-    return (
-        ir.DataType.INT64
-        if "value" in messages and messages["value"].HasField("i")
-        else ir.DataType.FLOAT
-    )
+    return ir.DataType.INT64 if "value" in messages and messages["value"].HasField("i") else ir.DataType.FLOAT
 
 
 def sizes_of(values: Sequence[int] | Any, shown: str) -> tuple[int, ...]:
@@ -169,6 +165,8 @@ def sizes_of(values: Sequence[int] | Any, shown: str) -> tuple[int, ...]:
     Raises:
         ModelFileError: they are not sizes.
     """
-    if not isinstance(values, list) or not all(isinstance(size, int) and 0 <= size < 2**48 for size in values):
+    if not isinstance(values, list) or not all(
+        isinstance(size, int) and 0 <= size < 2**48 for size in values
+    ):
         raise ModelFileError(f"{shown} has a shape that is none: {values!r}"[:300])
     return tuple(values)

@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ....registration import KIND, MODULE, CaptureError, ModelFileError, Names
+from ....registration import KIND, MODULE, CaptureError, ModelFileError, Names, UsageError
 from ....registration.arguments import source_node
 from ...files.reading import Bounds
 from ...source.capture import Capture, Interface
@@ -97,9 +97,8 @@ class _Net:
             _warn_of_weights(operators, inputs)
         unknown = [name for name in given if name not in inputs]
         if unknown:
-            raise ModelFileError(
-                f"there is no input '{unknown[0]}' to give a shape to; the inputs are {', '.join(inputs) or 'none'}"
-            )
+            known = ", ".join(inputs) or "none"
+            raise UsageError(f"shapes: the net has no input '{unknown[0]}'; its inputs are {known}")
         for index, operator in enumerate(operators):
             self._add(operator, f"operator {index} of the predict_net", random=False)
         outputs = self._outputs(predict, operators)
@@ -120,7 +119,10 @@ class _Net:
         return Capture(ir.Model(self._graph, ir_version=10), interface, output_names=outputs)
 
     def _declare_inputs(self, predict: Any, operators: list[Any]) -> list[str]:
-        """Declare the external inputs that no filler filled; without a list of these, what is read unwritten."""
+        """Declare the external inputs that the init_net does not write.
+
+        A net without a list of these has what its operators read before it is written.
+        """
         declared = [text_of(name, "external_input") for name in predict.external_input]
         if not declared:
             written: set[str] = set()
@@ -208,7 +210,7 @@ class _Net:
         value = ir.Value(
             name=self._names.unique(name),
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(tensor.shape.numpy()),
             const_value=tensor,
         )
         if tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _SMALL:
@@ -295,7 +297,7 @@ def _first_readers(operators: list[Any]) -> dict[str, tuple[Any, int]]:
 
 
 def _read_as(operator: Any, index: int) -> ir.DataType:
-    """The element type of an input that nobody states: FLOAT, unless its reader takes positions or truth values."""
+    """The element type of an input that nobody states: FLOAT, unless its reader takes another one."""
     schema = table().get(operator.type)
     name = schema.inputs[index] if schema is not None and index < len(schema.inputs) else ""
     if name in INTEGER_INPUTS.get(operator.type, ()):

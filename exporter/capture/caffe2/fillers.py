@@ -125,9 +125,9 @@ class Fillers:
         value = value_of(messages["value"], shown) if "value" in messages else 0
         if dtype == ir.DataType.STRING or not isinstance(value, (int, float)):
             raise ModelFileError(f"{shown} fills with {value!r}, which is not a number"[:300])
-        self._take(math.prod(shape) * dtype.itemsize, shown)
+        self._take(int(math.prod(shape) * dtype.itemsize), shown)
         with np.errstate(over="ignore"):
-            if dtype not in _FLOATS and value != int(value):
+            if dtype not in _FLOATS and not float(value).is_integer():
                 raise ModelFileError(f"{shown} fills {dtype.name} with {value}")
             try:
                 return ir.Tensor(np.full(shape, value, dtype=dtype.numpy()))

@@ -14,7 +14,8 @@ import dataclasses
 import functools
 
 _TABLE = """
-Abs Acos Asin Atan Ceil Cos Cosh Cube Erf Exp Floor Log Negative Not Reciprocal Rsqrt Sign Sin Sinh Sqr Sqrt Tan: X
+Abs Acos Asin Atan Ceil Cos Cosh Cube Erf Exp Floor Log Negative Not: X
+Reciprocal Rsqrt Sign Sin Sinh Sqr Sqrt Tan: X
 Relu Sigmoid Softplus Softsign Swish Tanh: X
 Alias Copy CopyCPUToGPU CopyFromCPUInput CopyGPUToCPU EnsureCPUOutput StopGradient HalfToFloat Size: X
 Add And Div EQ GE GT LE LT Mul NE Or Sub Xor: A B | broadcast axis axis_str order
@@ -143,7 +144,7 @@ WINDOWS = frozenset(
 )
 """Operators with windows."""
 EQUAL_QUANTIZATION = frozenset(
-    "Int8ChannelShuffle Int8Concat Int8Flatten Int8LeakyRelu Int8MaxPool Int8MaxPoolRelu Int8Relu Int8Reshape "
-    "Int8ResizeNearest Int8Slice Int8Transpose".split()
+    "Int8ChannelShuffle Int8Concat Int8Flatten Int8LeakyRelu Int8MaxPool Int8MaxPoolRelu Int8Relu "
+    "Int8Reshape Int8ResizeNearest Int8Slice Int8Transpose".split()
 )
 """Operators whose result has the scale and zero point of their first input."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from ....registration import ModelFileError
-from ...files.reading import REMEDY, Bounds, contents, text, wire
+from ...files.reading import REMEDY, Bounds, text, wire
+from ...files.reading.files import reason_of, regular_contents
 from .messages import message_type
 
 _HEAD = 2**16
 """Bytes by which a net is told from other files."""
-_FIRST_WORD = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}([a-z_]{2,40})\s*[:{<]")
 _TYPE = re.compile(rb"[A-Za-z_]\w{0,200}")
 _NAME, _OPERATOR, _OPERATOR_TYPE, _OPERATOR_ARGUMENT = 0x0A, 0x12, 0x22, 0x2A
 """Tags of fields: the net's name and operators, an operator's type and its arguments."""
@@ -25,6 +26,9 @@ _OF_OPERATOR = 4_000
 def is_net(path: str | os.PathLike) -> bool:
     """Whether a file has the beginning of a net; False if it cannot be read."""
     try:
+        # Opening a pipe waits for its writer.
+        if not os.path.isfile(path):
+            return False
         with open(path, "rb") as file:
             return bool(_form_of(file.read(_HEAD)))
     except (OSError, ValueError):
@@ -43,14 +47,14 @@ def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
     shown = f"'{os.fspath(path)!s}'"
     net = message_type("NetDef")()
     try:
-        data, form = contents(path, lambda head, size: _form(head, shown), bounds)
+        data, form = regular_contents(path, shown, lambda head, size: _form(head, shown), bounds)
         if form == "binary":
-            wire.check(data, bounds, type(net))
+            wire.check(data, bounds, _memory())
             net.ParseFromString(data)
         else:
             text.parse(data, form, net, bounds)
-    except DecodeError:
-        raise ModelFileError(f"{shown} is not a Caffe2 net: it is cut off, or damaged") from None
+    except DecodeError as error:
+        raise ModelFileError(f"{shown} is not a Caffe2 net: {reason_of(error)}") from None
     except wire.BoundError as error:
         raise ModelFileError(f"{shown} is not read: {error}") from None
     except text.SyntaxFault as error:
@@ -63,6 +67,11 @@ def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
     return net
 
 
+@functools.cache
+def _memory() -> wire.MessageMemory:
+    return wire.MessageMemory(message_type("NetDef").DESCRIPTOR)
+
+
 def _form(head: bytes, shown: str) -> str:
     form = _form_of(head)
     if not form:
@@ -71,9 +80,8 @@ def _form(head: bytes, shown: str) -> str:
 
 
 def _form_of(head: bytes) -> str:
-    """ "binary" or "text" for a net with these first bytes, "" for another file."""
-    word = _FIRST_WORD.match(head.removeprefix(b"\xef\xbb\xbf"))
-    if word is not None and word[1].decode() in message_type("NetDef").DESCRIPTOR.fields_by_name:
+    """The form of a net with these first bytes, "binary" or "text", and "" for another file."""
+    if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"
     position = 0
     while position < len(head):

@@ -74,7 +74,9 @@ def _description(name: str, given: Given) -> Description:
         return Description(None, tuple(_size(name, size) for size in given))
     found = _TEXT.fullmatch(given)
     if found is None or (found[1] is None) != (found[3] is None):
-        raise UsageError(f"the shape of '{name}' is written 1,3,224,224 or float32[1,3,224,224], not '{given}'")
+        raise UsageError(
+            f"the shape of '{name}' is written 1,3,224,224 or float32[1,3,224,224], not '{given}'"
+        )
     if found[1] is not None and found[1] not in _TYPES:
         raise UsageError(f"there is no element type '{found[1]}' (known: {', '.join(_TYPES)})")
     dtype = _TYPES[found[1]] if found[1] is not None else None

@@ -113,7 +113,9 @@ class Network:
         return Blob(x.name, x.value.clamp(0, highest))
 
     def max_pool(self, x: Blob, name: str, kernel: int = 3, stride: int = 2) -> Blob:
-        self.predict.add("MaxPool", x.name, name, kernel=kernel, stride=stride, legacy_pad=3, order=self.order)
+        self.predict.add(
+            "MaxPool", x.name, name, kernel=kernel, stride=stride, legacy_pad=3, order=self.order
+        )
         return Blob(name, F.max_pool2d(x.value, kernel, stride, ceil_mode=True))
 
     def average(self, x: Blob, name: str) -> Blob:

@@ -158,8 +158,8 @@ def _binary() -> list[Record]:
         record("Add", [X, high], X + ref.legacy_broadcast(X, high, 1), broadcast=1, axis=1),
         record("EQ", [np.array([1, 2, 3]), np.array([1, 0, 3])], np.array([True, False, True])),
         record("NE", [np.array([1, 2, 3]), np.array([1, 0, 3])], np.array([False, True, False])),
-        record("GT", [X, channel], X > ref.legacy_broadcast(X, channel, 1), broadcast=1, axis=1),
-        record("LT", [X, last], X < last, broadcast=1),
+        record("GT", [X, channel], ref.legacy_broadcast(X, channel, 1) < X, broadcast=1, axis=1),
+        record("LT", [X, last], last > X, broadcast=1),
         record("GE", [X, X], np.ones_like(X, dtype=bool)),
         record("LE", [X, -X], X <= -X),
         record("And", [X > 0, X > 1], X > 1),
@@ -183,7 +183,13 @@ def _activations() -> list[Record]:
         record("Gelu", X, normal.gelu(_T(X), approximate="tanh").numpy(), fast_gelu=1),
         record("PRelu", [X, slope], np.where(X > 0, X, X * slope.reshape(4, 1, 1)), (1,)),
         record("PRelu", [X, slope[:1]], np.where(X > 0, X, X * slope[0]), (1,)),
-        record("PRelu", [ref.to_nhwc(X), slope], ref.to_nhwc(np.where(X > 0, X, X * slope.reshape(4, 1, 1))), (1,), order="NHWC"),  # fmt: skip
+        record(
+            "PRelu",
+            [ref.to_nhwc(X), slope],
+            ref.to_nhwc(np.where(X > 0, X, X * slope.reshape(4, 1, 1))),
+            (1,),
+            order="NHWC",
+        ),
         record("Softmax", ROWS, ref.softmax(ROWS)),
         record("Softmax", X, ref.softmax(X)),
         record("Softmax", wide, ref.softmax(wide, 2), axis=2),
@@ -201,22 +207,133 @@ def _convolutions() -> list[Record]:
     conv = ref.conv
     nets = [
         record("Conv", [X, W33, BIAS], conv(X, W33, BIAS), (1, 2), kernel=3),
-        record("Conv", [X, W33], conv(X, W33, None, [2, 1], [1, 0, 2, 1]), (1,), kernel_h=3, kernel_w=3, stride_h=2, stride_w=1, pad_t=1, pad_l=0, pad_b=2, pad_r=1),  # fmt: skip
-        record("Conv", [X, W33, BIAS], conv(X, W33, BIAS, None, [2] * 4, [2, 2]), (1, 2), kernels=[3, 3], pads=[2] * 4, dilation=2),  # fmt: skip
+        record(
+            "Conv",
+            [X, W33],
+            conv(X, W33, None, [2, 1], [1, 0, 2, 1]),
+            (1,),
+            kernel_h=3,
+            kernel_w=3,
+            stride_h=2,
+            stride_w=1,
+            pad_t=1,
+            pad_l=0,
+            pad_b=2,
+            pad_r=1,
+        ),
+        record(
+            "Conv",
+            [X, W33, BIAS],
+            conv(X, W33, BIAS, None, [2] * 4, [2, 2]),
+            (1, 2),
+            kernels=[3, 3],
+            pads=[2] * 4,
+            dilation=2,
+        ),
         record("Conv", [X, grouped], conv(X, grouped, None, group=2), (1,), kernel=3, group=2),
-        record("Conv", [X, W33, BIAS], conv(X, W33, BIAS, [2, 2], legacy=ref.SAME), (1, 2), kernel=3, stride=2, legacy_pad=2),  # fmt: skip
-        record("Conv", [X, W33, BIAS], conv(X, W33, BIAS, [2, 2], legacy=ref.VALID), (1, 2), kernel=3, stride=2, legacy_pad=1),  # fmt: skip
-        record("Conv", [X, point], conv(X, point, None, [4, 3], legacy=ref.SAME), (1,), needs_sizes=True, kernel=1, strides=[4, 3], legacy_pad=2),  # fmt: skip
-        record("Conv", [X, W33], conv(X, W33, None, [2, 2], [1] * 4, legacy=3), (1,), needs_sizes=True, kernel=3, stride=2, pad=1, legacy_pad=3),  # fmt: skip
-        record("Conv", [last(X), last(W33), BIAS], last(conv(X, W33, BIAS, None, [1] * 4)), (1, 2), kernel=3, pad=1, order="NHWC"),  # fmt: skip
-        record("Conv", [last(X), last(grouped)], last(conv(X, grouped, group=2)), (1,), kernel=3, group=2, order="NHWC"),  # fmt: skip
+        record(
+            "Conv",
+            [X, W33, BIAS],
+            conv(X, W33, BIAS, [2, 2], legacy=ref.SAME),
+            (1, 2),
+            kernel=3,
+            stride=2,
+            legacy_pad=2,
+        ),
+        record(
+            "Conv",
+            [X, W33, BIAS],
+            conv(X, W33, BIAS, [2, 2], legacy=ref.VALID),
+            (1, 2),
+            kernel=3,
+            stride=2,
+            legacy_pad=1,
+        ),
+        record(
+            "Conv",
+            [X, point],
+            conv(X, point, None, [4, 3], legacy=ref.SAME),
+            (1,),
+            needs_sizes=True,
+            kernel=1,
+            strides=[4, 3],
+            legacy_pad=2,
+        ),
+        record(
+            "Conv",
+            [X, W33],
+            conv(X, W33, None, [2, 2], [1] * 4, legacy=3),
+            (1,),
+            needs_sizes=True,
+            kernel=3,
+            stride=2,
+            pad=1,
+            legacy_pad=3,
+        ),
+        record(
+            "Conv",
+            [last(X), last(W33), BIAS],
+            last(conv(X, W33, BIAS, None, [1] * 4)),
+            (1, 2),
+            kernel=3,
+            pad=1,
+            order="NHWC",
+        ),
+        record(
+            "Conv",
+            [last(X), last(grouped)],
+            last(conv(X, grouped, group=2)),
+            (1,),
+            kernel=3,
+            group=2,
+            order="NHWC",
+        ),
         record("Conv", [X, W33, BIAS], conv(X, W33, BIAS), kernel=3),
-        record("Conv1D", [line, weight1], conv(line, weight1, None, [2], [1, 1]), (1,), kernels=[3], strides=[2], pads=[1, 1]),  # fmt: skip
+        record(
+            "Conv1D",
+            [line, weight1],
+            conv(line, weight1, None, [2], [1, 1]),
+            (1,),
+            kernels=[3],
+            strides=[2],
+            pads=[1, 1],
+        ),
         record("Conv3D", [cube, weight3], conv(cube, weight3), (1,), kernels=[2, 3, 2]),
-        record("Conv", [last(cube), last(weight3)], last(conv(cube, weight3)), (1,), kernels=[2, 3, 2], order="NHWC"),  # fmt: skip
-        record("ConvTranspose", [X, up], torch.conv_transpose2d(_T(X), _T(up), stride=(2, 3), padding=1).numpy(), (1,), kernels=[3, 2], strides=[2, 3], pad=1),  # fmt: skip
-        record("ConvTranspose", [X, adjusted, BIAS[:2]], torch.conv_transpose2d(_T(X), _T(adjusted), _T(BIAS[:2]), stride=2, output_padding=1).numpy(), (1, 2), kernel=2, stride=2, adj=1),  # fmt: skip
-        record("ConvTranspose", [last(X), last(up)], last(torch.conv_transpose2d(_T(X), _T(up), stride=2).numpy()), (1,), kernels=[3, 2], stride=2, order="NHWC"),  # fmt: skip
+        record(
+            "Conv",
+            [last(cube), last(weight3)],
+            last(conv(cube, weight3)),
+            (1,),
+            kernels=[2, 3, 2],
+            order="NHWC",
+        ),
+        record(
+            "ConvTranspose",
+            [X, up],
+            torch.conv_transpose2d(_T(X), _T(up), stride=(2, 3), padding=1).numpy(),
+            (1,),
+            kernels=[3, 2],
+            strides=[2, 3],
+            pad=1,
+        ),
+        record(
+            "ConvTranspose",
+            [X, adjusted, BIAS[:2]],
+            torch.conv_transpose2d(_T(X), _T(adjusted), _T(BIAS[:2]), stride=2, output_padding=1).numpy(),
+            (1, 2),
+            kernel=2,
+            stride=2,
+            adj=1,
+        ),
+        record(
+            "ConvTranspose",
+            [last(X), last(up)],
+            last(torch.conv_transpose2d(_T(X), _T(up), stride=2).numpy()),
+            (1,),
+            kernels=[3, 2],
+            stride=2,
+            order="NHWC",
+        ),
     ]
     return nets
 
@@ -229,21 +346,67 @@ def _pooling() -> list[Record]:
         found += [
             record(kind, odd, pool(odd, mode, [2, 2], [2, 2]), kernel=2, stride=2),
             record(kind, odd, pool(odd, mode, [3, 3], [2, 2], [1] * 4), kernel=3, stride=2, pad=1),
-            record(kind, odd, pool(odd, mode, [3, 2], [2, 1], [1, 0, 0, 1]), kernels=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1]),  # fmt: skip
+            record(
+                kind,
+                odd,
+                pool(odd, mode, [3, 2], [2, 1], [1, 0, 0, 1]),
+                kernels=[3, 2],
+                strides=[2, 1],
+                pads=[1, 0, 0, 1],
+            ),
             record(kind, odd, pool(odd, mode, [3, 3], [2, 2], None, 3), kernel=3, stride=2, legacy_pad=3),
             record(kind, odd, pool(odd, mode, [2, 2], [2, 2], None, 3), kernel=2, stride=2, legacy_pad=3),
-            record(kind, odd, pool(odd, mode, [3, 3], [2, 2], [1] * 4, 3), kernel=3, stride=2, pad=1, legacy_pad=3),  # fmt: skip
-            record(kind, odd, pool(odd, mode, [3, 3], [2, 2], None, ref.SAME), kernel=3, stride=2, legacy_pad=2),  # fmt: skip
-            record(kind, odd, pool(odd, mode, [3, 3], [2, 2], None, ref.VALID), kernel=3, stride=2, legacy_pad=1),  # fmt: skip
+            record(
+                kind,
+                odd,
+                pool(odd, mode, [3, 3], [2, 2], [1] * 4, 3),
+                kernel=3,
+                stride=2,
+                pad=1,
+                legacy_pad=3,
+            ),
+            record(
+                kind, odd, pool(odd, mode, [3, 3], [2, 2], None, ref.SAME), kernel=3, stride=2, legacy_pad=2
+            ),
+            record(
+                kind, odd, pool(odd, mode, [3, 3], [2, 2], None, ref.VALID), kernel=3, stride=2, legacy_pad=1
+            ),
             record(kind, odd, pool(odd, mode, [7, 8]), global_pooling=1),
             record(kind, last(odd), last(pool(odd, mode, [7, 8])), global_pooling=1, order="NHWC"),
-            record(kind, last(odd), last(pool(odd, mode, [3, 3], [2, 2], None, 3)), kernel=3, stride=2, legacy_pad=3, order="NHWC"),  # fmt: skip
+            record(
+                kind,
+                last(odd),
+                last(pool(odd, mode, [3, 3], [2, 2], None, 3)),
+                kernel=3,
+                stride=2,
+                legacy_pad=3,
+                order="NHWC",
+            ),
             record(f"{kind}1D", line, pool(line, mode, [3], [2]), kernels=[3], strides=[2]),
-            record(f"{kind}3D", cube, pool(cube, mode, [2, 2, 2], [2, 2, 2]), kernels=[2] * 3, strides=[2] * 3),  # fmt: skip
+            record(
+                f"{kind}3D", cube, pool(cube, mode, [2, 2, 2], [2, 2, 2]), kernels=[2] * 3, strides=[2] * 3
+            ),
         ]
     counted = [
-        record("AveragePool", odd, pool(odd, "average", [3, 3], [2, 2], [1] * 4, 0, True), kernel=3, stride=2, pad=1, count_include_pad=1),  # fmt: skip
-        record("AveragePool", odd, pool(odd, "average", [3, 3], [2, 2], [1] * 4, 3, True), kernel=3, stride=2, pad=1, legacy_pad=3, count_include_pad=1),  # fmt: skip
+        record(
+            "AveragePool",
+            odd,
+            pool(odd, "average", [3, 3], [2, 2], [1] * 4, 0, True),
+            kernel=3,
+            stride=2,
+            pad=1,
+            count_include_pad=1,
+        ),
+        record(
+            "AveragePool",
+            odd,
+            pool(odd, "average", [3, 3], [2, 2], [1] * 4, 3, True),
+            kernel=3,
+            stride=2,
+            pad=1,
+            legacy_pad=3,
+            count_include_pad=1,
+        ),
     ]
     return found + counted
 
@@ -264,7 +427,15 @@ def _normalization() -> list[Record]:
     weights = (1, 2, 3, 4)
     return [
         record("SpatialBN", [X, scale, bias, mean, var], batch, weights, is_test=1, epsilon=1e-3),
-        record("SpatialBN", [last(X), scale, bias, mean, var], last(batch), weights, is_test=1, epsilon=1e-3, order="NHWC"),  # fmt: skip
+        record(
+            "SpatialBN",
+            [last(X), scale, bias, mean, var],
+            last(batch),
+            weights,
+            is_test=1,
+            epsilon=1e-3,
+            order="NHWC",
+        ),
         record("InstanceNorm", [X, scale, bias], instance, (1, 2), epsilon=1e-4),
         record("InstanceNorm", [last(X), scale, bias], last(instance), (1, 2), epsilon=1e-4, order="NHWC"),
         record("GroupNorm", [X, scale, bias], group, (1, 2), group=2),
@@ -272,7 +443,9 @@ def _normalization() -> list[Record]:
         record("LayerNorm", X, [functions.layer_norm(_T(X), X.shape[1:]).numpy(), *moments]),
         record("LayerNorm", [ROWS, ROWS[0], ROWS[1]], affine, (1, 2), epsilon=1e-2, elementwise_affine=1),
         record("LRN", X, ref.lrn(X, 3, 0.1, 0.75, 2.0), size=3, alpha=0.1, beta=0.75, bias=2.0),
-        record("LRN", last(X), last(ref.lrn(X, 3, 0.1, 0.75, 1.0)), size=3, alpha=0.1, beta=0.75, order="NHWC"),  # fmt: skip
+        record(
+            "LRN", last(X), last(ref.lrn(X, 3, 0.1, 0.75, 1.0)), size=3, alpha=0.1, beta=0.75, order="NHWC"
+        ),
         record("AffineChannel", [X, scale, bias], X * scale.reshape(column) + bias.reshape(column), (1, 2)),
         record("AffineChannel", [last(X), scale, bias], last(X) * scale + bias, (1, 2), order="NHWC"),
         record("Normalize", ROWS, ROWS / np.linalg.norm(ROWS, axis=-1, keepdims=True), needs_rank=True),
@@ -348,7 +521,9 @@ def _shapes() -> list[Record]:
         record("Size", X, np.array(X.size)),
         record("ConstantFill", X, np.full(X.shape, 0.5, np.float32), value=0.5),
         record("ConstantFill", X, np.full((*X.shape, 2), 3, np.int64), value=3, extra_shape=[2]),
-        record("ConstantFill", [np.array([2, 3])], np.ones((2, 3), np.int32), input_as_shape=1, dtype=2, value=1),  # fmt: skip
+        record(
+            "ConstantFill", [np.array([2, 3])], np.ones((2, 3), np.int32), input_as_shape=1, dtype=2, value=1
+        ),
     ]
 
 
@@ -380,19 +555,67 @@ def _images() -> list[Record]:
     regions = np.array([[0, 0, 0, 3, 4], [1, 1, 1, 4, 3]], np.float32)
     return [
         record("ResizeNearest", X, ref.resize_nearest(X, 2, 3), width_scale=3.0, height_scale=2.0),
-        record("ResizeNearest", X, ref.resize_nearest(X, 1.5, 0.6), lowest=10, width_scale=0.6, height_scale=1.5),  # fmt: skip
-        record("ResizeNearest", last(X), last(ref.resize_nearest(X, 2, 2)), width_scale=2.0, height_scale=2.0, order="NHWC"),  # fmt: skip
+        record(
+            "ResizeNearest", X, ref.resize_nearest(X, 1.5, 0.6), lowest=10, width_scale=0.6, height_scale=1.5
+        ),
+        record(
+            "ResizeNearest",
+            last(X),
+            last(ref.resize_nearest(X, 2, 2)),
+            width_scale=2.0,
+            height_scale=2.0,
+            order="NHWC",
+        ),
         record("ResizeNearest", [X, np.array([2, 3], np.float32)], ref.resize_nearest(X, 2, 3), (1,)),
         record("UpsampleBilinear", X, ref.upsample_bilinear(X, 2, 2), width_scale=2.0, height_scale=2.0),
-        record("PadImage", X, np.pad(X, [(0, 0), (0, 0), (1, 2), (3, 0)], constant_values=0.5), pad_t=1, pad_l=3, pad_b=2, pad_r=0, value=0.5),  # fmt: skip
+        record(
+            "PadImage",
+            X,
+            np.pad(X, [(0, 0), (0, 0), (1, 2), (3, 0)], constant_values=0.5),
+            pad_t=1,
+            pad_l=3,
+            pad_b=2,
+            pad_r=0,
+            value=0.5,
+        ),
         record("PadImage", X, np.pad(X, [(0, 0), (0, 0), (2, 2), (2, 2)], "reflect"), pad=2, mode="reflect"),
-        record("PadImage", last(X), last(np.pad(X, [(0, 0), (0, 0), (1, 1), (1, 1)], "edge")), pad=1, mode="edge", order="NHWC"),  # fmt: skip
-        record("RoIAlign", [X, regions], _roi_align(X, regions, 2, 3, 0.5, 2), lowest=10, highest=21, needs_sizes=True, pooled_h=2, pooled_w=3, spatial_scale=0.5, sampling_ratio=2),  # fmt: skip
-        record("RoIAlign", [X[:1], regions[:, 1:].copy()], _roi_align(X, regions * [0, 1, 1, 1, 1], 2, 2, 1.0, 2), lowest=10, highest=21, needs_sizes=True, pooled_h=2, pooled_w=2, sampling_ratio=2),  # fmt: skip
+        record(
+            "PadImage",
+            last(X),
+            last(np.pad(X, [(0, 0), (0, 0), (1, 1), (1, 1)], "edge")),
+            pad=1,
+            mode="edge",
+            order="NHWC",
+        ),
+        record(
+            "RoIAlign",
+            [X, regions],
+            _roi_align(X, regions, 2, 3, 0.5, 2),
+            lowest=10,
+            highest=21,
+            needs_sizes=True,
+            pooled_h=2,
+            pooled_w=3,
+            spatial_scale=0.5,
+            sampling_ratio=2,
+        ),
+        record(
+            "RoIAlign",
+            [X[:1], regions[:, 1:].copy()],
+            _roi_align(X, regions * [0, 1, 1, 1, 1], 2, 2, 1.0, 2),
+            lowest=10,
+            highest=21,
+            needs_sizes=True,
+            pooled_h=2,
+            pooled_w=2,
+            sampling_ratio=2,
+        ),
     ]
 
 
-def _roi_align(x: np.ndarray, rois: np.ndarray, rows: int, columns: int, scale: float, ratio: int) -> np.ndarray:
+def _roi_align(
+    x: np.ndarray, rois: np.ndarray, rows: int, columns: int, scale: float, ratio: int
+) -> np.ndarray:
     """Averages of bilinear samples, `ratio` by `ratio` for each bin; regions are at least 1 by 1."""
     result = np.zeros((len(rois), x.shape[1], rows, columns), np.float32)
     for n, (batch, *corners) in enumerate(rois):

@@ -86,7 +86,9 @@ def test_fully_connected(tmp_path):
     single(tmp_path, "Int8FC", arrays, expected, 1, Y_scale=0.5, Y_zero_point=60)
 
 
-@pytest.mark.parametrize(("kind", "low"), [("Int8Add", 0), ("Int8Sum", 0), ("Int8AddRelu", 90), ("Int8SumRelu", 90)])
+@pytest.mark.parametrize(
+    ("kind", "low"), [("Int8Add", 0), ("Int8Sum", 0), ("Int8AddRelu", 90), ("Int8SumRelu", 90)]
+)
 def test_sum(kind, low, tmp_path):
     a, b = bytes_of(2, 3, 4, 5), bytes_of(2, 3, 4, 5)
     real = ref.dequantize(a, SCALE, ZERO).astype(float) + ref.dequantize(b, 0.5, 3)
@@ -99,7 +101,9 @@ def test_pooling(opsets, tmp_path):
     x = bytes_of(2, 6, 7, 3)
     highest = np.moveaxis(ref.pool(nchw(x), "max", [3, 3], [2, 2], [1] * 4), 1, -1)
     same = {"Y_scale": SCALE, "Y_zero_point": ZERO}
-    single(tmp_path, "Int8MaxPool", [(x, SCALE, ZERO)], highest, kernel=3, stride=2, pad=1, order="NHWC", **same)
+    single(
+        tmp_path, "Int8MaxPool", [(x, SCALE, ZERO)], highest, kernel=3, stride=2, pad=1, order="NHWC", **same
+    )
     single(
         tmp_path,
         "Int8MaxPoolRelu",
@@ -140,14 +144,35 @@ def test_activations(tmp_path):
     single(tmp_path, "Int8LeakyRelu", [(x, SCALE, ZERO)], expected, 1, alpha=0.25, **same)
     real = ref.dequantize(x, SCALE, ZERO)
     probability = {"Y_scale": 1 / 256, "Y_zero_point": 0}
-    single(tmp_path, "Int8Sigmoid", [(x, SCALE, ZERO)], ref.quantize(1 / (1 + np.exp(-real)), 1 / 256, 0), 1, **probability)  # fmt: skip
-    single(tmp_path, "Int8Softmax", [(x, SCALE, ZERO)], ref.quantize(ref.softmax(real), 1 / 256, 0), 1, **probability)  # fmt: skip
+    single(
+        tmp_path,
+        "Int8Sigmoid",
+        [(x, SCALE, ZERO)],
+        ref.quantize(1 / (1 + np.exp(-real)), 1 / 256, 0),
+        1,
+        **probability,
+    )
+    single(
+        tmp_path,
+        "Int8Softmax",
+        [(x, SCALE, ZERO)],
+        ref.quantize(ref.softmax(real), 1 / 256, 0),
+        1,
+        **probability,
+    )
 
 
 def test_movements(tmp_path):
     x, other = bytes_of(2, 4, 6, 4), bytes_of(2, 4, 6, 2)
     grid, same = (SCALE, ZERO), {"Y_scale": SCALE, "Y_zero_point": ZERO}
-    single(tmp_path, "Int8Concat", [(x, *grid), (other, *grid)], np.concatenate([x, other], 3), order="NHWC", **same)  # fmt: skip
+    single(
+        tmp_path,
+        "Int8Concat",
+        [(x, *grid), (other, *grid)],
+        np.concatenate([x, other], 3),
+        order="NHWC",
+        **same,
+    )
     single(tmp_path, "Int8Reshape", [(x, *grid)], x.reshape(2, -1), outputs=2, shape=[0, -1], **same)
     single(tmp_path, "Int8Reshape", [(x, *grid)], x.reshape(8, -1), extra=[np.array([8, -1])], **same)
     single(tmp_path, "Int8Flatten", [(x, *grid)], x.reshape(2, -1), **same)
@@ -183,14 +208,38 @@ def network():
 
     predict.add("NCHW2NHWC", "data", "nhwc")
     predict.add("Int8Quantize", "nhwc", "q", Y_scale=0.02, Y_zero_point=128)
-    predict.add("Int8ConvRelu", ["q", *weights("c1", (8, 3, 3, 3), 8)], "c1", kernel=3, stride=2, pad=1, order="NHWC", Y_scale=0.06, Y_zero_point=0)  # fmt: skip
-    predict.add("Int8Conv", ["c1", *weights("c2", (8, 3, 3, 1), 8)], "c2", kernel=3, pad=1, group=8, order="NHWC", Y_scale=0.18, Y_zero_point=127)  # fmt: skip
+    predict.add(
+        "Int8ConvRelu",
+        ["q", *weights("c1", (8, 3, 3, 3), 8)],
+        "c1",
+        kernel=3,
+        stride=2,
+        pad=1,
+        order="NHWC",
+        Y_scale=0.06,
+        Y_zero_point=0,
+    )
+    predict.add(
+        "Int8Conv",
+        ["c1", *weights("c2", (8, 3, 3, 1), 8)],
+        "c2",
+        kernel=3,
+        pad=1,
+        group=8,
+        order="NHWC",
+        Y_scale=0.18,
+        Y_zero_point=127,
+    )
     predict.add("Int8AddRelu", ["c1", "c2"], "s", Y_scale=0.13, Y_zero_point=4)
     predict.add("Int8MaxPool", "s", "s", kernel=2, stride=2, order="NHWC", Y_scale=0.13, Y_zero_point=4)
     predict.add("Int8AveragePool", "s", "p", global_pooling=1, order="NHWC", Y_scale=0.065, Y_zero_point=1)
     predict.add("Int8FC", ["p", *weights("fc", (10, 8), 10)], "fc", Y_scale=0.4, Y_zero_point=110)
     predict.add("Int8Dequantize", "fc", "logits")
-    return predict.finish(["data"], ["logits"]), init.message, {name.output[0]: name for name in init.message.op}
+    return (
+        predict.finish(["data"], ["logits"]),
+        init.message,
+        {name.output[0]: name for name in init.message.op},
+    )
 
 
 def real_network(image, fills):

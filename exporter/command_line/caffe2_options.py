@@ -1,0 +1,44 @@
+"""The options of `opsetta convert` for Caffe2's nets."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated, Any
+
+import typer
+
+from ...registration import UsageError
+
+InitNet = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--init-net",
+        help="Of a Caffe2 net, the net that makes its weights; by default the init_net beside a predict_net.",
+    ),
+]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        help="Of a Caffe2 net, the shape of an input: data=1,3,224,224, with names for dynamic sizes, "
+        "data=batch,3,224,224, or with an element type, ids=int64[batch,7]. Repeat it for each input.",
+    ),
+]
+
+
+def load_options(init_net: pathlib.Path | None, input_shapes: list[str] | None) -> dict[str, Any]:
+    """The arguments of `opsetta.load`; without an option none.
+
+    Raises:
+        UsageError: a shape has no name of an input, or an input has two.
+    """
+    options: dict[str, Any] = {} if init_net is None else {"init_net": init_net}
+    for text in input_shapes or ():
+        name, equals, shape = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--input-shape '{text}' is not NAME=SIZE,SIZE,…")
+        shapes = options.setdefault("shapes", {})
+        if name in shapes:
+            raise UsageError(f"--input-shape: '{name}' stands twice")
+        shapes[name] = shape
+    return options

@@ -1,0 +1,52 @@
+"""`opsetta convert` of Caffe2's nets."""
+
+import numpy as np
+import onnx
+import pytest
+
+from opsetta.exporter.command_line.cli import main
+
+from ..capture.caffe2.nets import Net, write
+
+
+@pytest.fixture
+def nets(tmp_path):
+    predict, init = Net(), Net()
+    init.fill("w", np.ones((2, 3), np.float32))
+    init.fill("b", np.zeros(2, np.float32))
+    predict.add("FC", ["data", "w", "b"], "y")
+    return write(tmp_path, predict.finish(["data", "w", "b"], ["y"]), init.message)
+
+
+def convert(*arguments):
+    """The exit code of the command, a message for an error."""
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", *map(str, arguments)])
+    return ended.value.code
+
+
+def test_a_pair_of_nets(nets, tmp_path):
+    weights, target = tmp_path / "weights.pb", tmp_path / "out.onnx"
+    (tmp_path / "init_net.pb").rename(weights)
+    result = convert(
+        nets, "--init-net", weights, "--opset", 11, "-o", target, "--input-shape", "data=batch,3"
+    )
+    model = onnx.load(target)
+    onnx.checker.check_model(model, full_check=True)
+    assert model.opset_import[0].version == 11
+    [value] = model.graph.input
+    sizes = [size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim]
+    assert (value.name, sizes) == ("data", ["batch", 3])
+
+
+@pytest.mark.parametrize("shape", ["data", "=3", "other=3", "data=x y"])
+def test_a_wrong_shape(shape, nets, tmp_path):
+    assert "shape" in convert(nets, "-o", tmp_path / "out.onnx", "--input-shape", shape)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_shape_given_twice(nets, tmp_path):
+    shapes = ["--input-shape", "data=1,3", "--input-shape", "data=2,3"]
+    assert (
+        convert(nets, "-o", tmp_path / "out.onnx", *shapes) == "opsetta: --input-shape: 'data' stands twice"
+    )
