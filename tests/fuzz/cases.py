@@ -25,7 +25,7 @@ import opsetta
 from opsetta.exporter.files.reading import read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
 
-from . import corpus, mutations, tensorflow_files
+from . import caffe2_nets, corpus, mutations, tensorflow_files
 from .canonical import canonical
 
 MEMORY = 3 << 30
@@ -61,10 +61,16 @@ class Setting:
 
     def __init__(self, root: pathlib.Path, source: str = "onnx"):
         self.folder = corpus.make_folder(root)
-        of_onnx = source == "onnx"
-        self.files = corpus.files() if of_onnx else tensorflow_files.files()
-        self.source = mutations.ONNX if of_onnx else tensorflow_files.SOURCE
-        self.read_everything = _read_everything if of_onnx else tensorflow_files.read_everything
+        files, self.source, self.read_everything = {
+            "onnx": (corpus.files, mutations.ONNX, _read_everything),
+            "tensorflow": (
+                tensorflow_files.files,
+                tensorflow_files.SOURCE,
+                tensorflow_files.read_everything,
+            ),
+            "caffe2": (caffe2_nets.files, caffe2_nets.SOURCE, caffe2_nets.read_everything),
+        }[source]
+        self.files = files()
         self.watch = _Watch()
         sys.addaudithook(self.watch)
 

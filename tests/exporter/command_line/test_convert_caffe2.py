@@ -28,9 +28,8 @@ def convert(*arguments):
 def test_a_pair_of_nets(nets, tmp_path):
     weights, target = tmp_path / "weights.pb", tmp_path / "out.onnx"
     (tmp_path / "init_net.pb").rename(weights)
-    result = convert(
-        nets, "--init-net", weights, "--opset", 11, "-o", target, "--input-shape", "data=batch,3"
-    )
+    options = ["--init-net", weights, "--opset", 11, "--input-shape", "data=batch,3"]
+    assert convert(nets, *options, "-o", target) == 0
     model = onnx.load(target)
     onnx.checker.check_model(model, full_check=True)
     assert model.opset_import[0].version == 11
