@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -123,11 +123,12 @@ class _Net:
 
         A net without a list of these has what its operators read before it is written.
         """
-        declared = [text_of(name, "external_input") for name in predict.external_input]
+        declared = _blob_names(predict.external_input, "external_input")
         if not declared:
             written: set[str] = set()
             for operator in operators:
-                declared += [text_of(name, "an operator") for name in operator.input if name not in written]
+                read = [name for name in operator.input if name not in written]
+                declared += _blob_names(read, f"operator {operator.type}")
                 written.update(operator.output)
         names = [name for name in dict.fromkeys(declared) if name not in self._blobs]
         readers = _first_readers(operators)
@@ -151,7 +152,7 @@ class _Net:
 
     def _outputs(self, predict: Any, operators: list[Any]) -> list[str]:
         """The external outputs; without a list of these, the first results that nothing reads."""
-        declared = [text_of(name, "external_output") for name in predict.external_output]
+        declared = _blob_names(predict.external_output, "external_output")
         if not declared:
             read = {name for operator in operators for name in operator.input}
             declared = [op.output[0] for op in operators if len(op.output) and op.output[0] not in read]
@@ -171,8 +172,7 @@ class _Net:
     def _add(self, operator: Any, place: str, *, random: bool) -> None:
         """Add one operator: a weight for a filler, else a node."""
         kind = text_of(operator.type, place)
-        inputs = [text_of(name, place) for name in operator.input]
-        outputs = [text_of(name, place) for name in operator.output]
+        inputs, outputs = _blob_names(operator.input, place), _blob_names(operator.output, place)
         label = text_of(operator.name, place) or (outputs[0] if outputs else kind)
         shown = f"{kind} '{label}' ({place})"
         tensor = self._fillers.tensor(operator, shown, random=random)
@@ -189,7 +189,7 @@ class _Net:
                 raise CaptureError(f"{shown} reads blob '{name}', which nothing has written")
             values.append(self._blobs[name])
         arguments = self._arguments(operator, values, shown)
-        results = [ir.Value(name=self._names.unique(name or "unnamed")) for name in outputs]
+        results = [ir.Value(name=self._names.unique(name)) for name in outputs]
         domain = text_of(operator.domain, place)
         domain = "caffe2" if domain in _OWN_DOMAINS else f"caffe2.{domain}"
         self._graph.append(
@@ -276,6 +276,18 @@ class _Net:
                 f"blob '{value.name}' has the scale {scale!r} and the zero point {zero_point!r}"[:300]
             )
         self._quantization[value] = float(scale), zero_point
+
+
+def _blob_names(names: Iterable[str], shown: str) -> list[str]:
+    """The names of blobs.
+
+    Raises:
+        ModelFileError: one is empty, or not UTF-8.
+    """
+    found = [text_of(name, shown) for name in names]
+    if "" in found:
+        raise ModelFileError(f"{shown} has a blob without a name")
+    return found
 
 
 def _warn_of_weights(operators: list[Any], inputs: list[str]) -> None:
