@@ -58,9 +58,10 @@ def load_nets(
     predict = read_net(path, bounds)
     file = init_net if init_net is not None else _beside(path)
     init = read_net(file, bounds) if file is not None else None
-    net = _Net(Fillers(bounds), {**beside(path), **given})
+    described_inputs = {**beside(path), **given}
+    net = _Net(Fillers(bounds), described_inputs)
     if init is not None:
-        net.initialize(init)
+        net.initialize(init, _placeholders(init, predict, described_inputs))
     return net.capture(predict, given)
 
 
@@ -84,9 +85,11 @@ class _Net:
         self._blobs: dict[str, ir.Value] = {}
         self._quantization: dict[ir.Value, tuple[float, int]] = {}
 
-    def initialize(self, init: Any) -> None:
-        """Add the operators of the init_net."""
+    def initialize(self, init: Any, placeholders: set[str]) -> None:
+        """Add the operators of the init_net, without those that only make room for inputs."""
         for index, operator in enumerate(init.op):
+            if not operator.input and set(operator.output) and set(operator.output) <= placeholders:
+                continue
             self._add(operator, f"operator {index} of the init_net", random=True)
 
     def capture(self, predict: Any, given: Mapping[str, Description]) -> Capture:
@@ -276,6 +279,35 @@ class _Net:
                 f"blob '{value.name}' has the scale {scale!r} and the zero point {zero_point!r}"[:300]
             )
         self._quantization[value] = float(scale), zero_point
+
+
+def _placeholders(init: Any, predict: Any, described_inputs: Iterable[str]) -> set[str]:
+    """The inputs that the init_net fills so that they exist, as Caffe2's exporter for mobiles writes it.
+
+    They are those with a description. If a net has no description and would have no inputs, they are the
+    external inputs that hold a single zero, of which it warns.
+    """
+    external = set(predict.external_input)
+    named = external.intersection(described_inputs)
+    filled = {name: operator for operator in init.op for name in operator.output}
+    if named or not external or external - filled.keys():
+        return named
+    found = {name for name in external if _is_single_zero(filled[name])}
+    if found:
+        text = "the init_net fills these inputs with a single zero, which is taken as a placeholder"
+        warnings.warn(f"{text}: {', '.join(sorted(found))}"[:1000], stacklevel=3)
+    return found
+
+
+def _is_single_zero(operator: Any) -> bool:
+    """Whether a filler without inputs makes a single zero of rank 1 or more."""
+    if operator.input or operator.type not in ("GivenTensorFill", "ConstantFill"):
+        return False
+    arguments = {argument.name: argument for argument in operator.arg}
+    shape = list(arguments["shape"].ints) if "shape" in arguments else []
+    value = arguments.get("values" if operator.type == "GivenTensorFill" else "value")
+    held = [] if value is None else [*value.floats, value.f]
+    return bool(shape) and set(shape) == {1} and not any(held)
 
 
 def _blob_names(names: Iterable[str], shown: str) -> list[str]:

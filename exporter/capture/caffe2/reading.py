@@ -69,7 +69,8 @@ def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
 
 @functools.cache
 def _memory() -> wire.MessageMemory:
-    return wire.MessageMemory(message_type("NetDef").DESCRIPTOR)
+    # Nets store the numbers of a list as fields of their own, of five bytes for a float.
+    return wire.MessageMemory(message_type("NetDef").DESCRIPTOR, free_per_byte=2)
 
 
 def _form(head: bytes, shown: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 
 from .bounds import BOUNDS, REMEDY, Bounds
@@ -43,6 +44,10 @@ _ENTRY = 2 * _POINTER
 """Bytes of an entry in a list, which doubles its capacity when it is full."""
 _SHORT, _OF_SHORT = 24, 8
 """Size up to which a plain message is not opened, and its largest memory for each of these bytes."""
+_NARROW = ("TYPE_FLOAT", "TYPE_INT32", "TYPE_UINT32", "TYPE_SINT32", "TYPE_ENUM", "TYPE_BOOL")
+"""The types of numbers that take four bytes or less; others take eight."""
+_RUN, _OF_RUN = 2**20, 64
+"""Bytes of a run of fields that are looked at at once, and how many of them count as one field."""
 _UNKNOWN = _Field(48)
 """The memory of a field that the message type does not define."""
 _MAP_ENTRY = 64
@@ -73,7 +78,8 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
         return tables[descriptor.full_name]
     table = tables[descriptor.full_name] = {}
     for field in descriptor.fields:
-        tag, entry = field.number << 3, _ENTRY if _is_list(field) else 0
+        is_narrow = field.type in [getattr(field, name) for name in _NARROW]
+        tag, entry = field.number << 3, (_ENTRY // 2 if is_narrow else _ENTRY) if _is_list(field) else 0
         if field.message_type is not None:
             inner = _fields_of(field.message_type, tables)
             entry += _MAP_ENTRY if field.message_type.GetOptions().map_entry else 0
@@ -96,9 +102,11 @@ class MessageMemory:
     Attributes:
         fields: the fields of the type, with those of the messages in it.
         most_per_byte: the largest memory for each byte of a file; every field has at least two bytes.
+        free_per_byte: how many bytes of memory each byte of a file is given beyond the bound.
     """
 
-    def __init__(self, descriptor: Any):
+    def __init__(self, descriptor: Any, free_per_byte: int = 1):
+        self.free_per_byte = free_per_byte
         tables: dict[str, _Fields] = {}
         self.fields = _fields_of(descriptor, tables)
         self.most_per_byte = max(field.size for table in tables.values() for field in table.values()) // 2
@@ -111,13 +119,13 @@ def check(data: bytes, bounds: Bounds = BOUNDS, memory: MessageMemory = _MODEL) 
     """Refuse a file whose parsing takes too much memory; the parser reports malformed data.
 
     Visits fields in order, until the rest cannot exceed the bound. Contents of strings and tensors are
-    skipped.
+    skipped, and numbers of a list that are fields of their own are visited many at once.
 
     Raises:
         BoundError: it takes too much memory.
     """
     size = end = len(data)
-    allowed = bounds.parsed + size
+    allowed = bounds.parsed + memory.free_per_byte * size
     position = taken = seen = 0
     outer: list[tuple[int, _Fields]] = []
     fields = memory.fields
@@ -155,10 +163,40 @@ def check(data: bytes, bounds: Bounds = BOUNDS, memory: MessageMemory = _MODEL) 
                 position += 8 if kind == 1 else 4
             if tag < 8 or kind > 5 or position < 0:
                 return
+            if found.size and position < end and data[position] == tag and kind in (0, 1, 5):
+                count, position = _run(data, position, end, tag)
+                taken += found.size * count
+                seen += count // _OF_RUN
         if taken > allowed:
             raise BoundError(f"protobuf would take more than {allowed >> 20} MiB for {size} bytes")
         if seen > bounds.fields:
             raise BoundError(f"it holds more than {bounds.fields} fields")
+
+
+def _run(data: bytes, position: int, end: int, tag: int) -> tuple[int, int]:
+    """How many complete fields of numbers with one tag follow each other, and where they end.
+
+    Args:
+        tag: the tag of one byte with which the first of them begins.
+    """
+    total = 0
+    while position < end:
+        part = np.frombuffer(data, np.uint8, min(end - position, _RUN), position)
+        if tag & 7:
+            step = 9 if tag & 7 == 1 else 5
+            is_field = part[: len(part) // step * step : step] == tag
+        else:
+            # Numbers end at bytes below 128, and a tag is a number of one byte.
+            ends = np.flatnonzero(part < 0x80)
+            tags, numbers = ends[0 : len(ends) // 2 * 2 : 2], ends[1::2]
+            begins = np.concatenate([[0], numbers[:-1] + 1])[: len(tags)]
+            is_field = (tags == begins) & (part[tags] == tag)
+        count = len(is_field) if is_field.all() else int(is_field.argmin())
+        position += (step * count if tag & 7 else int(numbers[count - 1]) + 1) if count else 0
+        total += count
+        if count < len(is_field) or not count:
+            break
+    return total, position
 
 
 _KINDS = {

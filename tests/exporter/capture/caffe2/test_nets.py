@@ -231,6 +231,37 @@ def test_the_init_net_is_found_beside_the_predict_net(tmp_path):
         opsetta.load(other, init_net=tmp_path / "none.pb")
 
 
+def placeholder_nets(fill):
+    """A pair whose init_net fills the input, too."""
+    predict, init = Net(), Net()
+    init.fill("w", np.full((1, 3), 2, np.float32))
+    fill(init)
+    predict.add("Mul", ["data", "w"], "y")
+    return predict.finish(["data", "w"], ["y"]), init.message
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda init: init.fill("data", np.zeros((1, 1), np.float32)),
+        lambda init: init.add("ConstantFill", [], "data", shape=[1]),
+    ],
+)
+def test_placeholders_in_the_init_net(fill, tmp_path):
+    predict, init = placeholder_nets(fill)
+    with pytest.warns(UserWarning, match="placeholder: data"):
+        model = converted(tmp_path, predict, init)
+    assert model.input_names == ["data"]
+    [found] = run(model.lower(13), {"data": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(found, np.full((2, 3), 2))
+
+
+def test_described_inputs_are_inputs_whatever_the_init_net_fills(tmp_path):
+    predict, init = placeholder_nets(lambda net: net.fill("data", np.ones((2, 3), np.float32)))
+    assert converted(tmp_path, predict, init).input_names == []
+    assert converted(tmp_path, predict, init, shapes={"data": [2, 3]}).input_names == ["data"]
+
+
 def test_shapes(tmp_path):
     net = chain("Relu")
     path = write(tmp_path, net.finish(["data"], ["data"]))
