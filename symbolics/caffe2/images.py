@@ -59,12 +59,14 @@ def upsample_bilinear(
     scales: Value | None = None,
     width_scale: float = 1.0,
     height_scale: float = 1.0,
+    order: str = "NCHW",
 ) -> Value:
     """The corners of the images stay where they are."""
-    factors = _scales(g, scales, height_scale, width_scale)
-    result = g.op("Resize", X, scales=factors, mode="linear", coordinate_transformation_mode="align_corners")
-    result.shape = ir.Shape(_sizes(X, factors))
-    return result
+    data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
+    corners = {"coordinate_transformation_mode": "align_corners"}
+    result = g.op("Resize", data, scales=factors, mode="linear", **corners)
+    result.shape = ir.Shape(_sizes(data, factors))
+    return from_channels_first(g, result, order)
 
 
 @onnx_symbolic("caffe2::PadImage")

@@ -69,8 +69,7 @@ ConstantFill: input | value dtype extra_shape input_as_shape
 ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum: X | axes keepdims
 ArgMax ArgMin: X | axis keepdims
 TopK: X k | k axis
-ResizeNearest: X scales | width_scale height_scale order
-UpsampleBilinear: X scales | width_scale height_scale
+ResizeNearest UpsampleBilinear: X scales | width_scale height_scale order
 PadImage: X | pads mode value order
 RoIAlign: X RoIs | spatial_scale pooled_h pooled_w sampling_ratio aligned order
 Int8Quantize: X | Y_scale Y_zero_point
