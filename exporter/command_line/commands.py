@@ -259,15 +259,20 @@ def ops(
 def info(
     model: Annotated[
         pathlib.Path,
-        typer.Argument(metavar="MODEL", help="The file to look at: ONNX, or a graph of TensorFlow."),
+        typer.Argument(
+            metavar="MODEL", help="The file to look at: ONNX, a graph of TensorFlow, or a net of Caffe2."
+        ),
     ],
     trusted: Trusted = False,
     as_json: Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
+    from ..capture.caffe2.reading import is_net
     from ..capture.tensorflow.recognition import recognise
 
-    if recognise(model) is None:
+    if is_net(model):
+        from ..capture.caffe2.summary import describe_net as describe
+    elif recognise(model) is None:
         from ..files.summary import describe_file as describe
     else:
         from ..capture.tensorflow.summary import describe_graph as describe
@@ -308,9 +313,9 @@ def _header(found: dict[str, Any]) -> Iterator[str]:
         return
     yield f"{file}, {found['form']} {found['kind']}, {found['producer']}"
     constants = found["constants"]
-    where = f"; checkpoint {found['checkpoint']}" if found["checkpoint"] else ""
+    where = f"; checkpoint {found['checkpoint']}" if found.get("checkpoint") else ""
     yield f"weights: {constants['count']} constants, {_size(constants['bytes'])}{where}"
-    if found["signatures"]:
+    if found.get("signatures"):
         yield f"signatures: {_listed(found['signatures'])}; shown is {found['signature'] or 'none of them'}"
 
 

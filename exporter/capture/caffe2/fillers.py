@@ -39,6 +39,12 @@ _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16}
 _CONSTANT = {"ConstantFill": None, "Float16ConstantFill": ir.DataType.FLOAT16}
 
 
+def is_filler(operator: Any) -> bool:
+    """Whether an operator is a filler without inputs, a random one too."""
+    known = (*_GIVEN, *_BYTES, *_CONSTANT, *_RANDOM, "RangeFill")
+    return operator.type in known and not operator.input and len(operator.output) == 1
+
+
 class Fillers:
     """Makes the tensors of fillers, within a bound on the bytes that their files do not hold.
 
@@ -60,9 +66,7 @@ class Fillers:
             ModelFileError: its arguments contradict each other, or the tensor is too large.
         """
         kind = operator.type
-        is_random = kind in _RANDOM
-        known = kind in _GIVEN or kind in _BYTES or kind in _CONSTANT or kind == "RangeFill" or is_random
-        if not known or operator.input or len(operator.output) != 1 or (is_random and not random):
+        if not is_filler(operator) or (kind in _RANDOM and not random):
             return None
         messages = by_name(operator, shown)
         shape = sizes_of(value_of(messages["shape"], shown) if "shape" in messages else [], shown)

@@ -23,16 +23,21 @@ _OF_OPERATOR = 4_000
 """Bytes of an operator in memory, beside those of its message."""
 
 
-def is_net(path: str | os.PathLike) -> bool:
-    """Whether a file has the beginning of a net; False if it cannot be read."""
+def form_of(path: str | os.PathLike) -> str:
+    """The form of a file that begins as a net, "binary" or "text"; "" for other and unreadable files."""
     try:
         # Opening a pipe waits for its writer.
         if not os.path.isfile(path):
-            return False
+            return ""
         with open(path, "rb") as file:
-            return bool(_form_of(file.read(_HEAD)))
+            return _form_of(file.read(_HEAD))
     except (OSError, ValueError):
-        return False
+        return ""
+
+
+def is_net(path: str | os.PathLike) -> bool:
+    """Whether a file has the beginning of a net; False if it cannot be read."""
+    return bool(form_of(path))
 
 
 def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:

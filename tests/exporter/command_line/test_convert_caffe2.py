@@ -1,5 +1,7 @@
 """`opsetta convert` of Caffe2's nets."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -42,6 +44,24 @@ def test_a_pair_of_nets(nets, tmp_path):
 def test_a_wrong_shape(shape, nets, tmp_path):
     assert "shape" in convert(nets, "-o", tmp_path / "out.onnx", "--input-shape", shape)
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_info(nets, capsys, tmp_path):
+    (tmp_path / "value_info.json").write_text('{"data": [1, [2, 3]]}')
+    for command, options in (("info", []), ("info", ["--json"])):
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(nets), *options])
+        assert ended.value.code == 0
+        shown = capsys.readouterr().out
+        assert "binary" in shown
+        assert "Caffe2 net" in shown
+        assert "FC" in shown
+    found = json.loads(shown)
+    assert found["inputs"][0] == {"name": "data", "type": "FLOAT", "shape": [2, 3]}
+    assert found["operators"] == {"FC": 1}
+    with pytest.raises(SystemExit):
+        main(["info", str(tmp_path / "init_net.pb"), "--json"])
+    assert json.loads(capsys.readouterr().out)["constants"]["count"] == 2
 
 
 def test_a_shape_given_twice(nets, tmp_path):

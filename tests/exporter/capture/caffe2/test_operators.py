@@ -10,6 +10,7 @@ from opsetta.symbolics import caffe2  # noqa: F401
 from .nets import Net, converted, run
 from .records import RECORDS, Record
 
+pytestmark = pytest.mark.filterwarnings("ignore:there is no init_net")
 IDS = [f"{index}-{item.name}" for index, item in enumerate(RECORDS)]
 
 

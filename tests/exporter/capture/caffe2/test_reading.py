@@ -11,7 +11,9 @@ from onnx import helper
 
 import opsetta
 from opsetta.exporter.capture.caffe2.messages import message_type
-from opsetta.exporter.capture.caffe2.reading import is_net, read_net
+from opsetta.exporter.capture.caffe2.reading import _form_of, is_net, read_net
+from opsetta.exporter.capture.tensorflow.messages import message_type as of_tensorflow
+from opsetta.exporter.capture.tensorflow.recognition import recognise
 from opsetta.exporter.files.reading import BOUNDS
 
 from .nets import Net, run
@@ -110,16 +112,20 @@ def test_other_files_are_no_nets(tmp_path):
     assert onnx.load(path) == model
 
 
-def test_tensorflow_graphs_are_no_nets():
-    from opsetta.exporter.capture.caffe2.reading import _form_of
-    from opsetta.exporter.capture.tensorflow.messages import message_type as of_tensorflow
-
+def test_nets_and_graphs_of_tensorflow_are_told_apart():
     graph = of_tensorflow("GraphDef")()
     graph.node.add(name="data", op="Placeholder")
     graph.node.add(name="y", op="Relu", input=["data"])
     graph.versions.producer = 24
-    assert not _form_of(graph.SerializeToString())
-    assert not _form_of(text_format.MessageToString(graph).encode())
+    unnamed = small_net()
+    unnamed.ClearField("name")
+    for net in (small_net(), unnamed):
+        for data in (net.SerializeToString(), text_format.MessageToString(net).encode()):
+            assert recognise(data) is None
+            assert _form_of(data)
+    for data in (graph.SerializeToString(), text_format.MessageToString(graph).encode()):
+        assert recognise(data) is not None
+        assert not _form_of(data)
 
 
 @pytest.mark.parametrize(
