@@ -63,8 +63,9 @@ def upsample_bilinear(
 ) -> Value:
     """The corners of the images stay where they are."""
     data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
-    corners = {"coordinate_transformation_mode": "align_corners"}
-    result = g.op("Resize", data, scales=factors, mode="linear", **corners)
+    result = g.op(
+        "Resize", data, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
+    )
     result.shape = ir.Shape(_sizes(data, factors))
     return from_channels_first(g, result, order)
 
