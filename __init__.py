@@ -22,6 +22,7 @@ from .registration import (
     MutationError,
     OpsetError,
     OpsettaError,
+    PlanError,
     PrepackError,
     PrepackUnavailable,
     RegistrationError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         MemoryDescriptor,
         OnnxModel,
         PackedWeight,
+        Plan,
         Program,
         SourceModel,
         check_inplace,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         load_session,
         prepack_conv,
         prepack_linear,
+        run_in_arena,
     )
 
 __version__ = "0.1.0"
@@ -73,6 +76,8 @@ __all__ = [
     "OpsetError",
     "OpsettaError",
     "PackedWeight",
+    "Plan",
+    "PlanError",
     "PrepackError",
     "PrepackUnavailable",
     "Program",
@@ -93,6 +98,7 @@ __all__ = [
     "onnx_symbolic",
     "prepack_conv",
     "prepack_linear",
+    "run_in_arena",
 ]
 
 

@@ -1,5 +1,6 @@
 """Captures models, lowers them, runs and verifies them, and reads and writes files."""
 
+from .deployment.plan import Plan, run_in_arena
 from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
 from .deployment.prepack.memory_descriptor import MemoryDescriptor
 from .entry import export
@@ -12,6 +13,7 @@ __all__ = [
     "MemoryDescriptor",
     "OnnxModel",
     "PackedWeight",
+    "Plan",
     "Program",
     "SourceModel",
     "check_inplace",
@@ -20,4 +22,5 @@ __all__ = [
     "load_session",
     "prepack_conv",
     "prepack_linear",
+    "run_in_arena",
 ]

@@ -17,6 +17,7 @@ from ..registration import (
     load_entry_points,
     registry_or_default,
 )
+from .deployment.plan.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
 from .files.source_file.decompositions import Decompositions, collect
 from .files.source_file.equality import difference
@@ -256,6 +257,28 @@ class Program:
                 stays.
         """
         saving.save(self.model, target, external_data, prepack, layout)
+
+    def plan(
+        self,
+        *,
+        mode: str = "inference",
+        budget: int | None = None,
+        dimensions: Mapping[str, int] | None = None,
+        alignment: int = ALIGNMENT,
+    ) -> Plan:
+        """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
+
+        Args:
+            mode: `"inference"`, or `"train"` for a training graph.
+            budget: bytes that values and weights may take; `Plan.fits` says whether they do.
+            dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
+            alignment: a power of two that every offset is a multiple of.
+
+        Raises:
+            PlanError: a value has no size that is known before the model runs.
+            UsageError: an argument is none of these.
+        """
+        return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
 
     def save_source(
         self,

@@ -82,6 +82,10 @@ class InferenceError(OpsettaError):
     """onnxruntime could not load or run the exported model."""
 
 
+class PlanError(OpsettaError):
+    """A model cannot be planned: a size is unknown, or its memory is beyond the budget."""
+
+
 class PrepackError(OpsettaError):
     """Packed weights, or the files they belong to, are not what was saved, or are not valid here."""
 

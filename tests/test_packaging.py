@@ -66,6 +66,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         "opsetta/py.typed",
         "opsetta/exporter/command_line/operator_support.json",
         "opsetta/exporter/capture/caffe2/protos/messages.binpb",
+        "opsetta/exporter/deployment/plan/plan.schema.json",
         f"{tensorflow}/operators.binpb.z",
         f"{tensorflow}/protos/messages.binpb",
     ]

@@ -22,6 +22,7 @@ from ...registration.printable import printable
 from ..torch_boundary.requirements import need_torch
 from .convert import Trusted, convert
 from .output import Output, say
+from .plan import plan
 from .prepack import prepack
 from .progress import stages
 
@@ -36,6 +37,7 @@ app = typer.Typer(
 
 app.command()(convert)
 app.command()(prepack)
+app.command()(plan)
 
 
 def _version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import pathlib
 import re
 import stat
 import sys
@@ -83,6 +84,22 @@ def resolve(path: str | bytes | os.PathLike) -> Target:
     if stat.S_ISDIR(status.st_mode):
         raise ModelFileError(f"'{shown}' cannot be written: it is a folder")
     return Target(shown, followed, status, True)
+
+
+def folder_of(path: Any) -> pathlib.Path:
+    """The folder of a path; it is made if it does not exist.
+
+    Raises:
+        ModelFileError: the path is none, is a file, or cannot be made a folder.
+    """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise ModelFileError(f"the output is a folder, not a {type(path).__name__}")
+    folder = pathlib.Path(os.fsdecode(path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise unwritable(str(folder), error) from error
+    return folder
 
 
 def _followed(path: str) -> str:

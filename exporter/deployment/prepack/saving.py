@@ -16,7 +16,7 @@ from ...files import writing
 from ...files.publishing import DataFile, publish
 from ...files.reading.prepacked import PREFIX, parts
 from ...files.reading.subgraphs import with_subgraphs
-from ...files.targets import unwritable
+from ...files.targets import folder_of, unwritable
 from ...running.session import open_session, session_options
 from . import environment
 from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, Blob, FileRecord, Manifest, blob_digest
@@ -73,7 +73,7 @@ def save_prepacked(
         raise PrepackError(
             "layout='native' needs a system that lists the processor's instructions, such as Linux"
         )
-    target = _folder(folder)
+    target = folder_of(folder)
     try:
         # Without a manifest, readers take the plain model: no reader sees new files with old digests.
         (target / MANIFEST).unlink(missing_ok=True)
@@ -94,17 +94,6 @@ def save_prepacked(
         if isinstance(error, ModelFileError):
             raise
         raise unwritable(str(target), error) from error
-
-
-def _folder(folder: Any) -> pathlib.Path:
-    if not isinstance(folder, (str, bytes, os.PathLike)):
-        raise ModelFileError(f"a prepacked model is saved to a folder, not to a {type(folder).__name__}")
-    path = pathlib.Path(os.fsdecode(folder))
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise unwritable(str(path), error) from error
-    return path
 
 
 def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:

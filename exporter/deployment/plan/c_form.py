@@ -1,0 +1,110 @@
+"""A plan for engines in C: a header with tables, and the same tables as a flat binary.
+
+The binary is little-endian: the magic `OPLN`, then 32-bit unsigned numbers: format, number of nodes, of
+buffers; then 64-bit unsigned peak and alignment; then per buffer 64-bit offset and size and 32-bit first and
+last node; then per node the 32-bit number of outputs, and per output the 32-bit buffer (2**32 - 1: none).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ....registration import PlanError
+from .plan import Plan
+
+MAGIC = b"OPLN"
+FORMAT = 1
+_NONE = 2**32 - 1
+_HEAD = struct.Struct("<4sIIIQQ")
+_BUFFER = struct.Struct("<QQII")
+
+_TYPES = """\
+/* Execution order and memory of a model, planned by opsetta. Node names are in plan.json. */
+#ifndef OPSETTA_PLAN_H
+#define OPSETTA_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {{
+  uint64_t offset; /* bytes from the beginning of the block */
+  uint64_t size;   /* bytes */
+  uint32_t first;  /* the first node that needs it */
+  uint32_t last;   /* the last node that needs it, inclusive */
+}} opsetta_buffer;
+
+typedef struct {{
+  const char *op_type;
+  const char *name;
+  uint32_t output_count;
+  const uint32_t *outputs; /* indices into opsetta_buffers; UINT32_MAX: none */
+}} opsetta_node;
+
+enum {{ OPSETTA_NODE_COUNT = {nodes}, OPSETTA_BUFFER_COUNT = {buffers} }};
+#define OPSETTA_PEAK UINT64_C({peak})
+#define OPSETTA_ALIGNMENT UINT64_C({alignment})
+"""
+
+
+def header(plan: Plan) -> str:
+    """The C header.
+
+    Raises:
+        PlanError: sizes are formulas.
+    """
+    _check(plan)
+    lines = [
+        _TYPES.format(
+            nodes=len(plan.nodes), buffers=len(plan.buffers), peak=plan.peak, alignment=plan.alignment
+        )
+    ]
+    lines.append("static const opsetta_buffer opsetta_buffers[] = {")
+    for buffer in plan.buffers:
+        place = f"UINT64_C({buffer.offset}), UINT64_C({buffer.size})"
+        lines.append(f"  {{{place}, {buffer.lifetime[0]}, {buffer.lifetime[1]}}},")
+    lines += [*([] if plan.buffers else ["  {0, 0, 0, 0},"]), "};", ""]
+    for node, outputs in zip(plan.nodes, _outputs(plan), strict=True):
+        shown = ", ".join("UINT32_MAX" if index == _NONE else str(index) for index in outputs)
+        lines.append(f"static const uint32_t opsetta_outputs_{node.index}[] = {{{shown or 'UINT32_MAX'}}};")
+    lines += ["", "static const opsetta_node opsetta_nodes[] = {"]
+    for node in plan.nodes:
+        names = f"{_quoted(node.op_type)}, {_quoted(node.name)}"
+        lines.append(f"  {{{names}, {len(node.outputs)}, opsetta_outputs_{node.index}}},")
+    lines += [*([] if plan.nodes else ["  {0, 0, 0, 0},"]), "};", "", "#endif", ""]
+    return "\n".join(lines)
+
+
+def binary(plan: Plan) -> bytes:
+    """The flat binary.
+
+    Raises:
+        PlanError: sizes are formulas.
+    """
+    _check(plan)
+    parts = [_HEAD.pack(MAGIC, FORMAT, len(plan.nodes), len(plan.buffers), plan.peak or 0, plan.alignment)]
+    parts += [_BUFFER.pack(buffer.offset, buffer.size, *buffer.lifetime) for buffer in plan.buffers]
+    parts += [struct.pack(f"<I{len(found)}I", len(found), *found) for found in _outputs(plan)]
+    return b"".join(parts)
+
+
+def _check(plan: Plan) -> None:
+    if plan.peak is None:
+        raise PlanError("sizes are formulas: give the dimensions of the inputs to plan offsets")
+
+
+def _outputs(plan: Plan) -> list[list[int]]:
+    """The index of the buffer of each output of each node."""
+    of = {value: index for index, buffer in enumerate(plan.buffers) for value in buffer.values}
+    return [[of.get(name, _NONE) for name in node.outputs] for node in plan.nodes]
+
+
+def _quoted(text: str) -> str:
+    """A C string literal."""
+    return (
+        '"'
+        + "".join(
+            chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+            for byte in text.encode()
+        )
+        + '"'
+    )

@@ -1,0 +1,110 @@
+"""`plan.json`, the JSON form of a plan, and its schema."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from typing import Any
+
+from ....registration import PlanError
+from .plan import Plan, PlannedBuffer, PlannedNode, PlannedWeight
+
+FORMAT = 1
+SCHEMA = "plan.schema.json"
+
+
+def schema() -> str:
+    """The JSON schema of the form (JSON Schema 2020-12)."""
+    return importlib.resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
+
+
+def to_json(plan: Plan) -> str:
+    """The JSON form of a plan."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "mode": plan.mode,
+            "peak": plan.peak,
+            "lower_bound": plan.lower_bound,
+            "alignment": plan.alignment,
+            "budget": plan.budget,
+            "fits": plan.fits,
+            "weight_bytes": plan.weight_bytes,
+            "dimensions": dict(plan.dimensions),
+            "nodes": [
+                {
+                    "index": node.index,
+                    "name": node.name,
+                    "domain": node.domain,
+                    "op_type": node.op_type,
+                    "phase": node.phase,
+                    "inputs": list(node.inputs),
+                    "outputs": list(node.outputs),
+                    "in_place": {str(output): place for output, place in node.in_place.items()},
+                    "view": node.view,
+                }
+                for node in plan.nodes
+            ],
+            "buffers": [
+                {
+                    "name": buffer.name,
+                    "offset": buffer.offset,
+                    "size": buffer.size,
+                    "lifetime": list(buffer.lifetime),
+                    "values": list(buffer.values),
+                    "kind": buffer.kind,
+                }
+                for buffer in plan.buffers
+            ],
+            "weights": [
+                {"name": weight.name, "size": weight.size, "lifetime": list(weight.lifetime)}
+                for weight in plan.weights
+            ],
+        },
+        indent=1,
+    )
+
+
+def from_json(text: str) -> Plan:
+    """The plan of a JSON form, without its model.
+
+    Raises:
+        PlanError: it does not have the documented form.
+    """
+    try:
+        found = json.loads(text)
+        if found["format"] != FORMAT:
+            raise PlanError(f"the plan has format {found['format']!r}, and this opsetta reads {FORMAT}")
+        return Plan(
+            mode=found["mode"],
+            nodes=tuple(_node(entry) for entry in found["nodes"]),
+            buffers=tuple(_buffer(entry) for entry in found["buffers"]),
+            weights=tuple(
+                PlannedWeight(entry["name"], entry["size"], _span(entry["lifetime"]))
+                for entry in found["weights"]
+            ),
+            peak=found["peak"],
+            lower_bound=found["lower_bound"],
+            alignment=found["alignment"],
+            budget=found["budget"],
+            dimensions=dict(found["dimensions"]),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise PlanError(f"this is not the JSON form of a plan: {type(error).__name__}: {error}") from error
+
+
+def _node(entry: dict[str, Any]) -> PlannedNode:
+    in_place = {int(output): place for output, place in entry["in_place"].items()}
+    names = tuple(entry["inputs"]), tuple(entry["outputs"])
+    kind = entry["name"], entry["domain"], entry["op_type"], entry["phase"]
+    return PlannedNode(entry["index"], *kind, *names, in_place, entry["view"])
+
+
+def _buffer(entry: dict[str, Any]) -> PlannedBuffer:
+    place = entry["name"], entry["offset"], entry["size"], _span(entry["lifetime"])
+    return PlannedBuffer(*place, tuple(entry["values"]), entry["kind"])
+
+
+def _span(lifetime: list[int]) -> tuple[int, int]:
+    first, last = lifetime
+    return int(first), int(last)

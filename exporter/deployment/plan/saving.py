@@ -1,0 +1,38 @@
+"""Writes a plan's files into a folder."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+from ...files import writing
+from ...files.publishing import publish
+from ...files.targets import folder_of
+from . import c_form, picture
+from .json_form import SCHEMA, schema
+from .metadata import annotate
+from .plan import Plan
+
+
+def save_plan(plan: Plan, folder: str | bytes | os.PathLike, *, html: bool = False) -> None:
+    """Write a plan's files; see `Plan.save`.
+
+    Raises:
+        ModelFileError: the folder cannot be written.
+    """
+    target = folder_of(folder)
+    texts: dict[str, Any] = {"plan.json": plan.to_json(), SCHEMA: schema(), "plan.svg": picture.svg(plan)}
+    if html:
+        texts["plan.html"] = picture.html(plan)
+    if plan.peak is not None:
+        texts["plan.h"] = c_form.header(plan)
+        texts["plan.bin"] = c_form.binary(plan)
+    for name, text in texts.items():
+        _write(target / name, text.encode() if isinstance(text, str) else text)
+    if plan.model is not None:
+        writing.save(annotate(plan), target / "model.onnx")
+
+
+def _write(path: pathlib.Path, content: bytes) -> None:
+    publish(path, lambda file, _: file.write(content))

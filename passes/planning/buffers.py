@@ -1,0 +1,128 @@
+"""The buffers of a graph: which values share memory, and when each is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from ...registration import MAY_OVERWRITE
+from ..target import inplace_operators as operators
+from .order import reads
+
+
+@dataclasses.dataclass(eq=False)
+class Buffer:
+    """Memory for one or more values.
+
+    Attributes:
+        values: the values that are in it, views and results in place included, in the order of definition.
+        first: the index of the node that fills it; 0 for an input of the graph.
+        last: the index of the last node that reads or writes it; of the last node for an output of the graph.
+    """
+
+    values: list[ir.Value]
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """The name of the first value."""
+        return self.values[0].name or ""
+
+
+@dataclasses.dataclass
+class Memory:
+    """The buffers of a graph in an execution order.
+
+    Attributes:
+        nodes: the nodes in that order.
+        buffers: in the order of their first use.
+        of: the buffer of each value; weights and constants have none.
+        views: per node whose output 0 is the same bytes as its input 0, that input.
+        in_place: per node that overwrites an operand, the position of the input.
+    """
+
+    nodes: list[ir.Node]
+    buffers: list[Buffer]
+    of: dict[ir.Value, Buffer]
+    views: dict[ir.Node, ir.Value]
+    in_place: dict[ir.Node, int]
+
+
+def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node]) -> Memory:
+    """The buffers of a graph whose nodes run in the given order.
+
+    Views share the memory of their input. A node overwrites an operand where its annotation
+    `opsetta.may_overwrite`, which holds for this order, allows that. Sub-graphs count as reads of their node.
+    """
+    memory = Memory(list(nodes), [], {}, {}, {})
+    fixed = set(graph.initializers.values())
+    for value in graph.inputs:
+        if value not in fixed:
+            _add(memory, value, 0)
+    for index, node in enumerate(nodes):
+        if node.domain in operators.STANDARD_DOMAINS and node.op_type == "Constant":
+            fixed.update(node.outputs)
+            continue
+        for value in reads(node):
+            if value in memory.of:
+                memory.of[value].last = index
+        for position, value in enumerate(node.outputs):
+            if value.name:
+                _define(memory, fixed, node, position, index)
+    for value in graph.outputs:
+        if value in memory.of:
+            memory.of[value].last = max(0, len(nodes) - 1)
+    return memory
+
+
+def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
+    """Give output `position` of the node at `index` a buffer."""
+    value = node.outputs[position]
+    if position == 0 and _is_view(node):
+        source = node.inputs[0]
+        assert source is not None
+        memory.views[node] = source
+        if source in fixed:
+            fixed.add(value)
+            return
+        if source in memory.of:
+            _join(memory, value, memory.of[source], index)
+            return
+    overwritten = _overwritten(node).get(position)
+    operand = node.inputs[overwritten] if overwritten is not None else None
+    if operand is not None and operand in memory.of:
+        memory.in_place[node] = overwritten if overwritten is not None else 0
+        _join(memory, value, memory.of[operand], index)
+        return
+    _add(memory, value, index)
+
+
+def _add(memory: Memory, value: ir.Value, index: int) -> None:
+    memory.of[value] = Buffer([value], index, index)
+    memory.buffers.append(memory.of[value])
+
+
+def _join(memory: Memory, value: ir.Value, buffer: Buffer, index: int) -> None:
+    buffer.values.append(value)
+    buffer.last = index
+    memory.of[value] = buffer
+
+
+def _is_view(node: ir.Node) -> bool:
+    """Whether output 0 always has the bytes of input 0. Dropout has them outside of training only."""
+    source = node.inputs[0] if node.inputs else None
+    return (
+        source is not None
+        and node.op_type != "Dropout"
+        and node.domain in operators.STANDARD_DOMAINS
+        and operators.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
+    )
+
+
+def _overwritten(node: ir.Node) -> Mapping[int, int]:
+    """The input that each output may overwrite."""
+    pairs = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
+    return {int(output): int(place) for output, place in pairs}

@@ -1,0 +1,56 @@
+"""The execution order of a graph."""
+
+from __future__ import annotations
+
+import heapq
+
+import onnx_ir as ir
+
+from ...registration import GraphError
+from ...registration.arguments import blocks
+
+
+def execution_order(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes in topological order; where several may come next, in the order of the graph.
+
+    A node comes after everything that its sub-graphs read.
+
+    Raises:
+        GraphError: nodes depend on each other.
+    """
+    nodes = list(graph)
+    position = {node: index for index, node in enumerate(nodes)}
+    missing = [0] * len(nodes)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, node in enumerate(nodes):
+        makers = {value.producer() for value in reads(node)}
+        for maker in makers:
+            if maker in position and maker is not node:
+                readers[position[maker]].append(index)
+                missing[index] += 1
+    ready = [index for index, count in enumerate(missing) if not count]
+    ordered = []
+    while ready:
+        index = heapq.heappop(ready)
+        ordered.append(nodes[index])
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(ordered) < len(nodes):
+        held = next(node for node in nodes if missing[position[node]])
+        raise GraphError(f"the graph has a cycle: node '{held.name}' reads what depends on it")
+    return ordered
+
+
+def reads(node: ir.Node) -> list[ir.Value]:
+    """The values that a node reads, those that its sub-graphs read from outside included."""
+    found = [value for value in node.inputs if value is not None]
+    for block in blocks(node):
+        own = {*block.inputs, *block.initializers.values()}
+        for inner in block:
+            own.update(inner.outputs)
+        for inner in block:
+            found.extend(value for value in reads(inner) if value not in own)
+        found.extend(value for value in block.outputs if value not in own)
+    return found
