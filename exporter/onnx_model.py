@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from ..registration import DEFAULT_OPSET, OpsettaError, Registry
-from .deployment.plan.plan import ALIGNMENT, Plan, make_plan
+from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto

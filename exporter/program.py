@@ -17,7 +17,7 @@ from ..registration import (
     load_entry_points,
     registry_or_default,
 )
-from .deployment.plan.plan import ALIGNMENT, Plan, make_plan
+from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
 from .files.source_file.decompositions import Decompositions, collect
 from .files.source_file.equality import difference

@@ -5,5 +5,6 @@
 
 from .arena import run_in_arena
 from .plan import Plan, make_plan
+from .records import ALIGNMENT
 
-__all__ = ["Plan", "make_plan", "run_in_arena"]
+__all__ = ["ALIGNMENT", "Plan", "make_plan", "run_in_arena"]

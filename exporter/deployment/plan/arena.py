@@ -12,12 +12,12 @@ import onnx_ir as ir
 from ....passes.planning.order import reads
 from ....registration import PlanError
 from ...running.session import open_session, session_options
-from .plan import Plan, PlannedBuffer
+from .records import PlanFacts, PlannedBuffer
 
 _POISON = 0xFF
 
 
-def run_in_arena(plan: Plan, inputs: Mapping[str, Any]) -> list[np.ndarray]:
+def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]:
     """Run a planned model in a block of `plan.peak` bytes.
 
     onnxruntime computes each node by itself, without optimizations. Every value is written to its offset and
@@ -40,7 +40,7 @@ def run_in_arena(plan: Plan, inputs: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 class _Arena:
-    def __init__(self, plan: Plan, model: ir.Model):
+    def __init__(self, plan: PlanFacts, model: ir.Model):
         self._plan = plan
         self._model = model
         self._memory = np.full(plan.peak or 0, _POISON, np.uint8)

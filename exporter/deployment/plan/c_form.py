@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from ....registration import PlanError
-from .plan import Plan
+from .records import PlanFacts
 
 MAGIC = b"OPLN"
 FORMAT = 1
@@ -46,7 +46,7 @@ enum {{ OPSETTA_NODE_COUNT = {nodes}, OPSETTA_BUFFER_COUNT = {buffers} }};
 """
 
 
-def header(plan: Plan) -> str:
+def header(plan: PlanFacts) -> str:
     """The C header.
 
     Raises:
@@ -74,7 +74,7 @@ def header(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def binary(plan: Plan) -> bytes:
+def binary(plan: PlanFacts) -> bytes:
     """The flat binary.
 
     Raises:
@@ -87,12 +87,12 @@ def binary(plan: Plan) -> bytes:
     return b"".join(parts)
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: PlanFacts) -> None:
     if plan.peak is None:
         raise PlanError("sizes are formulas: give the dimensions of the inputs to plan offsets")
 
 
-def _outputs(plan: Plan) -> list[list[int]]:
+def _outputs(plan: PlanFacts) -> list[list[int]]:
     """The index of the buffer of each output of each node."""
     of = {value: index for index, buffer in enumerate(plan.buffers) for value in buffer.values}
     return [[of.get(name, _NONE) for name in node.outputs] for node in plan.nodes]

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ....registration import PlanError
-from .plan import Plan, PlannedBuffer, PlannedNode, PlannedWeight
+from .records import PlanFacts, PlannedBuffer, PlannedNode, PlannedWeight
 
 FORMAT = 1
 SCHEMA = "plan.schema.json"
@@ -18,7 +18,7 @@ def schema() -> str:
     return importlib.resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
 
 
-def to_json(plan: Plan) -> str:
+def to_json(plan: PlanFacts) -> str:
     """The JSON form of a plan."""
     return json.dumps(
         {
@@ -65,8 +65,8 @@ def to_json(plan: Plan) -> str:
     )
 
 
-def from_json(text: str) -> Plan:
-    """The plan of a JSON form, without its model.
+def from_json(text: str) -> dict[str, Any]:
+    """The fields of the plan of a JSON form.
 
     Raises:
         PlanError: it does not have the documented form.
@@ -75,20 +75,16 @@ def from_json(text: str) -> Plan:
         found = json.loads(text)
         if found["format"] != FORMAT:
             raise PlanError(f"the plan has format {found['format']!r}, and this opsetta reads {FORMAT}")
-        return Plan(
-            mode=found["mode"],
-            nodes=tuple(_node(entry) for entry in found["nodes"]),
-            buffers=tuple(_buffer(entry) for entry in found["buffers"]),
-            weights=tuple(
+        return {
+            **{key: found[key] for key in ("mode", "peak", "lower_bound", "alignment", "budget")},
+            "dimensions": dict(found["dimensions"]),
+            "nodes": tuple(_node(entry) for entry in found["nodes"]),
+            "buffers": tuple(_buffer(entry) for entry in found["buffers"]),
+            "weights": tuple(
                 PlannedWeight(entry["name"], entry["size"], _span(entry["lifetime"]))
                 for entry in found["weights"]
             ),
-            peak=found["peak"],
-            lower_bound=found["lower_bound"],
-            alignment=found["alignment"],
-            budget=found["budget"],
-            dimensions=dict(found["dimensions"]),
-        )
+        }
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise PlanError(f"this is not the JSON form of a plan: {type(error).__name__}: {error}") from error
 

@@ -19,10 +19,10 @@ from ....registration import (
     PLAN_SIZE,
     PlanError,
 )
-from .plan import Plan, PlannedBuffer
+from .records import PlanFacts, PlannedBuffer
 
 
-def annotate(plan: Plan) -> ir.Model:
+def annotate(plan: PlanFacts) -> ir.Model:
     """The planned model with the plan in the metadata of its nodes.
 
     Raises:

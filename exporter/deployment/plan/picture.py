@@ -5,7 +5,7 @@ from __future__ import annotations
 import html as markup
 import string
 
-from .plan import Plan, PlannedBuffer
+from .records import PlanFacts, PlannedBuffer
 
 _WIDTH, _HEIGHT = 1000, 480
 _LEFT, _TOP, _BOTTOM = 80, 20, 40
@@ -20,7 +20,7 @@ text { font: 12px system-ui, sans-serif; fill: var(--text, #333); }
 """
 
 
-def svg(plan: Plan) -> str:
+def svg(plan: PlanFacts) -> str:
     """The picture: one rectangle per buffer, from its first to its last node, at its offset.
 
     A vertical line in a rectangle is a node that overwrites its operand in place. Buffers whose sizes are
@@ -40,13 +40,13 @@ def svg(plan: Plan) -> str:
     return "\n".join(parts)
 
 
-def _title(plan: Plan) -> str:
+def _title(plan: PlanFacts) -> str:
     if plan.peak is None:
         return f"{len(plan.buffers)} buffers whose sizes are formulas"
     return f"{len(plan.buffers)} buffers in {shown(plan.peak)}, lower bound {shown(plan.lower_bound or 0)}"
 
 
-def _drawn_budget(plan: Plan) -> int | None:
+def _drawn_budget(plan: PlanFacts) -> int | None:
     """The budget that is left for the block beside the weights, if it is within twice the peak."""
     if plan.budget is None or plan.peak is None:
         return None
@@ -67,7 +67,7 @@ def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
     )
 
 
-def _chains(plan: Plan, x_unit: float, y_unit: float) -> list[str]:
+def _chains(plan: PlanFacts, x_unit: float, y_unit: float) -> list[str]:
     """A line where a node overwrites an operand."""
     of = {value: buffer for buffer in plan.buffers for value in buffer.values}
     lines = []
@@ -85,7 +85,7 @@ def _chains(plan: Plan, x_unit: float, y_unit: float) -> list[str]:
     return lines
 
 
-def _axes(plan: Plan, top: int, y_unit: float) -> list[str]:
+def _axes(plan: PlanFacts, top: int, y_unit: float) -> list[str]:
     floor = _HEIGHT - _BOTTOM
     parts = [
         f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{floor}" y2="{floor}"/>',
@@ -149,7 +149,7 @@ $rows
 """)
 
 
-def html(plan: Plan) -> str:
+def html(plan: PlanFacts) -> str:
     """The picture and a table of the buffers on a page that needs no network."""
     rows = []
     for buffer in sorted(plan.buffers, key=lambda b: -b.size if isinstance(b.size, int) else 0):
@@ -163,7 +163,7 @@ def html(plan: Plan) -> str:
     return _PAGE.substitute(summary=_text(summary(plan)), picture=svg(plan), rows="\n".join(rows))
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: PlanFacts) -> str:
     """The plan in a sentence or two."""
     in_place = sum(bool(node.in_place) for node in plan.nodes)
     views = sum(node.view for node in plan.nodes)

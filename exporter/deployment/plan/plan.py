@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,118 +16,25 @@ from ....passes.planning import (
     execution_order,
     lower_bound,
 )
+from ....passes.planning.order import reads
 from ....passes.target.inplace_annotations import annotate_inplace
 from ....registration import UsageError
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
+from . import json_form
+from .records import ALIGNMENT, PlanFacts, PlannedBuffer, PlannedNode, PlannedWeight
+from .saving import save_plan
 from .sizes import Dimensions, Size, bytes_of
 
 FORWARD = "forward"
-ALIGNMENT = 64
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedNode:
-    """A node in execution order.
-
-    Attributes:
-        index: its position in the order.
-        phase: `"forward"`; in training also `"calc_gradient"`, `"calc_derivative"`, `"apply_gradient"`.
-        inputs, outputs: names of values; an empty name stands for an omitted one.
-        in_place: per output that overwrites an input, the input's position.
-        view: whether output 0 is the same bytes as input 0, so that nothing needs to be computed.
-    """
-
-    index: int
-    name: str
-    domain: str
-    op_type: str
-    phase: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    in_place: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    view: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedBuffer:
-    """A place in the block of memory.
-
-    Attributes:
-        name: the name of the first value in it.
-        offset: bytes from the beginning of the block; None if sizes are formulas.
-        size: bytes, or a formula of dimensions.
-        lifetime: the indices of the first and the last node that need it, both inclusive.
-        values: the names of the values in it.
-        kind: `"input"`, `"output"` or `"intermediate"`.
-    """
-
-    name: str
-    offset: int | None
-    size: Size
-    lifetime: tuple[int, int]
-    values: tuple[str, ...]
-    kind: str
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedWeight:
-    """A weight: its bytes, and the indices of the first and last node that read it."""
-
-    name: str
-    size: int
-    lifetime: tuple[int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Execution order, lifetimes, in-place results and offsets of a model.
-
-    Attributes:
-        mode: `"inference"` or `"train"`.
-        nodes: in execution order.
-        buffers: the values besides weights, in the order of their first use.
-        weights: in the order of their first use.
-        peak: the bytes of the block; None if sizes are formulas.
-        lower_bound: the bytes that no placement can go below; None likewise.
-        alignment: what every offset is a multiple of, in bytes.
-        budget: the bytes that the caller allows for block and weights, or None.
-        dimensions: the sizes that the caller gave to symbolic dimensions.
-        model: the model that was planned, in execution order.
-    """
-
-    mode: str
-    nodes: tuple[PlannedNode, ...]
-    buffers: tuple[PlannedBuffer, ...]
-    weights: tuple[PlannedWeight, ...]
-    peak: int | None
-    lower_bound: int | None
-    alignment: int = ALIGNMENT
-    budget: int | None = None
-    dimensions: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    model: ir.Model | None = dataclasses.field(default=None, compare=False, repr=False)
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of all weights."""
-        return sum(weight.size for weight in self.weights)
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether block and weights fit into the budget; None without one, or if sizes are formulas."""
-        if self.budget is None or self.peak is None:
-            return None
-        return self.peak + self.weight_bytes <= self.budget
-
-    def buffer_of(self, value: str) -> PlannedBuffer | None:
-        """The buffer of a value by its name; weights and constants have none."""
-        return next((buffer for buffer in self.buffers if value in buffer.values), None)
+class Plan(PlanFacts):
+    """A plan, with its files; `PlanFacts` has its attributes."""
 
     def to_json(self) -> str:
         """The JSON form; `plan.schema.json` is its schema."""
-        from .json_form import to_json
-
-        return to_json(self)
+        return json_form.to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -137,9 +43,7 @@ class Plan:
         Raises:
             PlanError: it does not have the documented form.
         """
-        from .json_form import from_json
-
-        return from_json(text)
+        return cls(**json_form.from_json(text))
 
     def save(self, folder: Any, *, html: bool = False) -> None:
         """Write `plan.json`, its schema, a picture, the C forms, and the model with the plan as metadata.
@@ -150,8 +54,6 @@ class Plan:
         Raises:
             ModelFileError: the folder cannot be written.
         """
-        from .saving import save_plan
-
         save_plan(self, folder, html=html)
 
 
@@ -285,8 +187,6 @@ def _buffer(graph: ir.Graph, buffer: Buffer, offset: int | None, size: Size) -> 
 
 
 def _weights(graph: ir.Graph, memory: Memory) -> Sequence[PlannedWeight]:
-    from ....passes.planning.order import reads
-
     spans: dict[ir.Value, list[int]] = {}
     for index, node in enumerate(memory.nodes):
         for value in reads(node):

@@ -9,20 +9,23 @@ from typing import Any
 from ...files import writing
 from ...files.publishing import publish
 from ...files.targets import folder_of
-from . import c_form, picture
-from .json_form import SCHEMA, schema
+from . import c_form, json_form, picture
 from .metadata import annotate
-from .plan import Plan
+from .records import PlanFacts
 
 
-def save_plan(plan: Plan, folder: str | bytes | os.PathLike, *, html: bool = False) -> None:
+def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike, *, html: bool = False) -> None:
     """Write a plan's files; see `Plan.save`.
 
     Raises:
         ModelFileError: the folder cannot be written.
     """
     target = folder_of(folder)
-    texts: dict[str, Any] = {"plan.json": plan.to_json(), SCHEMA: schema(), "plan.svg": picture.svg(plan)}
+    texts: dict[str, Any] = {
+        "plan.json": json_form.to_json(plan),
+        json_form.SCHEMA: json_form.schema(),
+        "plan.svg": picture.svg(plan),
+    }
     if html:
         texts["plan.html"] = picture.html(plan)
     if plan.peak is not None:
