@@ -4,7 +4,8 @@ from onnx_ir import DataType, Value
 
 from . import arguments, dtypes, opsets, schemas, shape_inference
 from .arguments import Device, Layout, MemoryFormat
-from .context import Block, GraphContext, Limits, Names
+from .construction import Construction, Limits
+from .context import Block, GraphContext
 from .dispatch import SymbolicFunction
 from .dtypes import Number
 from .errors import (
@@ -31,7 +32,7 @@ from .errors import (
     UsageError,
     VerificationError,
 )
-from .held import held_in, holder_of
+from .facts import facts_of, held_in, holder_of, state
 from .metadata import (
     ALIAS,
     COMPLEX,
@@ -58,6 +59,7 @@ from .metadata import (
     SOURCE,
     TRAINABLE,
 )
+from .names import Names
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
 from .results import absent_result, composed_results, results_of
@@ -94,6 +96,7 @@ __all__ = [
     "ArgumentError",
     "Block",
     "CaptureError",
+    "Construction",
     "DataType",
     "Device",
     "DimensionError",
@@ -129,6 +132,7 @@ __all__ = [
     "composed_results",
     "default_registry",
     "dtypes",
+    "facts_of",
     "held_in",
     "holder_of",
     "load_entry_points",
@@ -138,4 +142,5 @@ __all__ = [
     "results_of",
     "schemas",
     "shape_inference",
+    "state",
 ]

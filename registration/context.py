@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,63 +11,12 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from . import arguments as convention
-from . import emission, ladder, runtimes, schemas, shape_inference
-from .constants import ConstantPool, to_array
+from . import emission, ladder, runtimes, schemas
+from .constants import to_array
+from .construction import Construction
 from .dtypes import Number
 from .errors import GraphError, UnsupportedError
-from .held import holder_of
-from .metadata import LINE, MODULE, SOURCE
 from .registry import Registry, split_name
-
-
-class Names:
-    """Unique names for the values and nodes of one graph, its sub-blocks included."""
-
-    __slots__ = ("_counts", "_taken")
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._counts: dict[str, int] = {}
-
-    def take(self, name: str) -> None:
-        """Reserve a given name."""
-        self._taken.add(name)
-
-    def is_taken(self, name: str) -> bool:
-        """Whether a name is in use or reserved."""
-        return name in self._taken
-
-    def unique(self, stem: str) -> str:
-        """The stem, or the stem with the lowest number that makes it unique."""
-        name = stem
-        while name in self._taken:
-            count = self._counts[stem] = self._counts.get(stem, 0) + 1
-            name = f"{stem}_{count}"
-        self._taken.add(name)
-        return name
-
-
-@dataclasses.dataclass
-class Limits:
-    """The remaining limits for a model from an untrusted source, whose sizes may be arbitrary.
-
-    Attributes:
-        elements: the remaining elements of constants.
-        nodes: nodes of the new graph.
-        remedy: the remedy in the error message.
-    """
-
-    elements: int
-    nodes: int
-    remedy: str = ""
-
-    def beyond(self, text: str) -> str:
-        """An error's text, with the remedy."""
-        return f"{text}; {self.remedy}" if self.remedy else text
-
-
-LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
-"""Lowers the nodes of a source graph at the current position; maps values of its inputs to its outputs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,95 +38,68 @@ class Block:
 
         Returns:
             A value for each of the block's outputs.
+
+        Raises:
+            GraphError: the number of arguments differs from the number of the block's inputs.
         """
-        return self._context.lower_block(self.graph, arguments)
+        g, formal = self._context, self.graph.inputs
+        if len(arguments) != len(formal):
+            raise GraphError(f"block '{self.graph.name}' takes {len(formal)} inputs, not {len(arguments)}")
+        place = g.construction.place
+        assert place.lower_block is not None, "the source node was entered without its blocks"
+        given = [g.constant(a, f.dtype) for a, f in zip(arguments, formal, strict=True)]
+        try:
+            return place.lower_block(self.graph, given)
+        finally:
+            g.construction.place = place
 
     def subgraph(self) -> ir.Graph:
         """The block as an ONNX graph with the block's own inputs and outputs."""
         return self._context.subgraph(self.inline, self.graph.inputs, self.graph.name or "")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Place:
-    """The current position: the source node, its module path, and the function that lowers its sub-blocks."""
-
-    node: ir.Node | None = None
-    scope: str = ""
-    origin: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    lower_block: LowerBlock | None = None
-
-
 class GraphContext:
     """The graph under construction, the target opset, and the source node being lowered.
 
     Attributes:
-        opset: the ONNX opset of the graph.
-        graph: the `onnx_ir.Graph` that nodes are appended to; inside `subgraph`, that sub-graph.
         registry: where `call` looks up symbolic functions.
-        composing: the ONNX operators that the version ladder is composing, outermost first.
+        construction: the graph's names, constants and limits, for emission and the driver.
     """
 
-    __slots__ = (
-        "_names",
-        "_opset_imports",
-        "_place",
-        "_pool",
-        "composing",
-        "graph",
-        "limits",
-        "opset",
-        "registry",
-    )
+    __slots__ = ("construction", "registry")
 
-    def __init__(self, graph: ir.Graph, opset: int, registry: Registry, names: Names | None = None):
-        self.graph = graph
-        self.opset = opset
+    def __init__(self, graph: ir.Graph, opset: int, registry: Registry):
         self.registry = registry
-        self._names = names if names is not None else Names()
-        self._pool = ConstantPool(graph, self._names.unique)
-        self._opset_imports = graph.opset_imports
-        self._place = _Place()
-        self.composing: list[str] = []
-        self.limits: Limits | None = None
+        self.construction = Construction(graph, opset)
+
+    @property
+    def opset(self) -> int:
+        """The ONNX opset of the graph."""
+        return self.construction.opset
+
+    @property
+    def graph(self) -> ir.Graph:
+        """The graph that nodes are appended to; inside `subgraph`, that sub-graph."""
+        return self.construction.graph
 
     @property
     def node(self) -> ir.Node | None:
         """The source node being lowered, with its overload and expected outputs."""
-        return self._place.node
+        return self.construction.place.node
 
-    def enter(self, node: ir.Node, module: str = "", lower_block: LowerBlock | None = None) -> None:
-        """Begin lowering a source node: nodes emitted from here on get its module path.
+    @property
+    def expected(self) -> Sequence[Value]:
+        """The outputs of the source node being lowered, with their element types and shapes."""
+        return self.node.outputs if self.node is not None else ()
 
-        Args:
-            lower_block: lowers the node's sub-blocks.
-        """
-        origin = {SOURCE: convention.overloaded_name(node)}
-        if module:
-            origin[MODULE] = module
-        if LINE in node.metadata_props:
-            origin[LINE] = node.metadata_props[LINE]
-        self._place = _Place(node, f"{module}/" if module else "", origin, lower_block)
+    def owner(self, block: ir.Graph) -> ir.Node | None:
+        """The source node that a sub-block belongs to; None for the model's graph."""
+        return self.construction.owners.get(block)
 
     @property
     def blocks(self) -> list[Block]:
         """The sub-blocks of the source node being lowered, in the order of its attributes."""
         return [Block(graph, self) for graph in convention.blocks(self.node)] if self.node is not None else []
-
-    def lower_block(self, block: ir.Graph, arguments: Sequence[Value | Number]) -> list[Value]:
-        """Lower the nodes of a source graph here; see `Block.inline`.
-
-        Raises:
-            GraphError: the number of arguments differs from the number of the block's inputs.
-        """
-        if len(arguments) != len(block.inputs):
-            raise GraphError(f"block '{block.name}' takes {len(block.inputs)} inputs, not {len(arguments)}")
-        place = self._place
-        assert place.lower_block is not None, "the source node was entered without its blocks"
-        given = [self.constant(a, f.dtype) for a, f in zip(arguments, block.inputs, strict=True)]
-        try:
-            return place.lower_block(block, given)
-        finally:
-            self._place = place
 
     def subgraph(
         self, build: Callable[..., Sequence[Value]], inputs: Sequence[Value] = (), name: str = "body"
@@ -190,9 +111,10 @@ class GraphContext:
                 the formal inputs, and may use values of the graphs around it.
             inputs: values whose element types and shapes the formal inputs have.
         """
-        graph = ir.Graph([], [], nodes=[], name=self._names.unique(name or "body"))
+        unique = self.construction.names.unique
+        graph = ir.Graph([], [], nodes=[], name=unique(name or "body"))
         for value in inputs:
-            formal = Value(name=self._names.unique(value.name or "input"), type=value.type, shape=value.shape)
+            formal = Value(name=unique(value.name or "input"), type=value.type, shape=value.shape)
             graph.inputs.append(formal)
         self.extend(graph, build)
         return graph
@@ -202,19 +124,19 @@ class GraphContext:
 
         For outputs that depend on other sub-graphs, such as the other branch.
         """
-        outer, self.graph = self.graph, graph
+        outer, self.construction.graph = self.graph, graph
         try:
             for result in build(*graph.inputs):
                 graph.outputs.append(self._own(self.constant(result), graph))
         finally:
-            self.graph = outer
+            self.construction.graph = outer
 
     def _own(self, value: Value, graph: ir.Graph) -> Value:
         """The value, or a copy if it cannot be an output of the graph because another graph made it."""
         producer = value.producer()
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value
-        [copy] = self.append(ir.Node("", "Identity", [value], num_outputs=1))
+        [copy] = self.construction.append(ir.Node("", "Identity", [value], num_outputs=1))
         copy.type, copy.shape = value.type, value.shape
         return copy
 
@@ -323,22 +245,19 @@ class GraphContext:
             return self.cast(value, dtype) if dtype is not None else value
         if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
             return self.cast(self.stack(value), dtype) if dtype is not None else self.stack(value)
-        array = to_array(value, dtype)
-        if self.limits is not None and array.size > _SMALL_CONSTANT:
-            self.reserve(array.size)
-            self.limits.elements -= array.size
-        return self._pool.make(array)
+        return self.construction.constant(to_array(value, dtype))
 
     def reserve(self, *sizes: int) -> None:
         """Check that a constant of these sizes may be made, before it is.
 
         Raises:
-            UnsupportedError: the constant would be too large.
+            UnsupportedError: it would be too large for a model from an untrusted source.
         """
-        if self.limits is not None and math.prod(sizes) > self.limits.elements:
-            shown = " by ".join(map(str, sizes))
-            text = f"it would take a constant of {shown} elements, more than are made of a file"
-            raise self.refuse(self.limits.beyond(text))
+        self.construction.reserve(*sizes)
+
+    def is_free(self, elements: int) -> bool:
+        """Whether a constant of so many elements may be made of a model from an untrusted source, too."""
+        return self.construction.is_free(elements)
 
     def cast(self, value: Value, dtype: DataType) -> Value:
         """The value cast to another element type; unchanged if it already has that type."""
@@ -362,9 +281,9 @@ class GraphContext:
                 parts.append([int(item)])
         if len(parts) == 1 and isinstance(parts[0], Value):
             return parts[0]
-        values = [part if isinstance(part, Value) else self._pool.make(to_array(part)) for part in parts]
+        values = [part if isinstance(part, Value) else self.constant(part) for part in parts]
         if not values:
-            return self._pool.make(np.empty(0, dtype=np.int64))
+            return self.constant([])
         return values[0] if len(values) == 1 else self._one("Concat", *values, axis=0)
 
     def _as_list(self, value: Value) -> Value:
@@ -419,72 +338,8 @@ class GraphContext:
 
     def is_foldable(self, value: Value) -> bool:
         """Whether arithmetic on the value may be folded: yes for constants made here, no for model state."""
-        return value in self._pool
-
-    def opset_import(self, domain: str) -> int:
-        """The version of another domain that the graph imports; imported at its newest when first used."""
-        version = self._opset_imports.get(domain)
-        if version is None:
-            version = _NEWEST.get(domain, 1)
-            self._opset_imports[domain] = version
-        return version
+        return self.construction.is_constant(value)
 
     def refuse(self, reason: str, first_opset: int | None = None) -> UnsupportedError:
         """An error to raise for what this opset cannot express; the driver adds the operator and module."""
         return UnsupportedError(reason, first_opset=first_opset)
-
-    @property
-    def expected(self) -> Sequence[Value]:
-        """The outputs of the source node being lowered, with their element types and shapes."""
-        return self.node.outputs if self.node is not None else ()
-
-    def append(self, node: ir.Node) -> Sequence[Value]:
-        """Append a finished node; set its name, and the names and known shapes of its outputs."""
-        if self.limits is not None:
-            self.limits.nodes -= 1
-            if self.limits.nodes < 0:
-                text = "the model would be more nodes at this opset than are made of a file"
-                raise GraphError(self.limits.beyond(text))
-        for value in node.inputs:
-            if value is None:
-                continue
-            if holder_of(value) is not None:
-                raise self._refuse_held(value, f"ONNX operator {node.op_type} does not take")
-            self._pool.use(value)
-        name = self._names.unique(f"{self._place.scope}{node.op_type}")
-        node.name = name
-        node.metadata_props.update(self._place.origin)
-        for index, value in enumerate(node.outputs):
-            value.name = self._names.unique(f"{name}_output_{index}")
-        if node.domain == "":
-            attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.items()}
-            node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
-        self.graph.append(node)
-        return node.outputs
-
-    def _refuse_held(self, value: Value, reason: str) -> UnsupportedError:
-        assert value.dtype is not None
-        first = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
-        return self.refuse(f"{reason} {value.dtype.name} at opset {self.opset}", first)
-
-    def use(self, value: Value) -> Value:
-        """Keep a value that is a graph output: a constant becomes an initializer.
-
-        Raises:
-            UnsupportedError: no operator at this opset returns its element type.
-        """
-        if holder_of(value) is not None:
-            raise self._refuse_held(value, "no ONNX operator gives")
-        self._pool.use(value)
-        return value
-
-
-_SMALL_CONSTANT = 4096
-"""Constants of up to this many elements are not counted."""
-
-_NEWEST = {
-    "ai.onnx.ml": 5,
-    "ai.onnx.training": 1,
-    "ai.onnx.preview.training": 1,
-    "com.microsoft": 1,
-}

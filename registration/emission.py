@@ -69,7 +69,7 @@ def emit(
     rung = None if domain else ladder.rung(g, op_type)
     if rung is not None:
         return ladder.compose(g, rung, op_type, positional, named, outputs)
-    version = g.opset if domain == "" else g.opset_import(domain)
+    version = g.opset if domain == "" else g.construction.opset_import(domain)
     schema = schemas.operator_schema(op_type, version, domain)
     try:
         if schema is None:
@@ -91,7 +91,7 @@ def emit(
         if folded is not None:
             wide = formal_outputs(schema, outputs)[0].variable
             return [g.cast(folded, restored[wide]) if wide in restored else folded]
-    results = g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
+    results = g.construction.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
     formal = formal_outputs(schema, outputs)
     for value, dtype, parameter in zip(results, found_dtypes, formal, strict=True):
         if dtype is not None:
@@ -132,7 +132,7 @@ def _emit_unknown(
             kind = _PLURAL[kind]
         attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
     inputs = [item if item is None or isinstance(item, Value) else g.constant(item) for item in positional]
-    return list(g.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs)))
+    return list(g.construction.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs)))
 
 
 def _suffixed(name: str) -> tuple[str, AttributeType | None]:

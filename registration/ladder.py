@@ -25,7 +25,7 @@ def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
 
     None also while that function runs, and if it is needed only for arbitrary data.
     """
-    if op_type in g.composing:
+    if op_type in g.construction.composing:
         return None
     found = g.registry.rung(op_type, g.opset)
     symbolic: SymbolicFunction | None = None if found is None or found.any_data else found.symbolic
@@ -37,14 +37,14 @@ def emit_of_any_data(
 ) -> list[Value]:
     """Emit the newest version's meaning of an operator for data that older versions may not take."""
     found = g.registry.rung(op_type, g.opset)
-    if found is not None and op_type not in g.composing:
+    if found is not None and op_type not in g.construction.composing:
         return compose(g, found.symbolic, op_type, positional, named, outputs)
     return listed(g.op(op_type, *positional, outputs=outputs, **named))
 
 
 def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
     """The function that replaces an ONNX operator refused by the target's version, or None."""
-    if g.composing.count(op_type) >= _COMPOSED_WITHIN:
+    if g.construction.composing.count(op_type) >= _COMPOSED_WITHIN:
         return None
     found: SymbolicFunction | None = g.registry.lookup(f"onnx::{op_type}", "", g.opset)
     return found
@@ -53,11 +53,11 @@ def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
 @contextlib.contextmanager
 def at_work(g: Builder, op_type: str) -> Iterator[None]:
     """Inside this context, emitting the operator emits the target's own version of it."""
-    g.composing.append(op_type)
+    g.construction.composing.append(op_type)
     try:
         yield
     finally:
-        g.composing.pop()
+        g.construction.composing.pop()
 
 
 def compose(

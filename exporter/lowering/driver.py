@@ -64,7 +64,8 @@ class Driver(abc.ABC, Generic[S]):
 
     Attributes:
         source: the model that is lowered; it is read, not changed.
-        graph: the ONNX graph under construction, and `context` what emits into it.
+        graph: the ONNX graph under construction; `construction` keeps its names, constants and limits, and
+            `context` emits into it.
         names: the names that are taken.
         output_names: names for the outputs of the graph, in order.
         state: values of the new graph that the model brings: no constants of our own making.
@@ -75,8 +76,9 @@ class Driver(abc.ABC, Generic[S]):
         self.graph = graph
         self.opset = check_opset(graph.opset_imports[""])
         self.registry = registry
-        self.names = Names()
-        self.context = GraphContext(graph, self.opset, registry, self.names)
+        self.context = GraphContext(graph, self.opset, registry)
+        self.construction = self.context.construction
+        self.names = self.construction.names
         self.output_names: list[str] = []
         self.state: set[Value] = set()
         self._failures: list[_Failure] = []
@@ -116,7 +118,7 @@ class Driver(abc.ABC, Generic[S]):
         self._check_outputs(scope)
         if not self.failed:
             for value in self.outputs(scope):
-                self.graph.outputs.append(self.context.use(value))
+                self.graph.outputs.append(self.construction.use(value))
         self._check_element_types()
         if self.failed:
             raise UnsupportedOperatorsError(self.opset, _grouped(self._failures))
@@ -175,7 +177,7 @@ class Driver(abc.ABC, Generic[S]):
             if node is None or value is None or holder_of(value) is None:
                 continue
             try:
-                self.context.use(value)
+                self.construction.use(value)
             except UnsupportedError as error:
                 self.refuse(node, scope, error)
 

@@ -156,7 +156,7 @@ class _SourceDriver(Driver[_Scope]):
         if any(values.get(value) in self._refused_lists for value in node.inputs if value is not None):
             return self.placeholders(node)
         if _makes_nothing(node):
-            self.context.enter(node, module)
+            self.construction.enter(node, module)
             empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
             return [self.context.constant(array) for array in empty]
         symbolic = self.registry.lookup(qualified_name(node), node.overload, self.opset)
@@ -168,7 +168,9 @@ class _SourceDriver(Driver[_Scope]):
                 "it has no symbolic function at this opset, and no decomposition that ends in such",
                 first_opset=self.registry.first_opset(qualified_name(node), node.overload),
             )
-        self.context.enter(node, module, lambda block, given: self._lower_block(block, given, values, module))
+        self.construction.enter(
+            node, module, lambda block, given: self._lower_block(block, given, values, module)
+        )
         given = {name: mapped(item, values) for name, item in arguments(node).items()}
         result = symbolic(self.context, given)
         return self._checked(node, self._given(node, symbolic, result), module)
@@ -243,7 +245,7 @@ class _SourceDriver(Driver[_Scope]):
             # What a block returns of the graphs around it keeps the shape that it has there.
             real = holder_of(value) or value
             maker = real.producer()
-            if expected.shape is not None and maker is not None and maker.graph is self.context.graph:
+            if expected.shape is not None and maker is not None and maker.graph is self.construction.graph:
                 real.shape = value.shape = _sharper(value.shape, expected.shape)
             checked.append(value)
         return checked

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import SOURCE, DataType, GraphContext, Number, Value, dtypes
+from ...registration import DataType, GraphContext, Number, Value, dtypes, facts_of
 from ...registration.promotion import promote
 
 # Integer types in the order in which a range looks for its own; those of four bits hold no other range.
@@ -118,21 +118,15 @@ def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
 
 
 def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
-    """Whether the zero points are integers within the quantized type, and added after rounding (or 0).
-
-    Computed zero points qualify only if torch's own operator chose them.
-    """
+    """Whether the zero points are integers within the quantized type, and added after rounding (or 0)."""
+    low, high = limits(dtype)
     array = _array(g, grid.zero_point)
     if array is None:
         assert isinstance(grid.zero_point, Value)
-        producer = grid.zero_point.producer()
-        source = "" if producer is None else producer.metadata_props.get(SOURCE, "")
-        return source.startswith(
-            ("quantized_decomposed::choose_qparams.", "quantized_decomposed::choose_qparams_s")
-        )
+        least, greatest = facts_of(grid.zero_point).bounds
+        return low <= least and greatest <= high
     if grid.rounded_last and np.any(array):
         return False
-    low, high = limits(dtype)
     exact = np.asarray(array, dtype=np.float64)
     return bool(np.all((exact == np.round(exact)) & (exact >= low) & (exact <= high)))
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value
-from ...registration.folding import MAXIMUM_ELEMENTS
 from .sizes import Size, compute, known_rank
 
 Numbers = Any
@@ -67,7 +66,7 @@ def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
 
 def pixels(g: GraphContext, count: Size, dtype: DataType) -> Numbers:
     """The numbers from 0 on. Constants that are made of somebody else's file stay small."""
-    if isinstance(count, int) and (g.limits is None or count <= MAXIMUM_ELEMENTS):
+    if isinstance(count, int) and g.is_free(count):
         return np.arange(count).astype(dtype.numpy())
     return g.cast(g.call("sym::range", start=0, end=count), dtype)
 
@@ -206,7 +205,7 @@ def _filtered(
             g.cast(positions, dtype) if isinstance(positions, Value) else positions.astype(dtype.numpy())
         )
     known = not any(isinstance(item, Value) for item in (numbers, places, step))
-    if known and (g.limits is None or len(numbers) * len(places) <= MAXIMUM_ELEMENTS):
+    if known and g.is_free(len(numbers) * len(places)):
         places = column(g, places)
     else:
         places = column(g, g.constant(places, dtype))

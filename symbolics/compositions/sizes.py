@@ -1,12 +1,13 @@
 """Arithmetic on sizes: Python ints stay Python ints, symbolic ints become nodes."""
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import GraphContext, Value
+from ...registration import GraphContext, Value, facts_of, state
 
 Size = int | Value
 """A size: an int, or a zero-dim INT64 value."""
@@ -129,13 +130,9 @@ _FIRST_INPUT = frozenset(
 )
 
 
-_COUNTS = "opsetta.counts"
-
-
 def mark_non_negative(value: Value) -> Value:
     """Mark a value without a known producer, such as an iteration number, as non-negative."""
-    value.meta[_COUNTS] = True
-    return value
+    return state(value, bounds=(0, math.inf))
 
 
 def is_non_negative(size: Size | None, depth: int = 12) -> bool:
@@ -145,7 +142,7 @@ def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     if size.const_value is not None:
         array = size.const_value.numpy()
         return array.dtype.kind in "iu" and bool(np.all(array >= 0))
-    if size.meta.get(_COUNTS):
+    if facts_of(size).bounds[0] >= 0:
         return True
     node = size.producer()
     if node is None or depth == 0:

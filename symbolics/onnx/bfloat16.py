@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, held_in, holder_of, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, facts_of, held_in, holder_of, onnx_symbolic, state
 
 _BITS = 8
 """Bits of the significand, the hidden one included."""
@@ -32,12 +32,11 @@ def cast(g: GraphContext, input: Value, to: int, saturate: int = 1) -> Value:
 _MOVING = frozenset(
     "Concat Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
 )
-_ROUNDED = "opsetta.rounded"
 
 
 def _is_rounded(value: Value, depth: int = 8) -> bool:
     """Whether a FLOAT tensor is known to have only numbers that BFLOAT16 represents."""
-    if value.meta.get(_ROUNDED):
+    if facts_of(value).exact_in == DataType.BFLOAT16:
         return True
     node = value.producer()
     if node is None or depth == 0 or node.op_type not in _MOVING:
@@ -66,6 +65,5 @@ def _rounded(g: GraphContext, value: Value) -> Value:
     kept = g.op("Where", g.op("Less", g.op("Abs", nearest), 2.0**-140), g.op("Mul", x, 0.0), nearest)
     finite = g.op("Less", g.op("Abs", x), math.inf)
     result = g.cast(g.op("Where", finite, kept, x), DataType.FLOAT)
-    result.meta[_ROUNDED] = True
     result.shape = value.shape
-    return result
+    return state(result, exact_in=DataType.BFLOAT16)

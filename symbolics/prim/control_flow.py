@@ -23,7 +23,7 @@ from ..compositions.list_values import (
     merged,
 )
 from ..compositions.sizes import Dim, known, mark_non_negative
-from .list_flow import grows_evenly, is_list, is_stacked_later, note_owner
+from .list_flow import grows_evenly, is_list, is_stacked_later
 
 _ENDLESS = np.iinfo(np.int64).max
 
@@ -89,7 +89,7 @@ def _form_of_list(
     sequence = Value(type=ir.SequenceType(ir.TensorType(dtype or DataType.FLOAT)))
     if g.has(op_type, result=sequence):
         return listed
-    certain = not any(map(is_sequence, rest)) and (even or is_stacked_later(output))
+    certain = not any(map(is_sequence, rest)) and (even or is_stacked_later(g, output))
     if certain and (shape is not None or not empty):
         return stacked
     raise g.refuse(
@@ -114,8 +114,6 @@ def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
 def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     """A conditional; if the condition is constant, the taken branch is inlined."""
     blocks = g.blocks
-    if g.node is not None:
-        note_owner(g.node, *(block.graph for block in blocks))
     decided = constant_condition(g, condition)
     if decided is not None:
         return blocks[0 if decided else 1].inline()
@@ -236,7 +234,7 @@ def _plan(g: GraphContext, body: ir.Graph, index: int, initial: Value, output: V
         empty = isinstance(initial, Known) and not initial.items
         kind = Value(type=ir.SequenceType(ir.TensorType(formal.dtype or DataType.FLOAT)))
         unlisted = empty and not g.has("Loop", result=kind)
-        if uniform or unlisted or is_stacked_later(output):
+        if uniform or unlisted or is_stacked_later(g, output):
             return _Carried(True, initial, _unchanged, Known([], formal.dtype, formal.shape))
     form = _form_of_list(g, "Loop", output, [initial], shape, uniform)
     first = form(g, initial)
@@ -256,8 +254,6 @@ def loop(
     A list to which every iteration appends becomes a scan output; other lists are carried.
     """
     [body] = g.blocks
-    if g.node is not None:
-        note_owner(g.node, body.graph)
     expected = list(g.expected)
     given = [
         value if isinstance(value, Known) else g.constant(value, output.dtype)

@@ -4,17 +4,10 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ...registration import Value
+from ...registration import GraphContext, Value
 from ...registration.arguments import arguments, qualified_name
 
 _KEEP_ELEMENTS = frozenset({"list::append", "list::insert", "list::extend", "list::reverse", "aten::alias"})
-_OWNER = "opsetta.owner"
-
-
-def note_owner(node: ir.Node, *blocks: ir.Graph) -> None:
-    """Record the node that owns each sub-block."""
-    for block in blocks:
-        block.meta[_OWNER] = node
 
 
 def is_list(self: Value) -> bool:
@@ -59,7 +52,7 @@ def _appends(node: ir.Node, items: Value) -> bool:
     return not is_numbers and producer is not None and qualified_name(producer) == "list::construct"
 
 
-def is_stacked_later(self: Value) -> bool:
+def is_stacked_later(g: GraphContext, self: Value) -> bool:
     """Whether the model always stacks all elements of a list, so that they must have the same shape."""
     seen: set[Value] = set()
     pending = [self]
@@ -74,7 +67,7 @@ def is_stacked_later(self: Value) -> bool:
                 return True
             if node.graph is value.graph:
                 pending.extend(_receivers(node, value))
-        pending.extend(_results(value))
+        pending.extend(_results(g, value))
     return False
 
 
@@ -89,13 +82,14 @@ def _receivers(node: ir.Node, value: Value) -> Iterator[Value]:
                 yield result
 
 
-def _results(value: Value) -> Iterator[Value]:
+def _results(g: GraphContext, value: Value) -> Iterator[Value]:
     """The results of an If or a Loop whose block returns a list."""
     graph = value.graph
-    owner = graph.meta.get(_OWNER) if isinstance(graph, ir.Graph) else None
-    if owner is None or graph is None or not value.is_graph_output():
+    owner = g.owner(graph) if isinstance(graph, ir.Graph) else None
+    kind = "" if owner is None else qualified_name(owner)
+    if graph is None or owner is None or kind not in ("prim::If", "prim::Loop") or not value.is_graph_output():
         return
-    skipped = 1 if qualified_name(owner) == "prim::Loop" else 0
+    skipped = 1 if kind == "prim::Loop" else 0
     for index, output in enumerate(graph.outputs):
         if output is value and index >= skipped and index - skipped < len(owner.outputs):
             yield owner.outputs[index - skipped]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...registration import SOURCE, DataType, GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, state
 from ..compositions.affine_quantization import (
     Grid,
     clamped,
@@ -21,7 +21,6 @@ from ..compositions.affine_quantization import (
 
 _EXACT_IN_FLOAT = 2**24
 _EPSILON = float(np.finfo(np.float32).eps)
-_SYMMETRIC_PER_TOKEN = "quantized_decomposed::choose_qparams_per_token"
 
 
 def _range(g: GraphContext, input: Value) -> tuple[Value, Value]:
@@ -49,7 +48,8 @@ def choose_qparams(
     steps = g.call("aten::round", g.op("Div", g.cast(lowest, DataType.FLOAT), scale))
     zero_point = g.op("Sub", g.constant(float(quant_min)), steps)
     clamped = g.op("Clip", zero_point, min=float(quant_min), max=float(quant_max))
-    return _chosen(g, scale, clamped)
+    scale, zero_point = _chosen(g, scale, clamped)
+    return scale, state(zero_point, bounds=(quant_min, quant_max))
 
 
 @onnx_symbolic("quantized_decomposed::choose_qparams_symmetric")
@@ -70,7 +70,7 @@ def _bounded(g: GraphContext, name: str, value: Value, bound: float) -> Value:
     return g.call(f"aten::{name}", value, g.constant(bound, g.dtype(value)))
 
 
-@onnx_symbolic(_SYMMETRIC_PER_TOKEN)
+@onnx_symbolic("quantized_decomposed::choose_qparams_per_token")
 def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> tuple[Value, Value]:
     """Computed in FLOAT; the results are DOUBLE and INT64, as torch declares."""
     if dtype != DataType.INT8:
@@ -80,7 +80,8 @@ def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> 
         farthest = g.cast(farthest, DataType.FLOAT)
     scales = g.op("Div", _bounded(g, "maximum", farthest, 1e-5), 127.0)
     zeros = g.op("Expand", g.constant(0), g.op("Shape", scales))
-    return g.cast(scales, DataType.DOUBLE), zeros
+    declared = g.cast(scales, DataType.DOUBLE)
+    return declared if declared is scales else state(declared, computed=scales), zeros
 
 
 @onnx_symbolic("quantized_decomposed::choose_qparams_per_token_asymmetric")
@@ -108,12 +109,7 @@ def choose_qparams_per_token_asymmetric(
 
 def _as_computed(value: Value) -> Value:
     """Scales in the element type that torch computes, which differs from the declared one."""
-    producer = value.producer()
-    if producer is None or producer.op_type != "Cast":
-        return value
-    source = producer.metadata_props.get(SOURCE, "")
-    by_token = source.split(".")[0] == _SYMMETRIC_PER_TOKEN
-    return producer.inputs[0] or value if by_token else value
+    return facts_of(value).computed or value
 
 
 def _rounded(

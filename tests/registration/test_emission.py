@@ -365,7 +365,7 @@ def test_cast_to_its_own_type_is_nothing():
 def test_nodes_carry_names_and_where_they_come_from():
     g = context()
     node = source_node("aten::relu", {"self": tensor()}, overload="default", num_outputs=1)
-    g.enter(node, "layer1.0.relu")
+    g.construction.enter(node, "layer1.0.relu")
     made = g.op("Relu", tensor()).producer()
     again = g.op("Relu", tensor()).producer()
     assert (made.name, again.name) == ("layer1.0.relu/Relu", "layer1.0.relu/Relu_1")

@@ -29,7 +29,7 @@ def operators(g):
 
 def evaluated(g, result, **inputs):
     result.name = "result"
-    g.graph.outputs.append(g.use(result))
+    g.graph.outputs.append(g.construction.use(result))
     model = ir.to_proto(ir.Model(g.graph, ir_version=8))
     return onnx.reference.ReferenceEvaluator(model).run(None, inputs)[0]
 

@@ -134,7 +134,7 @@ class _Conversion(Driver[_Scope]):
             metadata_props=dict(source.graph.metadata_props),
         )
         super().__init__(source, graph, registry)
-        self.context.limits = limits_of(source, bounds)
+        self.construction.limits = limits_of(source, bounds)
         self._breaks = binding.breaks(registry)
         self._refused: Counter[str] = Counter()
         self._bound: set[Value] = set()
@@ -207,7 +207,7 @@ class _Conversion(Driver[_Scope]):
         if scope.copies and target is not None and target.since_version == schema.since_version:
             return list(self._copied(node, attributes, scope))
         inputs = [self._mapped(v, scope) for v in node.inputs]
-        before = self.context.graph[-1] if len(self.context.graph) else None
+        before = self.construction.graph[-1] if len(self.construction.graph) else None
         used = [i for i, value in enumerate(node.outputs) if value.name]
         count = used[-1] + 1 if used else 1
         results: list[Value | None] = list(self._said(schema, scope, inputs, attributes, count))
@@ -223,7 +223,7 @@ class _Conversion(Driver[_Scope]):
     def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
         """Give the replacement of a node its metadata, and its last node the name."""
         last = True
-        for made in reversed(self.context.graph):
+        for made in reversed(self.construction.graph):
             if made is before:
                 return
             if last and node.name and not self._is_named(node.name):
@@ -268,7 +268,7 @@ class _Conversion(Driver[_Scope]):
         inputs = [self._mapped(v, scope) for v in node.inputs]
         for value in inputs:
             if value is not None:
-                self.context.use(value)
+                self.construction.use(value)
         fresh = ir.Node(
             "" if node.domain == "ai.onnx" else node.domain,
             node.op_type,
@@ -285,7 +285,7 @@ class _Conversion(Driver[_Scope]):
             output.type, output.shape = value.type, value.shape
             output.metadata_props.update(value.metadata_props)
         self._bound.update(fresh.outputs)
-        self.context.graph.append(fresh)
+        self.construction.graph.append(fresh)
         return fresh.outputs
 
     def _named(self, output: Value, result: Value) -> Value:
@@ -295,7 +295,7 @@ class _Conversion(Driver[_Scope]):
                 f"it would give {result.dtype.name} as '{output.name}', where {output.dtype.name} is due"
             )
         producer = result.producer()
-        if producer is None or producer.graph is not self.context.graph or result in self._bound:
+        if producer is None or producer.graph is not self.construction.graph or result in self._bound:
             return result
         if output.type is not None:
             result.type = output.type
@@ -439,13 +439,13 @@ class _Conversion(Driver[_Scope]):
             values[value] = copy
         self._bound.update(values.maps[0].values())
         scope = dataclasses.replace(outer, values=values)
-        surrounding, self.context.graph = self.context.graph, graph
+        surrounding, self.construction.graph = self.construction.graph, graph
         try:
             self.nodes(block, scope)
             if not self.failed:
                 graph.outputs.extend(self._owned(block.outputs, graph, scope))
         finally:
-            self.context.graph = surrounding
+            self.construction.graph = surrounding
         return graph
 
     def _described(self, output: Value, scope: _Scope) -> Value:
@@ -462,11 +462,11 @@ class _Conversion(Driver[_Scope]):
         """Outputs of a sub-graph under their own names, each made by a node of it or given to it."""
         owned: dict[Value, None] = {}
         for output in outputs:
-            value = self.context.use(self._described(output, scope))
+            value = self.construction.use(self._described(output, scope))
             maker = value.producer()
             own = (maker is not None and maker.graph is graph) or value in graph.inputs
             if not own or value in owned or (value.name != output.name and scope.copies):
-                [copy] = self.context.append(ir.Node("", "Identity", [value], num_outputs=1))
+                [copy] = self.construction.append(ir.Node("", "Identity", [value], num_outputs=1))
                 copy.type, copy.shape = value.type, value.shape
                 copy.name = output.name if scope.copies else copy.name
                 value = copy

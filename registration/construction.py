@@ -1,0 +1,182 @@
+"""The graph under construction as the driver and emission see it; symbolic functions see `GraphContext`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import Value
+
+from . import arguments as convention
+from . import schemas, shape_inference
+from .constants import ConstantPool
+from .errors import GraphError, UnsupportedError
+from .facts import holder_of
+from .folding import MAXIMUM_ELEMENTS
+from .metadata import LINE, MODULE, SOURCE
+from .names import Names
+
+_NEWEST = {
+    "ai.onnx.ml": 5,
+    "ai.onnx.training": 1,
+    "ai.onnx.preview.training": 1,
+    "com.microsoft": 1,
+}
+
+LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
+"""Lowers the nodes of a source graph at the current position; maps values of its inputs to its outputs."""
+
+
+@dataclasses.dataclass
+class Limits:
+    """The remaining limits for a model from an untrusted source, whose sizes may be arbitrary.
+
+    Attributes:
+        elements: the remaining elements of constants. Constants of up to `MAXIMUM_ELEMENTS` do not count.
+        nodes: nodes of the new graph.
+        remedy: the remedy in the error message.
+    """
+
+    elements: int
+    nodes: int
+    remedy: str = ""
+
+    def beyond(self, text: str) -> str:
+        """An error's text, with the remedy."""
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """The current position: the source node, its module path, and the function that lowers its sub-blocks."""
+
+    node: ir.Node | None = None
+    scope: str = ""
+    origin: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lower_block: LowerBlock | None = None
+
+
+class Construction:
+    """A graph under construction: its names, its constants, and the source node being lowered.
+
+    Attributes:
+        graph: the graph that nodes are appended to; a sub-graph while that is built.
+        opset: the ONNX opset of the graph.
+        names: the names that are taken.
+        place: the current position in the source graph.
+        owners: the source nodes of the sub-blocks that were reached.
+        composing: the ONNX operators that the version ladder is composing, outermost first.
+        limits: what may still be made of an untrusted model; None for the user's own.
+    """
+
+    def __init__(self, graph: ir.Graph, opset: int):
+        self.graph = graph
+        self.opset = opset
+        self.names = Names()
+        self.place = Place()
+        self.owners: dict[ir.Graph, ir.Node] = {}
+        self.composing: list[str] = []
+        self.limits: Limits | None = None
+        self._pool = ConstantPool(graph, self.names.unique)
+        self._opset_imports = graph.opset_imports
+
+    def enter(self, node: ir.Node, module: str = "", lower_block: LowerBlock | None = None) -> None:
+        """Begin lowering a source node: nodes emitted from here on get its module path.
+
+        Args:
+            lower_block: lowers the node's sub-blocks.
+        """
+        origin = {SOURCE: convention.overloaded_name(node)}
+        if module:
+            origin[MODULE] = module
+        if LINE in node.metadata_props:
+            origin[LINE] = node.metadata_props[LINE]
+        self.owners.update((block, node) for block in convention.blocks(node))
+        self.place = Place(node, f"{module}/" if module else "", origin, lower_block)
+
+    def append(self, node: ir.Node) -> Sequence[Value]:
+        """Append a finished node; set its name, and the names and known shapes of its outputs.
+
+        Raises:
+            GraphError: an untrusted model would get too many nodes.
+            UnsupportedError: it reads a value of an element type that only another one holds.
+        """
+        if self.limits is not None:
+            self.limits.nodes -= 1
+            if self.limits.nodes < 0:
+                text = "the model would be more nodes at this opset than are made of a file"
+                raise GraphError(self.limits.beyond(text))
+        for value in node.inputs:
+            if value is not None:
+                self._check_not_held(value, f"ONNX operator {node.op_type} does not take")
+                self._pool.use(value)
+        name = self.names.unique(f"{self.place.scope}{node.op_type}")
+        node.name = name
+        node.metadata_props.update(self.place.origin)
+        for index, value in enumerate(node.outputs):
+            value.name = self.names.unique(f"{name}_output_{index}")
+        if node.domain == "":
+            attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.items()}
+            node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+        self.graph.append(node)
+        return node.outputs
+
+    def use(self, value: Value) -> Value:
+        """Keep a value that is a graph output: a constant becomes an initializer.
+
+        Raises:
+            UnsupportedError: no operator at this opset returns its element type.
+        """
+        self._check_not_held(value, "no ONNX operator gives")
+        self._pool.use(value)
+        return value
+
+    def _check_not_held(self, value: Value, reason: str) -> None:
+        if holder_of(value) is not None:
+            assert value.dtype is not None
+            first = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
+            text = f"{reason} {value.dtype.name} at opset {self.opset}"
+            raise UnsupportedError(text, first_opset=first)
+
+    def constant(self, array: np.ndarray) -> Value:
+        """The constant with these contents; equal contents give the same value.
+
+        Raises:
+            UnsupportedError: it is too large for what may be made of an untrusted model.
+        """
+        if not self.is_free(array.size):
+            assert self.limits is not None
+            self.reserve(array.size)
+            self.limits.elements -= array.size
+        return self._pool.make(array)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether `constant` made the value."""
+        return value in self._pool
+
+    def is_free(self, elements: int) -> bool:
+        """Whether constants of so many elements do not count against the limits."""
+        return self.limits is None or elements <= MAXIMUM_ELEMENTS
+
+    def reserve(self, *sizes: int) -> None:
+        """Check that a constant of these sizes may be made, before it is.
+
+        Raises:
+            UnsupportedError: the constant would be too large.
+        """
+        if self.limits is not None and math.prod(sizes) > self.limits.elements:
+            shown = " by ".join(map(str, sizes))
+            text = f"it would take a constant of {shown} elements, more than are made of a file"
+            raise UnsupportedError(self.limits.beyond(text))
+
+    def opset_import(self, domain: str) -> int:
+        """The version of another domain that the graph imports; imported at its newest when first used."""
+        version = self._opset_imports.get(domain)
+        if version is None:
+            version = _NEWEST.get(domain, 1)
+            self._opset_imports[domain] = version
+        return version
