@@ -51,17 +51,12 @@ def is_nonzero(g: GraphContext, self: Value) -> Value:
     return ne(g, self, 0)
 
 
-@onnx_symbolic("complex::conj")
-@onnx_symbolic("complex::_conj")
-@onnx_symbolic("complex::conj_physical")
-@onnx_symbolic("complex::_conj_physical")
+@onnx_symbolic(["complex::conj", "complex::_conj", "complex::conj_physical", "complex::_conj_physical"])
 def conj(g: GraphContext, self: Value) -> Value:
     return split(g, self).conj().pair()
 
 
-@onnx_symbolic("complex::neg")
-@onnx_symbolic("complex::negative")
-@onnx_symbolic("complex::_neg_view")
+@onnx_symbolic(["complex::neg", "complex::negative", "complex::_neg_view"])
 def neg(g: GraphContext, self: Value) -> Value:
     return g.op("Neg", self)
 
@@ -71,8 +66,7 @@ def add(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> V
     return _weighted(g, self, other, alpha, lambda a, b: a + b)
 
 
-@onnx_symbolic("complex::sub")
-@onnx_symbolic("complex::subtract")
+@onnx_symbolic(["complex::sub", "complex::subtract"])
 def sub(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
     return _weighted(g, self, other, alpha, lambda a, b: a - b)
 
@@ -89,16 +83,13 @@ def _weighted(
     return combine(a, b if alpha == 1 else b * factor).pair()
 
 
-@onnx_symbolic("complex::mul")
-@onnx_symbolic("complex::multiply")
+@onnx_symbolic(["complex::mul", "complex::multiply"])
 def mul(g: GraphContext, self: Operand, other: Operand) -> Value:
     a, b = operands(g, self, other)
     return (a * b).pair()
 
 
-@onnx_symbolic("complex::div")
-@onnx_symbolic("complex::divide")
-@onnx_symbolic("complex::true_divide")
+@onnx_symbolic(["complex::div", "complex::divide", "complex::true_divide"])
 def div(g: GraphContext, self: Operand, other: Operand, rounding_mode: str | None = None) -> Value:
     if rounding_mode is not None:
         raise g.refuse("complex numbers have no rounded quotient")
@@ -116,8 +107,7 @@ def square(g: GraphContext, self: Value) -> Value:
     return mul(g, self, self)
 
 
-@onnx_symbolic("complex::abs")
-@onnx_symbolic("complex::absolute")
+@onnx_symbolic(["complex::abs", "complex::absolute"])
 def abs_(g: GraphContext, self: Value) -> Value:
     return split(g, self).modulus()
 
@@ -142,8 +132,7 @@ def eq(g: GraphContext, self: Operand, other: Operand) -> Value:
     return g.op("And", g.call("aten::eq", a.re, b.re), g.call("aten::eq", a.imaginary, b.imaginary))
 
 
-@onnx_symbolic("complex::ne")
-@onnx_symbolic("complex::not_equal")
+@onnx_symbolic(["complex::ne", "complex::not_equal"])
 def ne(g: GraphContext, self: Operand, other: Operand) -> Value:
     return g.op("Not", eq(g, self, other))
 

@@ -113,8 +113,7 @@ def _twice_less_two(g: GraphContext, length: Size) -> Size:
     return g.op("Mul", g.op("Sub", length, 1), 2)
 
 
-@onnx_symbolic("composed::dft")
-@onnx_symbolic("composed::dft_by_matrix")
+@onnx_symbolic(["composed::dft", "composed::dft_by_matrix"])
 def dft(
     g: GraphContext,
     self: Value,

@@ -67,7 +67,7 @@ def while_loop_stack_output(
     return choose(g, going, [run, given], [stacked, stacked])
 
 
-@onnx_symbolic("higher_order::scan", opset=9)
+@onnx_symbolic("higher_order::scan")
 def scan(
     g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
 ) -> Sequence[Value]:
@@ -78,7 +78,7 @@ def scan(
     return _scan(g, combine_fn, init, xs, additional_inputs)
 
 
-@onnx_symbolic("higher_order::map_impl", opset=9)
+@onnx_symbolic("higher_order::map_impl")
 def map_impl(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -> Sequence[Value]:
     """A function of each slice of `xs`, with stacked results."""
     [f] = g.blocks

@@ -11,7 +11,7 @@ _BITS = 8
 _SMALLEST_NORMAL = 2.0**-126
 
 
-@onnx_symbolic("onnx::Cast", opset=9)
+@onnx_symbolic("onnx::Cast")
 def cast(g: GraphContext, input: Value, to: int, saturate: int = 1) -> Value:
     dtype = DataType(to)
     content = g.constant_value(input) if g.is_foldable(input) else None

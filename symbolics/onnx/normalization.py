@@ -48,7 +48,7 @@ def layer_norm(
     return [result, mean, deviation]
 
 
-@onnx_symbolic("onnx::LayerNormalization", opset=9)
+@onnx_symbolic("onnx::LayerNormalization")
 def layer_normalization(
     g: GraphContext,
     X: Value,
@@ -70,7 +70,7 @@ def layer_normalization(
     return [result] if outputs == 1 else [result, mean, g.op("Div", 1.0, root)]
 
 
-@onnx_symbolic("onnx::RMSNormalization", opset=9)
+@onnx_symbolic("onnx::RMSNormalization")
 def rms_normalization(
     g: GraphContext, X: Value, scale: Value, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:

@@ -60,7 +60,7 @@ def _quantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None
     return g.cast(g.op("Clip", rounded, min=float(low), max=float(high)), dtype)
 
 
-@onnx_symbolic("onnx::QuantizeLinear", opset=9)
+@onnx_symbolic("onnx::QuantizeLinear")
 def quantize_linear(
     g: GraphContext,
     x: Value,
@@ -140,7 +140,7 @@ def _dequantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | No
     return g.cast(g.op("Mul", g.cast(exact, DataType.FLOAT), g.cast(scale, DataType.FLOAT)), wide)
 
 
-@onnx_symbolic("onnx::DequantizeLinear", opset=9)
+@onnx_symbolic("onnx::DequantizeLinear")
 def dequantize_linear(
     g: GraphContext,
     x: Value,
@@ -187,7 +187,7 @@ def _centred(g: GraphContext, value: Value, zero_point: Value | None, axis: int)
     return g.op("Sub", exact, zero)
 
 
-@onnx_symbolic("onnx::MatMulInteger", opset=9)
+@onnx_symbolic("onnx::MatMulInteger")
 def mat_mul_integer(
     g: GraphContext,
     A: Value,
@@ -199,7 +199,7 @@ def mat_mul_integer(
     return g.op("MatMul", _centred(g, A, a_zero_point, -2), _centred(g, B, b_zero_point, -1))
 
 
-@onnx_symbolic("onnx::QLinearMatMul", opset=9)
+@onnx_symbolic("onnx::QLinearMatMul")
 def q_linear_mat_mul(
     g: GraphContext,
     a: Value,
@@ -239,7 +239,7 @@ def _convolved(
     return g.cast(g.op("Conv", data, kernel, **named), DataType.INT32)
 
 
-@onnx_symbolic("onnx::ConvInteger", opset=9)
+@onnx_symbolic("onnx::ConvInteger")
 def conv_integer(
     g: GraphContext,
     x: Value,
@@ -265,7 +265,7 @@ def conv_integer(
     return _convolved(g, x, w, x_zero_point, w_zero_point, named)
 
 
-@onnx_symbolic("onnx::QLinearConv", opset=9)
+@onnx_symbolic("onnx::QLinearConv")
 def q_linear_conv(
     g: GraphContext,
     x: Value,

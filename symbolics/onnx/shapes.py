@@ -10,7 +10,7 @@ from ..compositions.sizes import Size, known_rank, sizes_of
 from .support import below, chosen_axes, from_front, integers, kept_sizes, taken
 
 
-@onnx_symbolic("onnx::Shape", opset=9)
+@onnx_symbolic("onnx::Shape")
 def shape(g: GraphContext, data: Value, start: int = 0, end: int | None = None) -> Value:
     """Below 15: a part of the whole shape."""
     whole = g.op("Shape", data)
@@ -32,7 +32,7 @@ def _at(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int
     return chosen_axes(g, given, rank + count), count
 
 
-@onnx_symbolic("onnx::Unsqueeze", opset=9)
+@onnx_symbolic("onnx::Unsqueeze")
 def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
     """Below 13 with computed axes: each dimension is 1, or the next one of the data."""
     rank = g.rank(data)
@@ -46,7 +46,7 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
     return _reshaped(g, data, wanted, rank + count)
 
 
-@onnx_symbolic("onnx::Squeeze", opset=9)
+@onnx_symbolic("onnx::Squeeze")
 def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
     """Below 13 with computed axes: keeps the sizes of the other dimensions."""
     if axes is None:
@@ -62,7 +62,7 @@ def _reshaped(g: GraphContext, data: Value, wanted: Value, rank: int) -> Value:
     return result
 
 
-@onnx_symbolic("onnx::Reshape", opset=9)
+@onnx_symbolic("onnx::Reshape")
 def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: int = 0) -> Value:
     """Below 14: real sizes of 0 (`allowzero`) must be constants."""
     if not allowzero:
@@ -88,7 +88,7 @@ def empty_like(g: GraphContext, data: Value, sizes: list[int]) -> Value:
     return g.constant(np.zeros(sizes, dtype=dtype.numpy()))
 
 
-@onnx_symbolic("onnx::Slice", opset=9)
+@onnx_symbolic("onnx::Slice")
 def slice_(
     g: GraphContext,
     data: Value,
@@ -175,7 +175,7 @@ def _sliced_by_mask(
     return data
 
 
-@onnx_symbolic("onnx::Split", opset=9)
+@onnx_symbolic("onnx::Split")
 @below("Split", 18, any_data=True)
 def split(
     g: GraphContext,
@@ -227,7 +227,7 @@ def split_before_18(
     return made if isinstance(made, list) else [made]
 
 
-@onnx_symbolic("onnx::Trilu", opset=9)
+@onnx_symbolic("onnx::Trilu")
 def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1) -> Value:
     """Below 14: keeps the triangle by comparing row and column numbers."""
     if g.rank(input) is None:
@@ -249,7 +249,7 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
     return g.op("Where", kept, input, g.constant(0, g.dtype(input) or DataType.FLOAT))
 
 
-@onnx_symbolic("onnx::Range", opset=9)
+@onnx_symbolic("onnx::Range")
 def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type: int = 1) -> Value:
     """Below 11: counts from 0, scales and shifts; 16-bit floats compute in the stash type."""
     dtype = g.dtype(start)
@@ -274,7 +274,7 @@ def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type
     return g.op("Add", start, g.op("Mul", g.cast(counted, dtype or DataType.FLOAT), delta))
 
 
-@onnx_symbolic("onnx::CastLike", opset=9)
+@onnx_symbolic("onnx::CastLike")
 def cast_like(
     g: GraphContext,
     input: Value,
@@ -327,7 +327,7 @@ def _padded(
     return data
 
 
-@onnx_symbolic("onnx::Pad", opset=9)
+@onnx_symbolic("onnx::Pad")
 def pad(
     g: GraphContext,
     data: Value,

@@ -86,8 +86,10 @@ def _results(g: GraphContext, value: Value) -> Iterator[Value]:
     """The results of an If or a Loop whose block returns a list."""
     graph = value.graph
     owner = g.owner(graph) if isinstance(graph, ir.Graph) else None
-    kind = "" if owner is None else qualified_name(owner)
-    if graph is None or owner is None or kind not in ("prim::If", "prim::Loop") or not value.is_graph_output():
+    if graph is None or owner is None or not value.is_graph_output():
+        return
+    kind = qualified_name(owner)
+    if kind not in ("prim::If", "prim::Loop"):
         return
     skipped = 1 if kind == "prim::Loop" else 0
     for index, output in enumerate(graph.outputs):

@@ -84,8 +84,12 @@ def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> 
     return declared if declared is scales else state(declared, computed=scales), zeros
 
 
-@onnx_symbolic("quantized_decomposed::choose_qparams_per_token_asymmetric")
-@onnx_symbolic("quantized_decomposed::_choose_qparams_per_token_asymmetric_impl")
+@onnx_symbolic(
+    [
+        "quantized_decomposed::choose_qparams_per_token_asymmetric",
+        "quantized_decomposed::_choose_qparams_per_token_asymmetric_impl",
+    ]
+)
 def choose_qparams_per_token_asymmetric(
     g: GraphContext, input: Value, dtype: DataType
 ) -> tuple[Value, Value]:

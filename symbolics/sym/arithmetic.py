@@ -200,8 +200,7 @@ def sqrt(g: GraphContext, a: Value | Number) -> Value:
     return g.op("Sqrt", g.constant(a, FLOAT))
 
 
-@onnx_symbolic("sym::int")
-@onnx_symbolic("sym::trunc")
+@onnx_symbolic(["sym::int", "sym::trunc"])
 def int_(g: GraphContext, a: Value | Number) -> Value:
     """Cast rounds towards zero, as Python's int does."""
     return g.constant(a, INT)

@@ -1,22 +1,6 @@
-"""Helpers shared by the symbolic functions of several subjects: element types, registration of aliases."""
+"""Helpers shared by the symbolic functions of several subjects: element types and operands."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-
-Function = TypeVar("Function", bound=Callable)
-
-
-def aten(*names: str) -> Callable[[Function], Function]:
-    """Register a base function for an ATen operator and its aliases."""
-
-    def register(function: Function) -> Function:
-        for name in names:
-            onnx_symbolic(f"aten::{name}", opset=9)(function)
-        return function
-
-    return register
+from ....registration import DataType, GraphContext, Number, Value, dtypes
 
 
 def is_integral(g: GraphContext, value: Value) -> bool:

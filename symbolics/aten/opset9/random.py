@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...compositions.sizes import Size, known, known_rank, sizes_of
-from ._common import aten
 
 _MANTISSA = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8}
 _SMALLEST = 2.0**-24
@@ -78,7 +77,7 @@ def _promised(g: GraphContext, dtype: DataType | None) -> DataType:
 
 
 def _register_sized(name: str, function: str) -> None:
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def sized(
         g: GraphContext,
         size: list[int | Value],
@@ -90,7 +89,7 @@ def _register_sized(name: str, function: str) -> None:
     ) -> Value:
         return g.call(function, size, _promised(g, dtype))
 
-    @aten(f"{name}_like")
+    @onnx_symbolic(f"aten::{name}_like")
     def like(
         g: GraphContext,
         self: Value,
@@ -108,7 +107,7 @@ _register_sized("rand", "composed::uniform")
 _register_sized("randn", "composed::normal")
 
 
-@aten("randint")
+@onnx_symbolic("aten::randint")
 def randint(
     g: GraphContext,
     high: int | Value,
@@ -123,7 +122,7 @@ def randint(
     return g.call("composed::random_integers", size, dtype or DataType.INT64, low, high)
 
 
-@aten("randint_like")
+@onnx_symbolic("aten::randint_like")
 def randint_like(
     g: GraphContext,
     self: Value,
@@ -140,7 +139,7 @@ def randint_like(
     return g.call("composed::random_integers", sizes_of(g, self), dtype, low, high)
 
 
-@aten("randperm")
+@onnx_symbolic("aten::randperm")
 def randperm(
     g: GraphContext,
     n: int | Value,
@@ -155,7 +154,7 @@ def randperm(
     return g.cast(g.call("aten::argsort", keys, 0), dtype or DataType.INT64)
 
 
-@aten("normal")
+@onnx_symbolic("aten::normal")
 def normal(
     g: GraphContext,
     mean: Value | Number,
@@ -179,7 +178,7 @@ def normal(
     return g.op("Add", g.op("Mul", unit, g.constant(std, kind)), g.constant(mean, kind))
 
 
-@aten("normal_functional")
+@onnx_symbolic("aten::normal_functional")
 def normal_functional(
     g: GraphContext, self: Value, mean: float = 0.0, std: float = 1.0, generator: str | None = None
 ) -> Value:
@@ -191,20 +190,20 @@ def _real(g: GraphContext, self: Value) -> DataType:
     return DataType.DOUBLE if g.dtype(self) == DataType.DOUBLE else DataType.FLOAT
 
 
-@aten("uniform")
+@onnx_symbolic("aten::uniform")
 def uniform(
     g: GraphContext, self: Value, from_: float = 0.0, to: float = 1.0, generator: str | None = None
 ) -> Value:
     return g.call("composed::uniform", sizes_of(g, self), g.dtype(self) or DataType.FLOAT, from_, to)
 
 
-@aten("exponential")
+@onnx_symbolic("aten::exponential")
 def exponential(g: GraphContext, self: Value, lambd: float = 1.0, generator: str | None = None) -> Value:
     numbers = g.op("Div", _exponential(g, sizes_of(g, self), _real(g, self)), lambd)
     return g.cast(numbers, g.dtype(self) or DataType.FLOAT)
 
 
-@aten("geometric")
+@onnx_symbolic("aten::geometric")
 def geometric(g: GraphContext, self: Value, p: float, generator: str | None = None) -> Value:
     """The number of trials until the first success."""
     numbers = _exponential(g, sizes_of(g, self), _real(g, self))
@@ -213,7 +212,7 @@ def geometric(g: GraphContext, self: Value, p: float, generator: str | None = No
     return g.cast(at_least_one, g.dtype(self) or DataType.FLOAT)
 
 
-@aten("log_normal")
+@onnx_symbolic("aten::log_normal")
 def log_normal(
     g: GraphContext, self: Value, mean: float = 1.0, std: float = 2.0, generator: str | None = None
 ) -> Value:
@@ -221,7 +220,7 @@ def log_normal(
     return g.cast(g.op("Exp", numbers), g.dtype(self) or DataType.FLOAT)
 
 
-@aten("cauchy")
+@onnx_symbolic("aten::cauchy")
 def cauchy(
     g: GraphContext, self: Value, median: float = 0.0, sigma: float = 1.0, generator: str | None = None
 ) -> Value:
@@ -230,7 +229,7 @@ def cauchy(
     return g.cast(g.op("Add", g.op("Mul", spread, sigma), median), g.dtype(self) or DataType.FLOAT)
 
 
-@aten("bernoulli")
+@onnx_symbolic("aten::bernoulli")
 def bernoulli(
     g: GraphContext, self: Value, p: Value | float | None = None, generator: str | None = None
 ) -> Value:
@@ -242,7 +241,7 @@ def bernoulli(
     return g.cast(g.op("Less", unit, g.constant(probability, real)), kind)
 
 
-@aten("multinomial")
+@onnx_symbolic("aten::multinomial")
 def multinomial(
     g: GraphContext,
     self: Value,

@@ -9,7 +9,7 @@ from .....registration import DataType, GraphContext, Number, Value, dtypes, onn
 from ....compositions.formulas import Formula, iterate, spread
 from ....compositions.list_values import loop_inputs
 from ....compositions.sizes import known_rank
-from .._common import aten, both
+from .._common import both
 
 _DIGIT = 16
 
@@ -22,12 +22,12 @@ def _width(g: GraphContext, value: Value) -> int:
 def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int]) -> None:
     op_type = f"Bitwise{logical}"
 
-    @aten(f"bitwise_{name}", f"__{name}__")
+    @onnx_symbolic([f"aten::bitwise_{name}", f"aten::__{name}__"])
     def bitwise(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
         self, other = both(g, self, other)
         return g.op(logical if g.dtype(self) == DataType.BOOL else op_type, self, other)
 
-    @onnx_symbolic(f"onnx::{op_type}", opset=9)
+    @onnx_symbolic(f"onnx::{op_type}")
     def by_digits(g: GraphContext, A: Value, B: Value | Number) -> Value:
         """A bitwise operator below opset 18: a table combines digits of four bits along a new dimension.
 
@@ -67,7 +67,7 @@ _register_bitwise("or", "Or", operator.or_)
 _register_bitwise("xor", "Xor", operator.xor)
 
 
-@aten("bitwise_not")
+@onnx_symbolic("aten::bitwise_not")
 def bitwise_not(g: GraphContext, self: Value) -> Value:
     return g.op("Not" if g.dtype(self) == DataType.BOOL else "BitwiseNot", self)
 
@@ -90,7 +90,7 @@ def _power_of_two(exponent: Formula, largest: int) -> Formula:
     return Formula(exponent.g, exponent.g.op("Gather", powers, exponent.value))
 
 
-@aten("bitwise_left_shift", "__lshift__")
+@onnx_symbolic(["aten::bitwise_left_shift", "aten::__lshift__"])
 def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """Left shift; 0 if the shift is negative or not less than the number of bits."""
     value, by, inside, like = _shift(g, self, other)
@@ -99,7 +99,7 @@ def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Num
     return g.cast(result.value, g.dtype(like) or DataType.INT64)
 
 
-@aten("bitwise_right_shift", "__rshift__")
+@onnx_symbolic(["aten::bitwise_right_shift", "aten::__rshift__"])
 def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """Right shift as flooring division; a shift that is negative or too long leaves only the sign."""
     value, by, inside, like = _shift(g, self, other)
@@ -126,13 +126,13 @@ def _greatest_divisor(a: Formula, b: Formula) -> Formula:
     return iterate(a > 0, [a, b], step)[1]
 
 
-@aten("gcd")
+@onnx_symbolic("aten::gcd")
 def gcd(g: GraphContext, self: Value, other: Value) -> Value:
     a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
     return g.cast(_greatest_divisor(a, b).value, g.dtype(self) or DataType.INT64)
 
 
-@aten("lcm")
+@onnx_symbolic("aten::lcm")
 def lcm(g: GraphContext, self: Value, other: Value) -> Value:
     """The least common multiple; 0 if both are 0. The absolute value has at least 32 bits, as in C."""
     a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
@@ -143,7 +143,7 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
     return g.cast(g.op("Abs", counted), dtype)
 
 
-@aten("hash_tensor")
+@onnx_symbolic("aten::hash_tensor")
 def hash_tensor(
     g: GraphContext,
     self: Value,

@@ -2,12 +2,12 @@
 
 import math
 
-from .....registration import DataType, GraphContext, Number, Value, dtypes
-from .._common import aten, is_integral
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from .._common import is_integral
 
 
 def _register_comparison(names: str, op_type: str) -> None:
-    @aten(*names.split())
+    @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def comparison(g: GraphContext, self: Value, other: Value | Number) -> Value:
         return g.op(op_type, self, other)
 
@@ -22,12 +22,12 @@ for _names, _op_type in {
     _register_comparison(_names, _op_type)
 
 
-@aten("ne", "not_equal")
+@onnx_symbolic(["aten::ne", "aten::not_equal"])
 def ne(g: GraphContext, self: Value, other: Value | Number) -> Value:
     return g.op("Not", g.call("aten::eq", self, other))
 
 
-@aten("isnan")
+@onnx_symbolic("aten::isnan")
 def isnan(g: GraphContext, self: Value) -> Value:
     return g.op("Less", self, self) if is_integral(g, self) else g.op("IsNaN", self)
 
@@ -36,29 +36,29 @@ def _largest(g: GraphContext, value: Value) -> float:
     return float(dtypes.limits(g.dtype(value) or DataType.FLOAT)[1])
 
 
-@aten("isinf")
+@onnx_symbolic("aten::isinf")
 def isinf(g: GraphContext, self: Value) -> Value:
     return g.op("Less", self, self) if is_integral(g, self) else g.op("IsInf", self)
 
 
-@aten("isposinf")
+@onnx_symbolic("aten::isposinf")
 def isposinf(g: GraphContext, self: Value) -> Value:
     return g.op("Less", self, self) if is_integral(g, self) else g.op("Greater", self, _largest(g, self))
 
 
-@aten("isneginf")
+@onnx_symbolic("aten::isneginf")
 def isneginf(g: GraphContext, self: Value) -> Value:
     return g.op("Less", self, self) if is_integral(g, self) else g.op("Less", self, -_largest(g, self))
 
 
-@aten("isfinite")
+@onnx_symbolic("aten::isfinite")
 def isfinite(g: GraphContext, self: Value) -> Value:
     if is_integral(g, self):
         return g.call("aten::eq", self, self)
     return g.op("Less", g.op("Abs", self), math.inf)
 
 
-@aten("isclose")
+@onnx_symbolic("aten::isclose")
 def isclose(
     g: GraphContext,
     self: Value,
@@ -79,7 +79,7 @@ def isclose(
     return g.op("Or", close, near)
 
 
-@aten("signbit")
+@onnx_symbolic("aten::signbit")
 def signbit(g: GraphContext, self: Value) -> Value:
     """True for negative numbers, and for the zero with a negative reciprocal."""
     negative = g.op("Less", self, 0)
@@ -88,7 +88,7 @@ def signbit(g: GraphContext, self: Value) -> Value:
     return g.op("Or", negative, g.op("Less", g.op("Reciprocal", self), 0))
 
 
-@aten("nan_to_num")
+@onnx_symbolic("aten::nan_to_num")
 def nan_to_num(
     g: GraphContext,
     self: Value,
@@ -105,14 +105,14 @@ def nan_to_num(
     return g.op("Where", g.call("aten::isneginf", self), -largest if neginf is None else neginf, finite)
 
 
-@aten("maximum", "max.other")
+@onnx_symbolic(["aten::maximum", "aten::max.other"])
 def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if not g.has_kernel("Max", self):
         return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
     return g.op("Or" if g.dtype(self) == DataType.BOOL else "Max", self, other)
 
 
-@aten("minimum", "min.other")
+@onnx_symbolic(["aten::minimum", "aten::min.other"])
 def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if not g.has_kernel("Min", self):
         return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
@@ -127,17 +127,17 @@ def _ignoring_nan(g: GraphContext, name: str, self: Value, other: Value) -> Valu
     return g.op("Where", g.call("aten::isnan", self), other, result)
 
 
-@aten("fmax")
+@onnx_symbolic("aten::fmax")
 def fmax(g: GraphContext, self: Value, other: Value) -> Value:
     return _ignoring_nan(g, "aten::maximum", self, other)
 
 
-@aten("fmin")
+@onnx_symbolic("aten::fmin")
 def fmin(g: GraphContext, self: Value, other: Value) -> Value:
     return _ignoring_nan(g, "aten::minimum", self, other)
 
 
-@aten("clamp", "clip")
+@onnx_symbolic(["aten::clamp", "aten::clip"])
 def clamp(
     g: GraphContext,
     self: Value,
@@ -153,18 +153,18 @@ def clamp(
     return self if max is None else g.call("aten::minimum", self, max)
 
 
-@aten("clamp_min")
+@onnx_symbolic("aten::clamp_min")
 def clamp_min(g: GraphContext, self: Value, min: Value | Number) -> Value:
     return g.call("aten::clamp", self, min)
 
 
-@aten("clamp_max")
+@onnx_symbolic("aten::clamp_max")
 def clamp_max(g: GraphContext, self: Value, max: Value | Number) -> Value:
     return g.call("aten::clamp", self, None, max)
 
 
 def _register_logical(name: str, op_type: str) -> None:
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def logical(g: GraphContext, self: Value, other: Value) -> Value:
         return g.op(op_type, g.cast(self, DataType.BOOL), g.cast(other, DataType.BOOL))
 
@@ -174,6 +174,6 @@ for _stem in ("And", "Or", "Xor"):
     _register_logical(f"logical_{_name}", _stem)
 
 
-@aten("logical_not")
+@onnx_symbolic("aten::logical_not")
 def logical_not(g: GraphContext, self: Value) -> Value:
     return g.op("Not", g.cast(self, DataType.BOOL))

@@ -53,8 +53,7 @@ for (
     onnx_symbolic(f"aten::{_name}")(_identity)
 
 
-@onnx_symbolic("aten::item")
-@onnx_symbolic("aten::_local_scalar_dense")
+@onnx_symbolic(["aten::item", "aten::_local_scalar_dense"])
 def item(g: GraphContext, self: Value) -> Value:
     """The number in a tensor of one element, as a zero-dim tensor of the number's own type."""
     [expected] = g.expected
@@ -62,8 +61,7 @@ def item(g: GraphContext, self: Value) -> Value:
     return value if expected.dtype is None else g.cast(value, expected.dtype)
 
 
-@onnx_symbolic("aten::contiguous")
-@onnx_symbolic("aten::clone")
+@onnx_symbolic(["aten::contiguous", "aten::clone"])
 def clone(g: GraphContext, self: Value, memory_format: str | None = None) -> Value:
     return self
 
@@ -91,8 +89,7 @@ def _assert_scalar(g: GraphContext, self: Value | Number, assert_msg: str = "") 
     return ()
 
 
-@onnx_symbolic("aten::sym_constrain_range")
-@onnx_symbolic("aten::sym_constrain_range_for_size")
+@onnx_symbolic(["aten::sym_constrain_range", "aten::sym_constrain_range_for_size"])
 def sym_constrain_range(
     g: GraphContext, size: Value | Number, min: int | None = None, max: int | None = None
 ) -> tuple:

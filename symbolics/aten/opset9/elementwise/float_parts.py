@@ -4,7 +4,6 @@ import math
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.formulas import Formula
-from .._common import aten
 from ..special._registration import narrowed, unary, wide
 
 # For each element type: its mantissa bits, the hidden one included, and the exponent of its smallest number.
@@ -19,7 +18,7 @@ _INFINITY = 0x7FF << 52
 _NAN = 0xFFF << 51
 
 
-@aten("nextafter")
+@onnx_symbolic("aten::nextafter")
 def nextafter(g: GraphContext, self: Value, other: Value) -> Value:
     """The next float after `self` in the direction of `other`.
 
@@ -48,7 +47,7 @@ def nextafter(g: GraphContext, self: Value, other: Value) -> Value:
     return target.call("aten::isnan").chosen(target, result).value
 
 
-@aten("frexp.Tensor")
+@onnx_symbolic("aten::frexp.Tensor")
 def frexp(g: GraphContext, self: Value) -> list[Value]:
     """Mantissas from 0.5 to 1 and INT32 exponents, by exact products with powers of two."""
     x = wide(g, self)

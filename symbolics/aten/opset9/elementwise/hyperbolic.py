@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.formulas import Formula, coefficients, rational
-from .._common import aten, floating
+from .._common import floating
 
 # Coefficients of Cephes' atan for arguments up to 0.66.
 _ATAN_P = coefficients(
@@ -86,7 +86,7 @@ def _atanh(x: Formula) -> Formula:
 
 
 def _register(names: str, op_type: str, formula: Callable[[Formula], Formula]) -> None:
-    @aten(*names.split())
+    @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def function(g: GraphContext, self: Value) -> Value:
         self = floating(g, self)
         return g.op(op_type, self) if g.has_kernel(op_type, self) else formula(Formula(g, self)).value

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from .....registration import DataType, GraphContext, Number, Value, dtypes
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions import integers
 from ....compositions.remainders import quotient_in_double
 from ....compositions.sizes import is_non_negative
-from .._common import aten, both, floating, is_integral, value_like
+from .._common import both, floating, is_integral, value_like
 
 # ATen operator (with aliases) to the equivalent ONNX operator; integers are cast to FLOAT.
 _UNARY = {
@@ -30,38 +30,21 @@ _ANY_TYPE = {"abs absolute": "Abs", "neg negative": "Neg"}
 
 
 def _register_unary(names: str, op_type: str) -> None:
-    name, *aliases = names.split()
-
-    @aten(name)
+    @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def unary(g: GraphContext, self: Value) -> Value:
         return g.op(op_type, floating(g, self))
 
-    _register_aliases(name, aliases)
-
-
-def _register_aliases(name: str, aliases: list[str]) -> None:
-    """Register aliases that call the unary operator at every opset."""
-    if aliases:
-
-        @aten(*aliases)
-        def alias(g: GraphContext, self: Value) -> Value:
-            return g.call(f"aten::{name}", self)
-
 
 def _register_integral_identity(name: str, op_type: str) -> None:
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def unary(g: GraphContext, self: Value) -> Value:
         return self if is_integral(g, self) else g.op(op_type, self)
 
 
 def _register_any_type(names: str, op_type: str) -> None:
-    name, *aliases = names.split()
-
-    @aten(name)
+    @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def unary(g: GraphContext, self: Value) -> Value:
         return self if g.dtype(self) == DataType.BOOL else g.op(op_type, self)
-
-    _register_aliases(name, aliases)
 
 
 for _names, _op_type in _UNARY.items():
@@ -72,7 +55,7 @@ for _names, _op_type in _ANY_TYPE.items():
     _register_any_type(_names, _op_type)
 
 
-@aten("sign")
+@onnx_symbolic(["aten::sign", "aten::sgn"])
 def sign(g: GraphContext, self: Value) -> Value:
     """The sign of NaN is 0; ONNX does not define it, onnxruntime gives NaN, and a composed Sign gives 0."""
     if g.dtype(self) == DataType.BOOL:
@@ -82,39 +65,36 @@ def sign(g: GraphContext, self: Value) -> Value:
     return g.op("Where", g.op("IsNaN", self), 0.0, g.op("Sign", self))
 
 
-_register_aliases("sign", ["sgn"])
-
-
-@aten("positive")
+@onnx_symbolic("aten::positive")
 def positive(g: GraphContext, self: Value) -> Value:
     return self
 
 
-@aten("square")
+@onnx_symbolic("aten::square")
 def square(g: GraphContext, self: Value) -> Value:
     self = g.cast(self, DataType.INT64) if g.dtype(self) == DataType.BOOL else self
     return g.op("Mul", self, self)
 
 
-@aten("rsqrt")
+@onnx_symbolic("aten::rsqrt")
 def rsqrt(g: GraphContext, self: Value) -> Value:
     return g.op("Reciprocal", g.op("Sqrt", floating(g, self)))
 
 
-@aten("exp2", "special_exp2")
+@onnx_symbolic(["aten::exp2", "aten::special_exp2"])
 def exp2(g: GraphContext, self: Value) -> Value:
     self = floating(g, self)
     return g.op("Pow", g.constant(2.0, g.dtype(self)), self)
 
 
-@aten("expm1", "special_expm1")
+@onnx_symbolic(["aten::expm1", "aten::special_expm1"])
 def expm1(g: GraphContext, self: Value) -> Value:
     """`tanh(x / 2) * (exp(x) + 1)`, which is accurate for small x, unlike `exp(x) - 1`."""
     self = floating(g, self)
     return g.op("Mul", g.op("Tanh", g.op("Mul", self, 0.5)), g.op("Add", g.op("Exp", self), 1.0))
 
 
-@aten("log1p", "special_log1p")
+@onnx_symbolic(["aten::log1p", "aten::special_log1p"])
 def log1p(g: GraphContext, self: Value) -> Value:
     """`log(1 + x)`, corrected for the rounding error of `1 + x`."""
     self = floating(g, self)
@@ -123,27 +103,24 @@ def log1p(g: GraphContext, self: Value) -> Value:
     return g.op("Add", g.op("Log", g.op("Add", self, 1.0)), lost)
 
 
-@aten("log2")
+@onnx_symbolic("aten::log2")
 def log2(g: GraphContext, self: Value) -> Value:
     return g.op("Div", g.op("Log", floating(g, self)), math.log(2.0))
 
 
-@aten("log10")
+@onnx_symbolic("aten::log10")
 def log10(g: GraphContext, self: Value) -> Value:
     return g.op("Div", g.op("Log", floating(g, self)), math.log(10.0))
 
 
-@aten("erf")
+@onnx_symbolic(["aten::erf", "aten::special_erf"])
 def erf(g: GraphContext, self: Value) -> Value:
     if not g.has_kernel("Erf", self):
         return g.call("composed::erf_of_double", self)
     return g.op("Erf", floating(g, self))
 
 
-_register_aliases("erf", ["special_erf"])
-
-
-@aten("logit", "special_logit")
+@onnx_symbolic(["aten::logit", "aten::special_logit"])
 def logit(g: GraphContext, self: Value, eps: float | None = None) -> Value:
     self = floating(g, self)
     if eps is not None:
@@ -151,7 +128,7 @@ def logit(g: GraphContext, self: Value, eps: float | None = None) -> Value:
     return g.op("Log", g.op("Div", self, g.op("Sub", value_like(g, 1.0, self), self)))
 
 
-@aten("trunc", "fix")
+@onnx_symbolic(["aten::trunc", "aten::fix"])
 def trunc(g: GraphContext, self: Value) -> Value:
     """A zero result keeps the operand's sign, which onnxruntime's Where keeps only for its last operand."""
     if is_integral(g, self):
@@ -159,12 +136,12 @@ def trunc(g: GraphContext, self: Value) -> Value:
     return g.op("Where", g.op("Greater", self, 0.0), g.op("Floor", self), g.op("Ceil", self))
 
 
-@aten("frac")
+@onnx_symbolic("aten::frac")
 def frac(g: GraphContext, self: Value) -> Value:
     return g.op("Sub", self, g.call("aten::trunc", self))
 
 
-@aten("round", "special_round")
+@onnx_symbolic(["aten::round", "aten::special_round"])
 def round(g: GraphContext, self: Value, decimals: int = 0) -> Value:
     """Half to even."""
     if is_integral(g, self):
@@ -182,29 +159,29 @@ def _scaled(g: GraphContext, value: Value | Number, alpha: Number) -> Value | Nu
     return g.op("Mul", value, alpha) if isinstance(value, Value) else value * alpha
 
 
-@aten("add")
+@onnx_symbolic("aten::add")
 def add(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
     return g.op("Add", self, _scaled(g, other, alpha))
 
 
-@aten("sub", "subtract")
+@onnx_symbolic(["aten::sub", "aten::subtract"])
 def sub(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
     return g.op("Sub", self, _scaled(g, other, alpha))
 
 
-@aten("rsub")
+@onnx_symbolic("aten::rsub")
 def rsub(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
     return g.op("Sub", value_like(g, other, self), _scaled(g, self, alpha))
 
 
-@aten("mul", "multiply")
+@onnx_symbolic(["aten::mul", "aten::multiply"])
 def mul(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) == DataType.BOOL:
         return g.op("And", self, other)
     return g.op("Mul", self, other)
 
 
-@aten("div", "divide")
+@onnx_symbolic(["aten::div", "aten::divide"])
 def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "floor":
         return g.call("aten::floor_divide", self, other)
@@ -215,7 +192,7 @@ def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str 
     return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
 
 
-@aten("true_divide")
+@onnx_symbolic("aten::true_divide")
 def true_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     return g.call("aten::div", self, other)
 
@@ -224,7 +201,7 @@ def _is_power_of_two(number: Value | Number) -> bool:
     return not isinstance(number, Value) and math.frexp(abs(number))[0] == 0.5
 
 
-@aten("floor_divide")
+@onnx_symbolic("aten::floor_divide")
 def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
@@ -236,13 +213,13 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     return g.cast(quotient, g.dtype(self) or DataType.FLOAT)
 
 
-@aten("fmod")
+@onnx_symbolic("aten::fmod")
 def fmod(g: GraphContext, self: Value, other: Value | Number) -> Value:
     """The remainder of truncating division: it has the sign of `self`."""
     return g.op("Mod", self, other, fmod=1)
 
 
-@aten("remainder")
+@onnx_symbolic("aten::remainder")
 def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """The remainder of flooring division: it has the sign of `other`."""
     return g.op("Mod", *both(g, self, other))
@@ -259,7 +236,7 @@ def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
     return g.op("Add", g.op("Mul", base, 0), 1) if result is None else result
 
 
-@aten("pow")
+@onnx_symbolic("aten::pow")
 def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
     self, exponent = both(g, self, exponent)
     if isinstance(exponent, Value):
@@ -289,7 +266,7 @@ def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
     return g.op("Add", self, g.op("Mul", g.op("Cast", pole, to=int(g.dtype(self) or DataType.INT64)), 2))
 
 
-@aten("float_power")
+@onnx_symbolic("aten::float_power")
 def float_power(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
     """The power, always in double precision."""
     base = g.constant(self, DataType.DOUBLE)
@@ -298,7 +275,7 @@ def float_power(g: GraphContext, self: Value | Number, exponent: Value | Number)
     return g.call("aten::pow", base, exponent)
 
 
-@aten("atan2", "arctan2")
+@onnx_symbolic(["aten::atan2", "aten::arctan2"])
 def atan2(g: GraphContext, self: Value, other: Value) -> Value:
     """The angle in the first quadrant, mirrored by the signs of both operands, signed zeros included."""
     y, x = g.op("Abs", floating(g, self)), g.op("Abs", floating(g, other))
@@ -311,12 +288,12 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
     return _signed(g, angle, self)
 
 
-@aten("hypot")
+@onnx_symbolic("aten::hypot")
 def hypot(g: GraphContext, self: Value, other: Value) -> Value:
     return g.op("Sqrt", g.op("Add", g.op("Mul", self, self), g.op("Mul", other, other)))
 
 
-@aten("logaddexp")
+@onnx_symbolic("aten::logaddexp")
 def logaddexp(g: GraphContext, self: Value, other: Value) -> Value:
     """The larger operand plus a correction; equal operands are separate, because they may be infinite."""
     distance = g.op("Neg", g.op("Abs", g.op("Sub", self, other)))
@@ -324,24 +301,24 @@ def logaddexp(g: GraphContext, self: Value, other: Value) -> Value:
     return g.op("Where", g.call("aten::eq", self, other), g.op("Add", self, math.log(2.0)), sum_)
 
 
-@aten("logaddexp2")
+@onnx_symbolic("aten::logaddexp2")
 def logaddexp2(g: GraphContext, self: Value, other: Value) -> Value:
     scale = math.log(2.0)
     natural = g.call("aten::logaddexp", g.op("Mul", self, scale), g.op("Mul", other, scale))
     return g.op("Div", natural, scale)
 
 
-@aten("lerp")
+@onnx_symbolic("aten::lerp")
 def lerp(g: GraphContext, self: Value, end: Value, weight: Value | Number) -> Value:
     return g.op("Add", self, g.op("Mul", g.op("Sub", end, self), weight))
 
 
-@aten("addcmul")
+@onnx_symbolic("aten::addcmul")
 def addcmul(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
     return g.op("Add", self, _scaled(g, g.op("Mul", tensor1, tensor2), value))
 
 
-@aten("addcdiv")
+@onnx_symbolic("aten::addcdiv")
 def addcdiv(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
     return g.op("Add", self, _scaled(g, g.op("Div", tensor1, tensor2), value))
 
@@ -353,27 +330,27 @@ def _zero_times(g: GraphContext, self: Value | Number, other: Value, logarithm: 
     return g.op("Where", zero, 0.0, g.op("Mul", self, logarithm))
 
 
-@aten("xlogy", "special_xlogy")
+@onnx_symbolic(["aten::xlogy", "aten::special_xlogy"])
 def xlogy(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     other = floating(g, value_like(g, other, self) if isinstance(self, Value) else g.constant(other))
     self = floating(g, self) if isinstance(self, Value) else self
     return _zero_times(g, self, other, g.op("Log", other))
 
 
-@aten("special_xlog1py")
+@onnx_symbolic("aten::special_xlog1py")
 def special_xlog1py(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     other = floating(g, value_like(g, other, self) if isinstance(self, Value) else g.constant(other))
     self = floating(g, self) if isinstance(self, Value) else self
     return _zero_times(g, self, other, g.call("aten::log1p", other))
 
 
-@aten("heaviside")
+@onnx_symbolic("aten::heaviside")
 def heaviside(g: GraphContext, self: Value, values: Value) -> Value:
     step = g.op("Cast", g.op("Greater", self, 0), to=int(g.dtype(values) or DataType.FLOAT))
     return g.call("aten::where", g.call("aten::eq", self, 0), values, step)
 
 
-@aten("copysign")
+@onnx_symbolic("aten::copysign")
 def copysign(g: GraphContext, self: Value, other: Value | Number) -> Value:
     magnitude = g.op("Abs", floating(g, self))
     if not isinstance(other, Value):
@@ -387,17 +364,17 @@ def _signed(g: GraphContext, magnitude: Value, other: Value) -> Value:
     return g.op("Mul", magnitude, g.op("Where", g.call("aten::signbit", other), minus, plus))
 
 
-@aten("deg2rad")
+@onnx_symbolic("aten::deg2rad")
 def deg2rad(g: GraphContext, self: Value) -> Value:
     return g.op("Mul", floating(g, self), math.pi / 180.0)
 
 
-@aten("rad2deg")
+@onnx_symbolic("aten::rad2deg")
 def rad2deg(g: GraphContext, self: Value) -> Value:
     return g.op("Mul", floating(g, self), 180.0 / math.pi)
 
 
-@aten("sinc", "special_sinc")
+@onnx_symbolic(["aten::sinc", "aten::special_sinc"])
 def sinc(g: GraphContext, self: Value) -> Value:
     angle = g.op("Mul", floating(g, self), math.pi)
     zero = g.call("aten::eq", angle, 0.0)

@@ -86,8 +86,7 @@ def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None
     return g.call("aten::gather", self=data, dim=at, index=index)
 
 
-@onnx_symbolic("aten::index")
-@onnx_symbolic("aten::_unsafe_index")
+@onnx_symbolic(["aten::index", "aten::_unsafe_index"])
 def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
     """Index tensors broadcast; if their dimensions are not adjacent, the broadcast dimensions come first."""
     data, positions = without_masks(g, self, indices)

@@ -12,8 +12,7 @@ from .reading import are_adjacent, linear_positions, merged, without_masks
 _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-@onnx_symbolic("aten::index_put")
-@onnx_symbolic("aten::_unsafe_index_put")
+@onnx_symbolic(["aten::index_put", "aten::_unsafe_index_put"])
 def index_put(
     g: GraphContext, self: Value, indices: list[Value | None], values: Value, accumulate: bool = False
 ) -> Value:

@@ -52,8 +52,7 @@ def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
     return g.op("Gather", g.op("Reshape", data, [-1]), found)
 
 
-@onnx_symbolic("aten::nonzero")
-@onnx_symbolic("aten::argwhere")
+@onnx_symbolic(["aten::nonzero", "aten::argwhere"])
 def nonzero(g: GraphContext, self: Value) -> Value:
     """A row for each nonzero element; a zero-dim tensor gives rows without columns."""
     if known_rank(g, self) == 0:

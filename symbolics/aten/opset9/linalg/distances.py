@@ -4,10 +4,9 @@ import numpy as np
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import compute, where_true
-from .._common import aten
 
 
-@aten("pdist", "_pdist_forward")
+@onnx_symbolic(["aten::pdist", "aten::_pdist_forward"])
 def pdist(g: GraphContext, self: Value, p: float = 2) -> Value:
     """The norms of the differences of each row and each later row, `[N * (N - 1) / 2]`."""
     first, second = g.call("composed::pairs", g.size(self, 0))

@@ -6,7 +6,6 @@ Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; potrf and getrf of LAPAC
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import Size
-from .._common import aten
 
 
 @onnx_symbolic("composed::cholesky")
@@ -36,12 +35,12 @@ def composed_cholesky(g: GraphContext, self: Value, upper: bool) -> list[Value]:
     return [mx.transposed(g, factor) if upper else factor, info]
 
 
-@aten("cholesky", "linalg_cholesky")
+@onnx_symbolic(["aten::cholesky", "aten::linalg_cholesky"])
 def cholesky(g: GraphContext, self: Value, upper: bool = False) -> Value:
     return g.call("composed::cholesky", self, upper)[0]
 
 
-@aten("linalg_cholesky_ex")
+@onnx_symbolic("aten::linalg_cholesky_ex")
 def linalg_cholesky_ex(
     g: GraphContext, self: Value, upper: bool = False, check_errors: bool = False
 ) -> list[Value]:
@@ -166,14 +165,14 @@ def _refuse_without_pivots(g: GraphContext, pivot: bool) -> None:
         raise g.refuse("without pivots PyTorch has it on CUDA only: pass pivot=True")
 
 
-@aten("linalg_lu")
+@onnx_symbolic("aten::linalg_lu")
 def linalg_lu(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
     _refuse_without_pivots(g, pivot)
     packed, _, order = g.call("composed::lu", A)
     return [_permutation(g, order, mx.height(g, A), mx.dtype_of(g, A)), *_factors(g, packed)]
 
 
-@aten("linalg_lu_factor_ex")
+@onnx_symbolic("aten::linalg_lu_factor_ex")
 def linalg_lu_factor_ex(
     g: GraphContext, A: Value, pivot: bool = True, check_errors: bool = False
 ) -> list[Value]:
@@ -182,17 +181,17 @@ def linalg_lu_factor_ex(
     return [packed, g.cast(pivots, DataType.INT32), singular_column(g, packed)]
 
 
-@aten("_lu_with_info")
+@onnx_symbolic("aten::_lu_with_info")
 def _lu_with_info(g: GraphContext, self: Value, pivot: bool = True, check_errors: bool = True) -> list[Value]:
     return g.call("aten::linalg_lu_factor_ex", self, pivot)
 
 
-@aten("linalg_lu_factor")
+@onnx_symbolic("aten::linalg_lu_factor")
 def linalg_lu_factor(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
     return g.call("aten::linalg_lu_factor_ex", A, pivot)[:2]
 
 
-@aten("lu_unpack")
+@onnx_symbolic("aten::lu_unpack")
 def lu_unpack(
     g: GraphContext, LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> list[Value]:

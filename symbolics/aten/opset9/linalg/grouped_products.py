@@ -11,13 +11,12 @@ import onnx_ir as ir
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.list_values import loop_inputs
 from ....compositions.sizes import known_rank, mark_non_negative, static_size, where_true
-from .._common import aten
 
 _UNROLLED = 8
 """Up to this many groups are unrolled, with about as many nodes as a Loop, which copies the weights."""
 
 
-@aten("_grouped_mm")
+@onnx_symbolic("aten::_grouped_mm")
 def _grouped_mm(
     g: GraphContext,
     self: Value,

@@ -12,7 +12,7 @@ import numpy as np
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import Size, known_rank
-from .._common import aten, floating
+from .._common import floating
 
 Tolerance = Value | float | None
 
@@ -82,7 +82,7 @@ def composed_pinv(
     return g.op("MatMul", g.op("Mul", right, mx.as_row(g, inverses)), mx.transposed(g, left))
 
 
-@aten("linalg_pinv.atol_rtol_tensor")
+@onnx_symbolic("aten::linalg_pinv.atol_rtol_tensor")
 def pinv_by_tensors(
     g: GraphContext,
     self: Value,
@@ -93,7 +93,7 @@ def pinv_by_tensors(
     return g.call("composed::pinv", self, atol, rtol, hermitian)
 
 
-@aten("linalg_pinv.atol_rtol_float")
+@onnx_symbolic("aten::linalg_pinv.atol_rtol_float")
 def pinv_by_numbers(
     g: GraphContext,
     self: Value,
@@ -104,12 +104,12 @@ def pinv_by_numbers(
     return g.call("composed::pinv", self, atol, rtol, hermitian)
 
 
-@aten("linalg_pinv", "linalg_pinv.rcond_tensor")
+@onnx_symbolic(["aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor"])
 def linalg_pinv(g: GraphContext, self: Value, rcond: Value | float, hermitian: bool = False) -> Value:
     return g.call("composed::pinv", self, None, rcond, hermitian)
 
 
-@aten("pinverse")
+@onnx_symbolic("aten::pinverse")
 def pinverse(g: GraphContext, self: Value, rcond: float = 1e-15) -> Value:
     return g.call("composed::pinv", self, None, rcond, False)
 
@@ -130,17 +130,17 @@ def composed_matrix_rank(
     return mx.total(g, g.cast(kept, DataType.INT64))
 
 
-@aten("linalg_matrix_rank")
+@onnx_symbolic("aten::linalg_matrix_rank")
 def linalg_matrix_rank(g: GraphContext, self: Value, tol: float, hermitian: bool = False) -> Value:
     return g.call("composed::matrix_rank", self, tol, 0.0, hermitian)
 
 
-@aten("linalg_matrix_rank.tol_tensor")
+@onnx_symbolic("aten::linalg_matrix_rank.tol_tensor")
 def rank_by_tensor(g: GraphContext, input: Value, tol: Value, hermitian: bool = False) -> Value:
     return g.call("composed::matrix_rank", input, tol, 0.0, hermitian)
 
 
-@aten("linalg_matrix_rank.atol_rtol_tensor")
+@onnx_symbolic("aten::linalg_matrix_rank.atol_rtol_tensor")
 def rank_by_tensors(
     g: GraphContext,
     input: Value,
@@ -151,7 +151,7 @@ def rank_by_tensors(
     return g.call("composed::matrix_rank", input, atol, rtol, hermitian)
 
 
-@aten("linalg_matrix_rank.atol_rtol_float")
+@onnx_symbolic("aten::linalg_matrix_rank.atol_rtol_float")
 def rank_by_numbers(
     g: GraphContext,
     self: Value,
@@ -197,7 +197,7 @@ def composed_matrix_norm(
     return g.op("Unsqueeze", result, axes=sorted(d % rank for d in dim)) if keepdim else result
 
 
-@aten("linalg_matrix_norm")
+@onnx_symbolic("aten::linalg_matrix_norm")
 def linalg_matrix_norm(
     g: GraphContext,
     self: Value,
@@ -209,7 +209,7 @@ def linalg_matrix_norm(
     return g.call("composed::matrix_norm", self, ord, dim, keepdim, dtype)
 
 
-@aten("linalg_matrix_norm.str_ord")
+@onnx_symbolic("aten::linalg_matrix_norm.str_ord")
 def matrix_norm_by_name(
     g: GraphContext,
     self: Value,
@@ -221,7 +221,7 @@ def matrix_norm_by_name(
     return g.call("composed::matrix_norm", self, ord, dim, keepdim, dtype)
 
 
-@aten("linalg_norm")
+@onnx_symbolic("aten::linalg_norm")
 def linalg_norm(
     g: GraphContext,
     self: Value,
@@ -237,7 +237,7 @@ def linalg_norm(
     return g.call("composed::matrix_norm", self, ord, [0, 1] if dim is None else dim, keepdim, dtype)
 
 
-@aten("linalg_norm.ord_str")
+@onnx_symbolic("aten::linalg_norm.ord_str")
 def norm_by_name(
     g: GraphContext,
     self: Value,
@@ -249,12 +249,12 @@ def norm_by_name(
     return g.call("composed::matrix_norm", self, ord, [-2, -1] if dim is None else dim, keepdim, dtype)
 
 
-@aten("nuclear_norm")
+@onnx_symbolic("aten::nuclear_norm")
 def nuclear_norm(g: GraphContext, self: Value, keepdim: bool = False) -> Value:
     return g.call("composed::matrix_norm", self, "nuc", [-2, -1], keepdim, None)
 
 
-@aten("nuclear_norm.dim")
+@onnx_symbolic("aten::nuclear_norm.dim")
 def nuclear_norm_over(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
     return g.call("composed::matrix_norm", self, "nuc", dim, keepdim, None)
 
@@ -280,17 +280,17 @@ def composed_cond(g: GraphContext, self: Value, p: Number | str) -> Value:
     return g.op("Div", mx.chosen(g, singular, g.constant(1.0, dtype), g.op("Mul", *norms)), regular)
 
 
-@aten("linalg_cond")
+@onnx_symbolic("aten::linalg_cond")
 def linalg_cond(g: GraphContext, self: Value, p: Number | None = None) -> Value:
     return g.call("composed::cond", self, 2 if p is None else p)
 
 
-@aten("linalg_cond.p_str")
+@onnx_symbolic("aten::linalg_cond.p_str")
 def cond_by_name(g: GraphContext, self: Value, p: str) -> Value:
     return g.call("composed::cond", self, p)
 
 
-@aten("linalg_matrix_power", "matrix_power")
+@onnx_symbolic(["aten::linalg_matrix_power", "aten::matrix_power"])
 def linalg_matrix_power(g: GraphContext, self: Value, n: int) -> Value:
     """Repeated squaring; of the inverse if `n` is negative."""
     if n == 0:
@@ -337,7 +337,7 @@ _FACTORS = (
 )
 
 
-@aten("linalg_matrix_exp", "matrix_exp")
+@onnx_symbolic(["aten::linalg_matrix_exp", "aten::matrix_exp"])
 def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
     """A Taylor polynomial of the matrix divided by 2**k, then squared k times."""
     if _is_empty(g, self):

@@ -6,7 +6,6 @@ Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; geqrf, orgqr and ormqr o
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import Size, compute
-from .._common import aten
 
 
 @onnx_symbolic("composed::householder")
@@ -85,22 +84,22 @@ def composed_orthogonal(g: GraphContext, vectors: Value, factors: Value, columns
     return g.call("composed::reflect", vectors, factors, start, transpose=False)
 
 
-@aten("geqrf")
+@onnx_symbolic("aten::geqrf")
 def geqrf(g: GraphContext, self: Value) -> list[Value]:
     return g.call("composed::householder", self)
 
 
-@aten("linalg_householder_product")
+@onnx_symbolic("aten::linalg_householder_product")
 def linalg_householder_product(g: GraphContext, input: Value, tau: Value) -> Value:
     return g.call("composed::orthogonal", input, tau, mx.width(g, input))
 
 
-@aten("orgqr")
+@onnx_symbolic("aten::orgqr")
 def orgqr(g: GraphContext, self: Value, input2: Value) -> Value:
     return g.call("aten::linalg_householder_product", self, input2)
 
 
-@aten("ormqr")
+@onnx_symbolic("aten::ormqr")
 def ormqr(
     g: GraphContext, self: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False
 ) -> Value:
@@ -110,7 +109,7 @@ def ormqr(
     return result if left else mx.transposed(g, result)
 
 
-@aten("linalg_qr")
+@onnx_symbolic("aten::linalg_qr")
 def linalg_qr(g: GraphContext, A: Value, mode: str = "reduced") -> list[Value]:
     packed, factors = g.call("composed::householder", A)
     upper = mx.triangle(g, packed, upper=True)
@@ -122,6 +121,6 @@ def linalg_qr(g: GraphContext, A: Value, mode: str = "reduced") -> list[Value]:
     return [orthogonal, upper if mode == "complete" else mx.leading(g, upper, count, -2)]
 
 
-@aten("qr")
+@onnx_symbolic("aten::qr")
 def qr(g: GraphContext, self: Value, some: bool = True) -> list[Value]:
     return g.call("aten::linalg_qr", self, "reduced" if some else "complete")

@@ -52,14 +52,12 @@ def linear(g: GraphContext, input: Value, weight: Value, bias: Value | None = No
     return product if bias is None else g.op("Add", product, bias)
 
 
-@onnx_symbolic("aten::matmul")
-@onnx_symbolic("aten::linalg_matmul")
+@onnx_symbolic(["aten::matmul", "aten::linalg_matmul"])
 def matmul(g: GraphContext, self: Value, other: Value) -> Value:
     return g.op("MatMul", self, other)
 
 
-@onnx_symbolic("aten::mm")
-@onnx_symbolic("aten::bmm")
+@onnx_symbolic(["aten::mm", "aten::bmm"])
 def bmm(g: GraphContext, self: Value, mat2: Value, out_dtype: DataType | None = None) -> Value:
     return g.op("MatMul", *_widened(g, out_dtype, self, mat2))
 
@@ -124,8 +122,7 @@ def addmv(g: GraphContext, self: Value, mat: Value, vec: Value, beta: Number = 1
     return _weighted_sum(g, self, g.op("MatMul", mat, vec), beta, alpha)
 
 
-@onnx_symbolic("aten::outer")
-@onnx_symbolic("aten::ger")
+@onnx_symbolic(["aten::outer", "aten::ger"])
 def outer(g: GraphContext, self: Value, vec2: Value) -> Value:
     return g.op("Mul", g.op("Unsqueeze", self, axes=[1]), g.op("Unsqueeze", vec2, axes=[0]))
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import compute, product, same
-from .._common import aten
 
 
 @onnx_symbolic("composed::solve_triangular")
@@ -47,7 +46,7 @@ def _from_either_side(g: GraphContext, A: Value, B: Value, left: bool) -> tuple[
     return (A, B) if left else (mx.transposed(g, A), mx.transposed(g, B))
 
 
-@aten("linalg_solve_triangular")
+@onnx_symbolic("aten::linalg_solve_triangular")
 def linalg_solve_triangular(
     g: GraphContext, self: Value, B: Value, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Value:
@@ -56,7 +55,7 @@ def linalg_solve_triangular(
     return result if left else mx.transposed(g, result)
 
 
-@aten("triangular_solve")
+@onnx_symbolic("aten::triangular_solve")
 def triangular_solve(
     g: GraphContext,
     self: Value,
@@ -72,7 +71,7 @@ def triangular_solve(
     return [result, g.op("Add", A, batch)]
 
 
-@aten("cholesky_solve")
+@onnx_symbolic("aten::cholesky_solve")
 def cholesky_solve(g: GraphContext, self: Value, input2: Value, upper: bool = False) -> Value:
     lower = mx.transposed(g, input2) if upper else input2
     half = g.call("composed::solve_triangular", lower, self, upper=False, unitriangular=False)
@@ -81,7 +80,7 @@ def cholesky_solve(g: GraphContext, self: Value, input2: Value, upper: bool = Fa
     )
 
 
-@aten("cholesky_inverse")
+@onnx_symbolic("aten::cholesky_inverse")
 def cholesky_inverse(g: GraphContext, self: Value, upper: bool = False) -> Value:
     """`(L L^T)^-1` is the inverse of L, transposed, times itself."""
     lower = mx.transposed(g, self) if upper else self
@@ -91,7 +90,7 @@ def cholesky_inverse(g: GraphContext, self: Value, upper: bool = False) -> Value
     return g.op("MatMul", mx.transposed(g, inverse), inverse)
 
 
-@aten("linalg_lu_solve")
+@onnx_symbolic("aten::linalg_lu_solve")
 def linalg_lu_solve(
     g: GraphContext, LU: Value, pivots: Value, B: Value, left: bool = True, adjoint: bool = False
 ) -> Value:
@@ -102,7 +101,7 @@ def linalg_lu_solve(
     return result if left else mx.transposed(g, result)
 
 
-@aten("lu_solve")
+@onnx_symbolic("aten::lu_solve")
 def lu_solve(g: GraphContext, self: Value, LU_data: Value, LU_pivots: Value) -> Value:
     return g.call("aten::linalg_lu_solve", LU_data, LU_pivots, self)
 
@@ -115,7 +114,7 @@ def _is_vector(g: GraphContext, A: Value, B: Value) -> bool:
     return len(matrix) - 1 == len(other) and all(same(a, b) for a, b in zip(matrix[:-1], other, strict=True))
 
 
-@aten("_linalg_solve_ex")
+@onnx_symbolic("aten::_linalg_solve_ex")
 def _linalg_solve_ex(
     g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
 ) -> list[Value]:
@@ -134,7 +133,7 @@ def _linalg_solve_ex(
     return [result, packed, g.cast(pivots, DataType.INT32), info]
 
 
-@aten("linalg_solve_ex")
+@onnx_symbolic("aten::linalg_solve_ex")
 def linalg_solve_ex(
     g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
 ) -> list[Value]:
@@ -142,12 +141,12 @@ def linalg_solve_ex(
     return [result, info]
 
 
-@aten("linalg_solve")
+@onnx_symbolic("aten::linalg_solve")
 def linalg_solve(g: GraphContext, A: Value, B: Value, left: bool = True) -> Value:
     return g.call("aten::_linalg_solve_ex", A, B, left)[0]
 
 
-@aten("linalg_inv_ex")
+@onnx_symbolic("aten::linalg_inv_ex")
 def linalg_inv_ex(g: GraphContext, A: Value, check_errors: bool = False) -> list[Value]:
     size = mx.height(g, A)
     packed, _, order = g.call("composed::lu", A)
@@ -155,12 +154,12 @@ def linalg_inv_ex(g: GraphContext, A: Value, check_errors: bool = False) -> list
     return [inverse, g.call("composed::singular_column", packed)]
 
 
-@aten("linalg_inv")
+@onnx_symbolic("aten::linalg_inv")
 def linalg_inv(g: GraphContext, A: Value) -> Value:
     return g.call("aten::linalg_inv_ex", A)[0]
 
 
-@aten("inverse")
+@onnx_symbolic("aten::inverse")
 def inverse(g: GraphContext, self: Value) -> Value:
     return g.call("aten::linalg_inv_ex", self)[0]
 
@@ -178,7 +177,7 @@ def _product(g: GraphContext, value: Value) -> Value:
     return g.op("ReduceProd", value, axes=[(g.rank(value) or 1) - 1], keepdims=0)
 
 
-@aten("_linalg_slogdet")
+@onnx_symbolic("aten::_linalg_slogdet")
 def _linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
     """The sign, the logarithm of the absolute value, and the factors and pivots."""
     packed, pivots, _ = g.call("composed::lu", A)
@@ -188,17 +187,17 @@ def _linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
     return [sign, size, packed, g.cast(pivots, DataType.INT32)]
 
 
-@aten("linalg_slogdet")
+@onnx_symbolic("aten::linalg_slogdet")
 def linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
     return g.call("aten::_linalg_slogdet", A)[:2]
 
 
-@aten("slogdet")
+@onnx_symbolic("aten::slogdet")
 def slogdet(g: GraphContext, self: Value) -> list[Value]:
     return g.call("aten::_linalg_slogdet", self)[:2]
 
 
-@aten("logdet")
+@onnx_symbolic("aten::logdet")
 def logdet(g: GraphContext, self: Value) -> Value:
     """`logdet` gives NaN for a negative determinant."""
     sign, size = g.call("aten::linalg_slogdet", self)
@@ -209,23 +208,23 @@ def _determinant(g: GraphContext, packed: Value, pivots: Value) -> Value:
     return g.op("Mul", _parity(g, pivots, mx.dtype_of(g, packed)), _product(g, mx.diagonal(g, packed)))
 
 
-@aten("_linalg_det")
+@onnx_symbolic("aten::_linalg_det")
 def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
     packed, pivots, _ = g.call("composed::lu", A)
     return [_determinant(g, packed, pivots), packed, g.cast(pivots, DataType.INT32)]
 
 
-@aten("linalg_det")
+@onnx_symbolic("aten::linalg_det")
 def linalg_det(g: GraphContext, A: Value) -> Value:
     return g.op("Det", A) if g.has_kernel("Det", A) else g.call("aten::_linalg_det", A)[0]
 
 
-@aten("det")
+@onnx_symbolic("aten::det")
 def det(g: GraphContext, self: Value) -> Value:
     return g.call("aten::linalg_det", self)
 
 
-@aten("linalg_tensorinv")
+@onnx_symbolic("aten::linalg_tensorinv")
 def linalg_tensorinv(g: GraphContext, self: Value, ind: int = 2) -> Value:
     sizes = [g.size(self, dim) for dim in range(g.rank(self) or 0)]
     before, behind = sizes[:ind], sizes[ind:]
@@ -233,7 +232,7 @@ def linalg_tensorinv(g: GraphContext, self: Value, ind: int = 2) -> Value:
     return g.call("aten::reshape", self=linalg_inv(g, matrix), shape=[*behind, *before])
 
 
-@aten("linalg_tensorsolve")
+@onnx_symbolic("aten::linalg_tensorsolve")
 def linalg_tensorsolve(g: GraphContext, self: Value, other: Value, dims: list[int] | None = None) -> Value:
     """The solution of `tensordot(A, X, X.ndim) = B`; first moves the given dims of A to its end."""
     rank = mx.known_rank(g, self)

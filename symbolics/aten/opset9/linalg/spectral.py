@@ -16,7 +16,6 @@ import numpy as np
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import Size, compute, known_rank, mark_non_negative
-from .._common import aten
 
 _SWEEPS = 30
 """Bound on sweeps; matrices need far fewer."""
@@ -234,23 +233,23 @@ def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
     return g.op("Mul", basis, mx.as_row(g, g.op("Sub", 1.0, g.op("Mul", turned, 2.0))))
 
 
-@aten("_linalg_eigh")
+@onnx_symbolic("aten::_linalg_eigh")
 def _linalg_eigh(g: GraphContext, A: Value, UPLO: str = "L", compute_v: bool = True) -> list[Value]:
     results = g.call("composed::eigh", A, UPLO.upper() == "U", compute_v)
     return results if compute_v else [*results, mx.zeros(g, [0], mx.dtype_of(g, A))]
 
 
-@aten("linalg_eigh")
+@onnx_symbolic("aten::linalg_eigh")
 def linalg_eigh(g: GraphContext, self: Value, UPLO: str = "L") -> list[Value]:
     return g.call("composed::eigh", self, UPLO.upper() == "U", vectors=True)
 
 
-@aten("linalg_eigvalsh")
+@onnx_symbolic("aten::linalg_eigvalsh")
 def linalg_eigvalsh(g: GraphContext, self: Value, UPLO: str = "L") -> Value:
     return g.call("composed::eigh", self, UPLO.upper() == "U", vectors=False)[0]
 
 
-@aten("_linalg_svd")
+@onnx_symbolic("aten::_linalg_svd")
 def _linalg_svd(
     g: GraphContext, A: Value, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
 ) -> list[Value]:
@@ -262,19 +261,19 @@ def _linalg_svd(
     return [left, values, mx.transposed(g, right)]
 
 
-@aten("linalg_svd")
+@onnx_symbolic("aten::linalg_svd")
 def linalg_svd(
     g: GraphContext, A: Value, full_matrices: bool = True, driver: str | None = None
 ) -> list[Value]:
     return g.call("aten::_linalg_svd", A, full_matrices)
 
 
-@aten("linalg_svdvals")
+@onnx_symbolic("aten::linalg_svdvals")
 def linalg_svdvals(g: GraphContext, A: Value, driver: str | None = None) -> Value:
     return g.call("composed::svd", A, full=False, vectors=False)[0]
 
 
-@aten("svd")
+@onnx_symbolic("aten::svd")
 def svd(g: GraphContext, self: Value, some: bool = True, compute_uv: bool = True) -> list[Value]:
     """`torch.svd`: V is not transposed; without vectors, U and V are zeros."""
     if compute_uv:

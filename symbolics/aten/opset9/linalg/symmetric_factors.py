@@ -9,7 +9,6 @@ import math
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import Size, compute
-from .._common import aten
 
 _ALPHA = (1 + math.sqrt(17)) / 8
 
@@ -175,7 +174,7 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
     return [mx.triangle(g, factors, upper=False), pivots, g.op("Squeeze", info, axes=[len(batch)])]
 
 
-@aten("linalg_ldl_factor_ex")
+@onnx_symbolic("aten::linalg_ldl_factor_ex")
 def linalg_ldl_factor_ex(
     g: GraphContext, self: Value, hermitian: bool = False, check_errors: bool = False
 ) -> list[Value]:
@@ -183,7 +182,7 @@ def linalg_ldl_factor_ex(
     return [factors, g.cast(pivots, DataType.INT32), g.cast(info, DataType.INT32)]
 
 
-@aten("linalg_ldl_factor")
+@onnx_symbolic("aten::linalg_ldl_factor")
 def linalg_ldl_factor(g: GraphContext, self: Value, hermitian: bool = False) -> list[Value]:
     return g.call("aten::linalg_ldl_factor_ex", self, hermitian)[:2]
 
@@ -224,7 +223,7 @@ def _step_of(g: GraphContext, pivots: Value, place: Value, done: Value) -> tuple
     return at, double, is_done
 
 
-@aten("linalg_ldl_solve")
+@onnx_symbolic("aten::linalg_ldl_solve")
 def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Value:
     """Solve downwards with L and D, then upwards with L transposed."""
     count, dtype = mx.height(g, LD), mx.dtype_of(g, LD)

@@ -2,22 +2,22 @@
 
 import math
 
-from .....registration import DataType, GraphContext, Number, Value
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions.sizes import axis, known_rank, sizes_of
-from .._common import aten, is_integral
+from .._common import is_integral
 
 
-@aten("relu")
+@onnx_symbolic("aten::relu")
 def relu(g: GraphContext, self: Value) -> Value:
     return g.call("aten::clamp", self, 0) if is_integral(g, self) else g.op("Relu", self)
 
 
-@aten("relu6")
+@onnx_symbolic("aten::relu6")
 def relu6(g: GraphContext, self: Value) -> Value:
     return g.call("aten::clamp", self, 0, 6)
 
 
-@aten("hardtanh")
+@onnx_symbolic("aten::hardtanh")
 def hardtanh(g: GraphContext, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
     """For integers the bounds are truncated."""
     if is_integral(g, self):
@@ -25,14 +25,14 @@ def hardtanh(g: GraphContext, self: Value, min_val: Number = -1, max_val: Number
     return g.call("aten::clamp", self, min_val, max_val)
 
 
-@aten("hardsigmoid")
+@onnx_symbolic("aten::hardsigmoid")
 def hardsigmoid(g: GraphContext, self: Value) -> Value:
     if not g.has_kernel("HardSigmoid", self):
         return g.call("aten::clamp", g.op("Add", g.op("Mul", self, 1.0 / 6.0), 0.5), 0, 1)
     return g.op("HardSigmoid", self, alpha=1.0 / 6.0, beta=0.5)
 
 
-@aten("hardswish")
+@onnx_symbolic("aten::hardswish")
 def hardswish(g: GraphContext, self: Value) -> Value:
     return g.op("HardSwish", self) if g.has_kernel("HardSwish", self) else g.call("onnx::HardSwish", self)
 
@@ -41,14 +41,14 @@ def _leaky(g: GraphContext, self: Value, slope: Value | float) -> Value:
     return g.op("Where", g.op("Less", self, 0.0), g.op("Mul", self, slope), self)
 
 
-@aten("leaky_relu")
+@onnx_symbolic("aten::leaky_relu")
 def leaky_relu(g: GraphContext, self: Value, negative_slope: Number = 0.01) -> Value:
     if not g.has_kernel("LeakyRelu", self):
         return _leaky(g, self, float(negative_slope))
     return g.op("LeakyRelu", self, alpha=float(negative_slope))
 
 
-@aten("rrelu")
+@onnx_symbolic("aten::rrelu")
 def rrelu(
     g: GraphContext,
     self: Value,
@@ -65,7 +65,7 @@ def rrelu(
     return g.op("Where", g.call("aten::le", self, 0), g.op("Mul", self, slopes), self)
 
 
-@aten("prelu")
+@onnx_symbolic("aten::prelu")
 def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
     """One slope, or one for each channel, which is dim 1."""
     shape = g.shape(weight)
@@ -77,12 +77,12 @@ def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
     return g.call("aten::_prelu_kernel", self, weight)
 
 
-@aten("_prelu_kernel")
+@onnx_symbolic("aten::_prelu_kernel")
 def _prelu_kernel(g: GraphContext, self: Value, weight: Value) -> Value:
     return g.op("PRelu", self, weight) if g.has_kernel("PRelu", self) else _leaky(g, self, weight)
 
 
-@aten("elu")
+@onnx_symbolic("aten::elu")
 def elu(g: GraphContext, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
     if input_scale == 1 and g.has_kernel("Elu", self):
         result = g.op("Elu", self, alpha=float(alpha))
@@ -93,7 +93,7 @@ def elu(g: GraphContext, self: Value, alpha: Number = 1, scale: Number = 1, inpu
     return result if scale == 1 else g.op("Mul", result, scale)
 
 
-@aten("celu")
+@onnx_symbolic("aten::celu")
 def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
     slope = float(alpha)
     return (
@@ -101,26 +101,26 @@ def celu(g: GraphContext, self: Value, alpha: Number = 1.0) -> Value:
     )
 
 
-@aten("selu")
+@onnx_symbolic("aten::selu")
 def selu(g: GraphContext, self: Value) -> Value:
     if not g.has_kernel("Selu", self):
         return g.call("aten::elu", self, 1.6732632423543772, 1.0507009873554805)
     return g.op("Selu", self)
 
 
-@aten("gelu")
+@onnx_symbolic("aten::gelu")
 def gelu(g: GraphContext, self: Value, approximate: str = "none") -> Value:
     if not g.has_kernel("Gelu", self):
         return g.call("onnx::Gelu", self, approximate)
     return g.op("Gelu", self, approximate=approximate)
 
 
-@aten("silu")
+@onnx_symbolic("aten::silu")
 def silu(g: GraphContext, self: Value) -> Value:
     return g.op("Mul", self, g.op("Sigmoid", self))
 
 
-@aten("softplus")
+@onnx_symbolic("aten::softplus")
 def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """Above the threshold torch returns the input; this matters only if both differ noticeably."""
     scaled = self if beta == 1 else g.op("Mul", self, beta)
@@ -136,34 +136,34 @@ def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number =
     return g.op("Where", g.op("Greater", scaled, threshold), self, result)
 
 
-@aten("mish")
+@onnx_symbolic("aten::mish")
 def mish(g: GraphContext, self: Value) -> Value:
     return g.op("Mish", self) if g.has_kernel("Mish", self) else g.call("onnx::Mish", self)
 
 
-@aten("log_sigmoid")
+@onnx_symbolic("aten::log_sigmoid")
 def log_sigmoid(g: GraphContext, self: Value) -> Value:
     return g.op("Neg", g.call("aten::softplus", g.op("Neg", self)))
 
 
-@aten("hardshrink")
+@onnx_symbolic("aten::hardshrink")
 def hardshrink(g: GraphContext, self: Value, lambd: Number = 0.5) -> Value:
     return g.op("Where", g.call("aten::le", g.op("Abs", self), lambd), 0.0, self)
 
 
-@aten("softshrink")
+@onnx_symbolic("aten::softshrink")
 def softshrink(g: GraphContext, self: Value, lambd: Number = 0.5) -> Value:
     return g.op("Sub", self, g.call("aten::clamp", self, -lambd, lambd))
 
 
-@aten("threshold")
+@onnx_symbolic("aten::threshold")
 def threshold(g: GraphContext, self: Value, threshold: Number, value: Number) -> Value:
     if threshold == 0 and value == 0:
         return g.call("aten::relu", self)
     return g.op("Where", g.call("aten::le", self, threshold), value, self)
 
 
-@aten("glu")
+@onnx_symbolic("aten::glu")
 def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
     at = axis(g, self, dim)
     size = g.size(self, at)
@@ -182,22 +182,22 @@ def _along(g: GraphContext, op_type: str, value: Value, dim: int) -> Value:
     return g.op(op_type, value, axis=dim)
 
 
-@aten("softmax")
+@onnx_symbolic("aten::softmax")
 def softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     return _along(g, "Softmax", self if dtype is None else g.cast(self, dtype), dim)
 
 
-@aten("log_softmax")
+@onnx_symbolic("aten::log_softmax")
 def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     return _along(g, "LogSoftmax", self if dtype is None else g.cast(self, dtype), dim)
 
 
 def _register_special_softmax(name: str, general: str) -> None:
-    @aten(f"special_{name}")
+    @onnx_symbolic(f"aten::special_{name}")
     def special(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
         return g.call(general, self, dim, dtype)
 
-    @aten(f"_{name}")
+    @onnx_symbolic(f"aten::_{name}")
     def kernel(g: GraphContext, self: Value, dim: int, half_to_float: bool) -> Value:
         return g.call(general, self, dim, DataType.FLOAT if half_to_float else None)
 
@@ -206,7 +206,7 @@ _register_special_softmax("softmax", "aten::softmax")
 _register_special_softmax("log_softmax", "aten::log_softmax")
 
 
-@aten("_safe_softmax")
+@onnx_symbolic("aten::_safe_softmax")
 def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     """The softmax, but zeros for a row that contains only minus infinity."""
     if dtype is not None:
@@ -215,7 +215,7 @@ def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None
     return g.op("Where", empty, 0.0, g.call("aten::softmax", self, dim))
 
 
-@aten("dropout")
+@onnx_symbolic("aten::dropout")
 def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
     """The identity in inference; in training elements are dropped at random and the others scaled up."""
     if not train or p == 0:
@@ -225,7 +225,7 @@ def dropout(g: GraphContext, input: Value, p: float, train: bool) -> Value:
     return g.call("aten::native_dropout", input, p, train)[0]
 
 
-@aten("native_dropout")
+@onnx_symbolic("aten::native_dropout")
 def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) -> list[Value]:
     if train is False or p == 0:
         return [input, g.call("aten::ones_like", input, DataType.BOOL)]
@@ -237,7 +237,7 @@ def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) 
 
 
 def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def dropped(g: GraphContext, input: Value, p: float, train: bool) -> Value:
         """In training, elements or channels become 0, or for alpha dropout the negative limit of SELU."""
         if not train or p == 0:

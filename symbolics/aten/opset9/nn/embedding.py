@@ -1,8 +1,7 @@
 """Bags of embeddings: sums, means and maxima of rows of a table."""
 
-from .....registration import DataType, GraphContext, Value
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import compute, known_rank
-from .._common import aten
 
 _SUM, _MEAN, _MAX = range(3)
 
@@ -11,7 +10,7 @@ def _is_used(value: Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-@aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+@onnx_symbolic(["aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"])
 def embedding_bag(
     g: GraphContext,
     weight: Value,

@@ -5,7 +5,6 @@ Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMar
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import known_rank
-from .._common import aten
 
 _NONE, _MEAN = 0, 1
 
@@ -34,7 +33,7 @@ def likelihood_losses(
     return g.call("composed::where", kept, losses, 0.0), weights
 
 
-@aten("nll_loss_forward", "nll_loss2d_forward")
+@onnx_symbolic(["aten::nll_loss_forward", "aten::nll_loss2d_forward"])
 def nll_loss_forward(
     g: GraphContext,
     self: Value,
@@ -51,7 +50,7 @@ def nll_loss_forward(
     return (g.op("Div", total, over) if reduction == _MEAN else total), over
 
 
-@aten("nll_loss", "nll_loss2d", "nll_loss_nd")
+@onnx_symbolic(["aten::nll_loss", "aten::nll_loss2d", "aten::nll_loss_nd"])
 def nll_loss(
     g: GraphContext,
     self: Value,
@@ -63,7 +62,7 @@ def nll_loss(
     return g.call("aten::nll_loss_forward", self, target, weight, reduction, ignore_index)[0]
 
 
-@aten("multilabel_margin_loss_forward")
+@onnx_symbolic("aten::multilabel_margin_loss_forward")
 def multilabel_margin_loss_forward(
     g: GraphContext, self: Value, target: Value, reduction: int
 ) -> tuple[Value, Value]:
@@ -101,6 +100,6 @@ def multilabel_margin_loss_forward(
     return losses, g.cast(g.op("Squeeze", named, axes=[last]), dtype or DataType.FLOAT)
 
 
-@aten("multilabel_margin_loss")
+@onnx_symbolic("aten::multilabel_margin_loss")
 def multilabel_margin_loss(g: GraphContext, self: Value, target: Value, reduction: int = _MEAN) -> Value:
     return g.call("aten::multilabel_margin_loss_forward", self, target, reduction)[0]

@@ -3,14 +3,13 @@
 Semantics: aten/src/ATen/native/Normalization.cpp (renorm) and Embedding.cpp (embedding_renorm).
 """
 
-from .....registration import DataType, GraphContext, Number, Value
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions.sizes import axis, known_rank
-from .._common import aten
 
 _EPSILON = 1e-7
 
 
-@aten("renorm")
+@onnx_symbolic("aten::renorm")
 def renorm(g: GraphContext, self: Value, p: Number, dim: int, maxnorm: Number) -> Value:
     """Scale slices along a dim down to the maximum norm; norms of half precision are computed in FLOAT."""
     at, dtype = axis(g, self, dim), g.dtype(self)
@@ -23,7 +22,7 @@ def renorm(g: GraphContext, self: Value, p: Number, dim: int, maxnorm: Number) -
     return g.op("Mul", self, g.cast(factor, dtype) if half and dtype is not None else factor)
 
 
-@aten("embedding_renorm")
+@onnx_symbolic("aten::embedding_renorm")
 def embedding_renorm(
     g: GraphContext, self: Value, indices: Value, max_norm: float, norm_type: float
 ) -> Value:

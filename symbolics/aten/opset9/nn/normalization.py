@@ -82,8 +82,7 @@ def _by_given_statistics(
     return narrowed(g, g.op("BatchNormalization", wide, weight, bias, mean, var, epsilon=eps), input)
 
 
-@onnx_symbolic("aten::native_batch_norm")
-@onnx_symbolic("aten::_native_batch_norm_legit")
+@onnx_symbolic(["aten::native_batch_norm", "aten::_native_batch_norm_legit"])
 def native_batch_norm(
     g: GraphContext,
     input: Value,

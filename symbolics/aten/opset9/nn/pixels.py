@@ -55,8 +55,7 @@ def _from_images(g: GraphContext, images: Value, batch: Sequence[Size], sizes: S
     return images if len(batch) == 1 else g.call("aten::reshape", self=images, shape=[*batch, *sizes])
 
 
-@onnx_symbolic("aten::channel_shuffle")
-@onnx_symbolic("aten::native_channel_shuffle")
+@onnx_symbolic(["aten::channel_shuffle", "aten::native_channel_shuffle"])
 def channel_shuffle(g: GraphContext, self: Value, groups: int | Value) -> Value:
     """Interleave the channels of all groups."""
     [batch, channels, *spatial] = sizes_of(g, self)

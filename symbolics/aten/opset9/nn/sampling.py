@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from .....registration import DataType, GraphContext, Value
-from .._common import aten
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 
 
-@aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+@onnx_symbolic(["aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"])
 def grid_sampler(
     g: GraphContext,
     input: Value,
@@ -20,7 +19,7 @@ def grid_sampler(
     return g.op("GridSample", input, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
 
 
-@aten("col2im")
+@onnx_symbolic("aten::col2im")
 def col2im(
     g: GraphContext,
     self: Value,

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .....registration import DataType, GraphContext, Value
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.list_values import loop_inputs
 from ....compositions.matrices import dtype_of
 from ....compositions.sizes import Size, compute, sizes_of
-from .._common import aten
 
 Lengths = Value | list[int | Value]
 
@@ -147,7 +146,7 @@ def _batched(g: GraphContext, log_probs: Value) -> Value:
     return log_probs if rank == 3 else g.op("Unsqueeze", log_probs, axes=[1])
 
 
-@aten("_ctc_loss")
+@onnx_symbolic("aten::_ctc_loss")
 def _ctc_loss(
     g: GraphContext,
     log_probs: Value,
@@ -164,7 +163,7 @@ def _ctc_loss(
     return _losses(g, _batched(g, log_probs), targets, inputs, target_lengths, blank), None
 
 
-@aten("ctc_loss")
+@onnx_symbolic("aten::ctc_loss")
 def ctc_loss(
     g: GraphContext,
     log_probs: Value,

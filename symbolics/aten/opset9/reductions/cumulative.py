@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from .....registration import DataType, GraphContext, Value
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.doubling import scanned
 from ....compositions.sizes import axis
-from .._common import aten, is_integral
+from .._common import is_integral
 
 
 def _later(
@@ -21,7 +21,7 @@ def _later(
 
 
 def _register_running(name: str, largest: bool) -> None:
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def running(g: GraphContext, self: Value, dim: int) -> list[Value]:
         if g.rank(self) == 0:
             return [self, g.constant(0, DataType.INT64)]

@@ -4,10 +4,9 @@ import functools
 
 import onnx_ir as ir
 
-from .....registration import GraphContext, Value
+from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.branches import choose
 from ....compositions.sizes import same
-from .._common import aten
 
 _FLAG = ir.Shape([])
 
@@ -28,12 +27,12 @@ def _equal_shapes(g: GraphContext, self: Value, other: Value) -> Value | bool:
     return functools.reduce(lambda a, b: g.op("And", a, b), found)
 
 
-@aten("is_same_size")
+@onnx_symbolic("aten::is_same_size")
 def is_same_size(g: GraphContext, self: Value, other: Value) -> Value:
     return g.constant(_equal_shapes(g, self, other))
 
 
-@aten("equal")
+@onnx_symbolic("aten::equal")
 def equal(g: GraphContext, self: Value, other: Value) -> Value:
     """True if the shapes and all elements are equal."""
     alike = _equal_shapes(g, self, other)
@@ -46,7 +45,7 @@ def equal(g: GraphContext, self: Value, other: Value) -> Value:
     return choose(g, alike, [compared, lambda: [g.constant(False)]], [[_FLAG], [_FLAG]])[0]
 
 
-@aten("allclose")
+@onnx_symbolic("aten::allclose")
 def allclose(
     g: GraphContext,
     self: Value,

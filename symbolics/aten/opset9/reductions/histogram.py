@@ -5,9 +5,8 @@ The choice of bins follows aten/src/ATen/native/cpu/HistogramKernel.cpp.
 
 import numpy as np
 
-from .....registration import DataType, GraphContext, Number, Value
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions.sizes import Size, compute, known_rank, product
-from .._common import aten
 
 
 def _counted(g: GraphContext, bins: Value, count: Size, weight: Value | None, dtype: DataType) -> Value:
@@ -17,7 +16,7 @@ def _counted(g: GraphContext, bins: Value, count: Size, weight: Value | None, dt
     return g.call("composed::accumulate_rows", zeros, bins, weights)
 
 
-@aten("bincount")
+@onnx_symbolic("aten::bincount")
 def bincount(g: GraphContext, self: Value, weights: Value | None = None, minlength: int | Value = 0) -> Value:
     """The number of bins follows from the largest value."""
     values = g.cast(self, DataType.INT64)
@@ -112,7 +111,7 @@ def _histogram(
     return found
 
 
-@aten("histc")
+@onnx_symbolic("aten::histc")
 def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
     """Bins by the distance from the lower edge; values outside, and NaN, are not counted."""
     flat = g.op("Reshape", self, [-1]) if g.rank(self) != 1 else self
@@ -131,7 +130,7 @@ def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: N
     return g.cast(g.call("aten::slice", self=found, dim=0, start=0, end=bins), kind)
 
 
-@aten("histogram.bin_ct")
+@onnx_symbolic("aten::histogram.bin_ct")
 def histogram(
     g: GraphContext,
     self: Value,
@@ -145,7 +144,7 @@ def histogram(
     return [_histogram(g, g.op("Reshape", self, [-1, 1]), [edges], weight, density), edges]
 
 
-@aten("histogram.bins_tensor")
+@onnx_symbolic("aten::histogram.bins_tensor")
 def histogram_between(
     g: GraphContext, self: Value, bins: Value, weight: Value | None = None, density: bool = False
 ) -> list[Value]:
@@ -165,7 +164,7 @@ def _grid(
     return points, edges
 
 
-@aten("histogramdd")
+@onnx_symbolic("aten::histogramdd")
 def histogramdd(
     g: GraphContext,
     self: Value,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .....registration import DataType, GraphContext, Value
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import axis, known_rank, product, sizes_of
-from .._common import aten, is_integral
+from .._common import is_integral
 
 
 def _flat(g: GraphContext, self: Value) -> Value:
@@ -18,7 +18,7 @@ def _as_row(g: GraphContext, name: str, self: Value, keepdim: bool) -> list[Valu
     return [g.op("Squeeze", result, axes=[0]) for result in found] if keepdim else found
 
 
-@aten("mode")
+@onnx_symbolic("aten::mode")
 def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
     """The most frequent element (the smallest of several), and its last position.
 
@@ -46,7 +46,7 @@ def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> 
     return [value if kind is None else g.cast(value, kind), index]
 
 
-@aten("nanmedian")
+@onnx_symbolic("aten::nanmedian")
 def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
     """NaN without elements: an appended NaN does not change other results."""
     count = product(g, sizes_of(g, self))
@@ -58,7 +58,7 @@ def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
     return g.call("aten::nanmedian.dim", flat, 0)[0]
 
 
-@aten("nanmedian.dim")
+@onnx_symbolic("aten::nanmedian.dim")
 def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> list[Value]:
     """The lower one of the two middle elements that are not NaN; NaN if there are none."""
     if is_integral(g, self):
@@ -125,7 +125,7 @@ def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolat
 
 
 def _register_quantile(name: str, nan: bool) -> None:
-    @aten(f"{name}.default")
+    @onnx_symbolic(f"aten::{name}.default")
     def at_places(
         g: GraphContext,
         self: Value,
@@ -154,7 +154,7 @@ _register_quantile("quantile", nan=False)
 _register_quantile("nanquantile", nan=True)
 
 
-@aten("nanquantile.scalar")
+@onnx_symbolic("aten::nanquantile.scalar")
 def nanquantile(
     g: GraphContext,
     self: Value,

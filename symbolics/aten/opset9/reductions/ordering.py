@@ -6,7 +6,7 @@ from collections.abc import Callable
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.doubling import scanned
 from ....compositions.sizes import axis, compute, known, known_rank, product, sizes_of
-from .._common import aten, counted, is_integral
+from .._common import counted, is_integral
 
 
 def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]:
@@ -14,7 +14,7 @@ def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]
     return [g.op("Squeeze", result, axes=[0]) for result in results] if g.rank(value) == 0 else results
 
 
-@aten("topk")
+@onnx_symbolic("aten::topk")
 def topk(
     g: GraphContext,
     self: Value,
@@ -84,7 +84,7 @@ def _exceeds(g: GraphContext, a: Value, b: Value) -> Value:
     return g.op("Or", above, g.op("And", g.op("IsNaN", a), g.op("Not", g.op("IsNaN", b))))
 
 
-@aten("sort")
+@onnx_symbolic("aten::sort")
 def sort(
     g: GraphContext,
     self: Value,
@@ -97,19 +97,19 @@ def sort(
     return g.call("aten::topk", self, size, dim, descending)
 
 
-@aten("argsort")
+@onnx_symbolic("aten::argsort")
 def argsort(
     g: GraphContext, self: Value, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Value:
     return g.call("aten::sort", self, dim, descending)[1]
 
 
-@aten("msort")
+@onnx_symbolic("aten::msort")
 def msort(g: GraphContext, self: Value) -> Value:
     return g.call("aten::sort", self, 0)[0]
 
 
-@aten("kthvalue")
+@onnx_symbolic("aten::kthvalue")
 def kthvalue(
     g: GraphContext, self: Value, k: int | Value, dim: int = -1, keepdim: bool = False
 ) -> list[Value]:
@@ -122,7 +122,7 @@ def kthvalue(
     return found if keepdim else [g.op("Squeeze", result, axes=[at]) for result in found]
 
 
-@aten("median")
+@onnx_symbolic("aten::median")
 def median_of_all(g: GraphContext, self: Value) -> Value:
     """Without elements NaN, or C++'s conversion of NaN to an integer."""
     count, dtype = product(g, sizes_of(g, self)), g.dtype(self) or DataType.FLOAT
@@ -144,7 +144,7 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
     return g.cast(found, dtype)
 
 
-@aten("median.dim")
+@onnx_symbolic("aten::median.dim")
 def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
     """The lower one of two middle elements; the first NaN if there is one."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
@@ -166,19 +166,19 @@ def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, V
     return scanned(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
 
 
-@aten("cumsum")
+@onnx_symbolic("aten::cumsum")
 def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
     return self if g.rank(self) == 0 else g.op("CumSum", self, axis=dim)
 
 
-@aten("cumprod")
+@onnx_symbolic("aten::cumprod")
 def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
     return self if g.rank(self) == 0 else g.op("CumProd", self, axis=dim)
 
 
-@aten("logcumsumexp")
+@onnx_symbolic("aten::logcumsumexp")
 def logcumsumexp(g: GraphContext, self: Value, dim: int) -> Value:
     def combine(total: Value, before: Value) -> Value:
         return g.call("aten::logaddexp", total, before)
@@ -186,7 +186,7 @@ def logcumsumexp(g: GraphContext, self: Value, dim: int) -> Value:
     return _running(g, self, dim, combine)
 
 
-@aten("quantile")
+@onnx_symbolic("aten::quantile")
 def quantile(
     g: GraphContext,
     self: Value,

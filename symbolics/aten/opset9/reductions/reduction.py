@@ -4,10 +4,10 @@ import builtins
 import math
 from collections.abc import Sequence
 
-from .....registration import DataType, GraphContext, Number, Value, dtypes
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.doubling import reduced_by_halves
 from ....compositions.sizes import axis, known_rank, product
-from .._common import aten, counted, floating, is_integral
+from .._common import counted, floating, is_integral
 
 Dims = Sequence[int] | int | None
 
@@ -60,7 +60,7 @@ def _known_count(g: GraphContext, value: Value) -> int:
     return count if isinstance(count, int) else -1
 
 
-@aten("sum")
+@onnx_symbolic("aten::sum")
 def sum(
     g: GraphContext,
     self: Value,
@@ -72,7 +72,7 @@ def sum(
     return _reduce(g, "ReduceSum", self, dim, keepdim)
 
 
-@aten("nansum")
+@onnx_symbolic("aten::nansum")
 def nansum(
     g: GraphContext,
     self: Value,
@@ -85,7 +85,7 @@ def nansum(
     return g.call("aten::sum", self, dim, keepdim, dtype)
 
 
-@aten("mean")
+@onnx_symbolic("aten::mean")
 def mean(
     g: GraphContext,
     self: Value,
@@ -96,7 +96,7 @@ def mean(
     return _mean(g, self if dtype is None else g.cast(self, dtype), dim, keepdim)
 
 
-@aten("nanmean")
+@onnx_symbolic("aten::nanmean")
 def nanmean(
     g: GraphContext,
     self: Value,
@@ -110,7 +110,7 @@ def nanmean(
     return g.op("Div", g.call("aten::nansum", self, dim, keepdim), count)
 
 
-@aten("prod")
+@onnx_symbolic("aten::prod")
 def prod(
     g: GraphContext,
     self: Value,
@@ -144,19 +144,19 @@ def _is_exact_product(g: GraphContext, value: Value, dim: int | None) -> bool:
 
 
 def _register_extreme(name: str, reduction: str, index: str) -> None:
-    @aten(f"a{name}")
+    @onnx_symbolic(f"aten::a{name}")
     def over_dims(g: GraphContext, self: Value, dim: list[int] | None = None, keepdim: bool = False) -> Value:
         return _reduce(g, reduction, self, dim, keepdim)
 
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def over_all(g: GraphContext, self: Value) -> Value:
         return _reduce(g, reduction, self, None, False)
 
-    @aten(f"{name}.dim")
+    @onnx_symbolic(f"aten::{name}.dim")
     def with_indices(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> list[Value]:
         return [_reduce(g, reduction, self, dim, keepdim), g.call(f"aten::arg{name}", self, dim, keepdim)]
 
-    @aten(f"arg{name}")
+    @onnx_symbolic(f"aten::arg{name}")
     def indices(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         rank = g.rank(self)
         if not g.has_kernel(index, self):
@@ -171,7 +171,7 @@ _register_extreme("max", "ReduceMax", "ArgMax")
 _register_extreme("min", "ReduceMin", "ArgMin")
 
 
-@aten("aminmax")
+@onnx_symbolic("aten::aminmax")
 def aminmax(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> list[Value]:
     return [_reduce(g, "ReduceMin", self, dim, keepdim), _reduce(g, "ReduceMax", self, dim, keepdim)]
 
@@ -181,7 +181,7 @@ def _truth_dtype(g: GraphContext, value: Value) -> DataType:
     return DataType.UINT8 if g.dtype(value) == DataType.UINT8 else DataType.BOOL
 
 
-@aten("any")
+@onnx_symbolic("aten::any")
 def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
     """Whether the number of true elements is not 0; an empty list of dims reduces nothing."""
     truth = g.cast(self, DataType.BOOL)
@@ -191,7 +191,7 @@ def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdi
     return g.cast(truth, _truth_dtype(g, self))
 
 
-@aten("all")
+@onnx_symbolic("aten::all")
 def all(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
     truth = g.cast(self, DataType.BOOL)
     if dim != []:
@@ -200,7 +200,7 @@ def all(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdi
     return g.cast(truth, _truth_dtype(g, self))
 
 
-@aten("count_nonzero")
+@onnx_symbolic("aten::count_nonzero")
 def count_nonzero(g: GraphContext, self: Value, dim: list[int] | int | None = None) -> Value:
     truth = g.cast(g.cast(self, DataType.BOOL), DataType.INT64)
     return _reduce(g, "ReduceSum", truth, dim, False)
@@ -230,7 +230,7 @@ def _correction(unbiased: bool, correction: Number | None) -> Number:
     return int(unbiased) if correction is None else correction
 
 
-@aten("var")
+@onnx_symbolic("aten::var")
 def var(
     g: GraphContext,
     self: Value,
@@ -242,7 +242,7 @@ def var(
     return _variance(g, self, dim, _correction(unbiased, correction), keepdim)
 
 
-@aten("std")
+@onnx_symbolic("aten::std")
 def std(
     g: GraphContext,
     self: Value,
@@ -254,7 +254,7 @@ def std(
     return g.op("Sqrt", g.call("aten::var", self, dim, unbiased, keepdim, correction))
 
 
-@aten("var_mean")
+@onnx_symbolic("aten::var_mean")
 def var_mean(
     g: GraphContext,
     self: Value,
@@ -267,7 +267,7 @@ def var_mean(
     return [variance, _mean(g, self, dim, keepdim)]
 
 
-@aten("std_mean")
+@onnx_symbolic("aten::std_mean")
 def std_mean(
     g: GraphContext,
     self: Value,
@@ -280,7 +280,7 @@ def std_mean(
     return [g.op("Sqrt", variance), _mean(g, self, dim, keepdim)]
 
 
-@aten("linalg_vector_norm")
+@onnx_symbolic("aten::linalg_vector_norm")
 def linalg_vector_norm(
     g: GraphContext,
     self: Value,
@@ -304,7 +304,7 @@ def linalg_vector_norm(
     return g.op("Pow", total, g.constant(1.0 / ord, dtype))
 
 
-@aten("norm")
+@onnx_symbolic("aten::norm")
 def norm(
     g: GraphContext,
     self: Value,
@@ -316,12 +316,12 @@ def norm(
     return g.call("aten::linalg_vector_norm", self, 2 if p is None else p, dim, keepdim, dtype)
 
 
-@aten("dist")
+@onnx_symbolic("aten::dist")
 def dist(g: GraphContext, self: Value, other: Value, p: Number = 2) -> Value:
     return g.call("aten::norm", g.op("Sub", self, other), p)
 
 
-@aten("cdist")
+@onnx_symbolic("aten::cdist")
 def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2, compute_mode: int | None = None) -> Value:
     """The norms of the differences of every row of `x1` and every row of `x2`."""
     rows = g.op("Unsqueeze", x1, axes=[known_rank(g, x1) - 1])
@@ -329,6 +329,6 @@ def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2, compute_mode: int
     return g.call("aten::linalg_vector_norm", g.op("Sub", rows, columns), p, [-1])
 
 
-@aten("logsumexp", "special_logsumexp")
+@onnx_symbolic(["aten::logsumexp", "aten::special_logsumexp"])
 def logsumexp(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
     return _reduce(g, "ReduceLogSumExp", floating(g, self), dim, keepdim)

@@ -3,10 +3,9 @@
 Semantics: aten/src/ATen/native/Correlation.cpp and BatchLinearAlgebra.cpp.
 """
 
-from .....registration import DataType, GraphContext, Value, dtypes
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions import matrices as mx
 from ....compositions.sizes import known_rank, same
-from .._common import aten
 
 
 def _result_dtype(g: GraphContext, *values: Value | None) -> DataType:
@@ -30,7 +29,7 @@ def _degrees_of_freedom(
     return g.op("Relu", g.op("Sub", total, taken))
 
 
-@aten("cov")
+@onnx_symbolic("aten::cov")
 def cov(
     g: GraphContext,
     self: Value,
@@ -63,7 +62,7 @@ def cov(
     return g.op("Squeeze", result, axes=[0, 1]) if mx.height(g, values) == 1 else result
 
 
-@aten("corrcoef")
+@onnx_symbolic("aten::corrcoef")
 def corrcoef(g: GraphContext, self: Value) -> Value:
     """The covariance divided by both standard deviations."""
     covariance = g.call("aten::cov", self)
@@ -75,7 +74,7 @@ def corrcoef(g: GraphContext, self: Value) -> Value:
     return g.call("aten::clamp", covariance, -1, 1)
 
 
-@aten("linalg_lstsq")
+@onnx_symbolic("aten::linalg_lstsq")
 def linalg_lstsq(
     g: GraphContext, self: Value, b: Value, rcond: float | None = None, driver: str | None = None
 ) -> list[Value]:

@@ -4,7 +4,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import axis, compute, known_rank, sizes_of, where_true
-from .._common import aten, is_integral
+from .._common import is_integral
 
 _NOTHING: list[int] = []
 
@@ -69,7 +69,7 @@ def unique(g: GraphContext, self: Value) -> list[Value]:
     return [values, inverse, counts]
 
 
-@aten("_unique2")
+@onnx_symbolic("aten::_unique2")
 def _unique2(
     g: GraphContext,
     self: Value,
@@ -87,12 +87,12 @@ def _unique2(
     return _results(g, values, inverse if return_inverse else None, counts if return_counts else None)
 
 
-@aten("_unique")
+@onnx_symbolic("aten::_unique")
 def _unique(g: GraphContext, self: Value, sorted: bool = True, return_inverse: bool = False) -> list[Value]:
     return g.call("aten::_unique2", self, sorted, return_inverse)[:2]
 
 
-@aten("unique_consecutive")
+@onnx_symbolic("aten::unique_consecutive")
 def unique_consecutive(
     g: GraphContext,
     self: Value,
@@ -115,14 +115,14 @@ def unique_consecutive(
     return _results(g, values, run if return_inverse else None, counts if return_counts else None)
 
 
-@aten("unique_dim_consecutive")
+@onnx_symbolic("aten::unique_dim_consecutive")
 def unique_dim_consecutive(
     g: GraphContext, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> list[Value]:
     return g.call("aten::unique_consecutive", self, return_inverse, return_counts, dim)
 
 
-@aten("unique_dim")
+@onnx_symbolic("aten::unique_dim")
 def unique_dim(
     g: GraphContext,
     self: Value,

@@ -48,9 +48,7 @@ def _concatenated(g: GraphContext, tensors: Value, dim: int) -> Value:
     return merged(g, _stacked(g, tensors, at), at)
 
 
-@onnx_symbolic("aten::cat")
-@onnx_symbolic("aten::concat")
-@onnx_symbolic("aten::concatenate")
+@onnx_symbolic(["aten::cat", "aten::concat", "aten::concatenate"])
 def cat(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
     """An empty one-dimensional tensor can be joined with tensors of any rank, and is ignored."""
     tensors = _listed(tensors)
@@ -88,8 +86,7 @@ def hstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
     return g.call("aten::cat", tensors=raised, dim=0 if g.rank(raised[0]) == 1 else 1)
 
 
-@onnx_symbolic("aten::vstack")
-@onnx_symbolic("aten::row_stack")
+@onnx_symbolic(["aten::vstack", "aten::row_stack"])
 def vstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
     tensors = _listed(tensors)
     if isinstance(tensors, Value):

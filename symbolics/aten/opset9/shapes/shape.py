@@ -39,8 +39,7 @@ def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim
     return same(own[position], dim) or origin(size) == (x, position)
 
 
-@onnx_symbolic("aten::view")
-@onnx_symbolic("aten::view_copy")
+@onnx_symbolic(["aten::view", "aten::view_copy"])
 def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
     return g.call("aten::reshape", self=self, shape=size)
 
@@ -50,8 +49,7 @@ def _unsafe_view(g: GraphContext, self: Value, size: list[int | Value] | Value) 
     return g.call("aten::reshape", self=self, shape=size)
 
 
-@onnx_symbolic("aten::view.dtype")
-@onnx_symbolic("aten::view_copy.dtype")
+@onnx_symbolic(["aten::view.dtype", "aten::view_copy.dtype"])
 def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
     if g.dtype(self) != dtype:
         raise g.refuse("the bits of one element type cannot be read as another")
@@ -122,8 +120,7 @@ def computed_reshape(
     return g.op("Reshape", self, target)
 
 
-@onnx_symbolic("aten::view_as")
-@onnx_symbolic("aten::reshape_as")
+@onnx_symbolic(["aten::view_as", "aten::reshape_as"])
 def view_as(g: GraphContext, self: Value, other: Value) -> Value:
     if g.rank(other) is None:
         return g.op("Reshape", self, g.op("Shape", other))
@@ -183,8 +180,7 @@ def swapdims(g: GraphContext, self: Value, dim0: int, dim1: int) -> Value:
     return g.call("aten::transpose", self=self, dim0=dim0, dim1=dim1)
 
 
-@onnx_symbolic("aten::t")
-@onnx_symbolic("aten::numpy_T")
+@onnx_symbolic(["aten::t", "aten::numpy_T"])
 def t(g: GraphContext, self: Value) -> Value:
     return g.call("aten::permute", self=self, dims=list(range(known_rank(g, self)))[::-1])
 
@@ -194,8 +190,7 @@ def mT(g: GraphContext, self: Value) -> Value:
     return g.call("aten::transpose", self=self, dim0=-2, dim1=-1)
 
 
-@onnx_symbolic("aten::movedim")
-@onnx_symbolic("aten::moveaxis")
+@onnx_symbolic(["aten::movedim", "aten::moveaxis"])
 def movedim(g: GraphContext, self: Value, source: int | list[int], destination: int | list[int]) -> Value:
     sources = [axis(g, self, dim) for dim in (source if isinstance(source, list) else [source])]
     places = [axis(g, self, dim) for dim in (destination if isinstance(destination, list) else [destination])]
@@ -408,14 +403,12 @@ _at_least(2, {0: [0, 1], 1: [0]})
 _at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
 
 
-@onnx_symbolic("aten::sym_size")
-@onnx_symbolic("aten::size")
+@onnx_symbolic(["aten::sym_size", "aten::size"])
 def sym_size(g: GraphContext, self: Value, dim: int | None = None) -> int | Value | list[int | Value]:
     return sizes_of(g, self) if dim is None else g.size(self, dim)
 
 
-@onnx_symbolic("aten::sym_numel")
-@onnx_symbolic("aten::numel")
+@onnx_symbolic(["aten::sym_numel", "aten::numel"])
 def sym_numel(g: GraphContext, self: Value) -> int | Value:
     shape = g.shape(self)
     if shape is not None and all(isinstance(dim, int) for dim in shape):

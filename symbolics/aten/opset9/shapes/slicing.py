@@ -146,8 +146,7 @@ def _parts(g: GraphContext, self: Value, at: int, sizes: Sequence[Size]) -> list
     return parts
 
 
-@onnx_symbolic("aten::split")
-@onnx_symbolic("aten::unsafe_split")
+@onnx_symbolic(["aten::split", "aten::unsafe_split"])
 def split(
     g: GraphContext, self: Value, split_size: int | Value | list[int | Value], dim: int = 0
 ) -> list[Value]:
@@ -170,17 +169,14 @@ def _number_of_results(g: GraphContext, *names: str) -> int:
     return len(g.expected)
 
 
-@onnx_symbolic("aten::split_with_sizes")
-@onnx_symbolic("aten::unsafe_split_with_sizes")
-@onnx_symbolic("aten::split_with_sizes_copy")
+@onnx_symbolic(["aten::split_with_sizes", "aten::unsafe_split_with_sizes", "aten::split_with_sizes_copy"])
 def split_with_sizes(
     g: GraphContext, self: Value, split_sizes: list[int | Value], dim: int = 0
 ) -> list[Value]:
     return _parts(g, self, axis(g, self, dim), split_sizes)
 
 
-@onnx_symbolic("aten::chunk")
-@onnx_symbolic("aten::unsafe_chunk")
+@onnx_symbolic(["aten::chunk", "aten::unsafe_chunk"])
 def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value]:
     """Parts of the rounded-up size; there may be fewer than requested."""
     at = axis(g, self, dim)

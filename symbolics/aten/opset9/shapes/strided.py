@@ -6,9 +6,8 @@ to start at its storage. The exporter refuses others.
 
 import numpy as np
 
-from .....registration import DataType, GraphContext, Value
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import Size, known
-from .._common import aten
 
 
 def _positions(
@@ -32,7 +31,7 @@ def _positions(
     return total, sizes
 
 
-@aten("as_strided", "as_strided_copy")
+@onnx_symbolic(["aten::as_strided", "aten::as_strided_copy"])
 def as_strided(
     g: GraphContext,
     self: Value,
@@ -55,7 +54,7 @@ def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
         raise g.refuse("the view reaches into a storage that is larger than the tensor")
 
 
-@aten("as_strided_scatter")
+@onnx_symbolic("aten::as_strided_scatter")
 def as_strided_scatter(
     g: GraphContext,
     self: Value,
@@ -75,7 +74,7 @@ def as_strided_scatter(
     return g.call("aten::view_as", self=written, other=self)
 
 
-@aten("new_empty_strided")
+@onnx_symbolic("aten::new_empty_strided")
 def new_empty_strided(
     g: GraphContext,
     self: Value,
@@ -90,7 +89,7 @@ def new_empty_strided(
     return g.call("aten::new_full", self=self, size=size, fill_value=0, dtype=dtype)
 
 
-@aten("empty_strided")
+@onnx_symbolic("aten::empty_strided")
 def empty_strided(
     g: GraphContext,
     size: list[int | Value],
@@ -104,7 +103,7 @@ def empty_strided(
     return g.call("aten::empty", size=size, dtype=dtype)
 
 
-@aten("empty_permuted")
+@onnx_symbolic("aten::empty_permuted")
 def empty_permuted(
     g: GraphContext,
     size: list[int | Value],

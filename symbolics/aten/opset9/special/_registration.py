@@ -29,8 +29,7 @@ def unary(*names: str) -> Callable[[Callable[[Formula], Formula]], Callable[[For
             return narrowed(g, formula(wide(g, self)), self)
 
         function.__doc__ = formula.__doc__
-        for name in names:
-            onnx_symbolic(f"aten::{name}", opset=9)(function)
+        onnx_symbolic([f"aten::{name}" for name in names])(function)
         return formula
 
     return register
@@ -44,7 +43,7 @@ def unary_of_x(name: str) -> Callable[[Callable[[Formula], Formula]], Callable[[
             return narrowed(g, formula(wide(g, x)), x)
 
         function.__doc__ = formula.__doc__
-        onnx_symbolic(f"aten::{name}", opset=9)(function)
+        onnx_symbolic(f"aten::{name}")(function)
         return formula
 
     return register

@@ -2,10 +2,9 @@
 
 import math
 
-from .....registration import GraphContext, Value
+from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions import bessel_coefficients as table
 from ....compositions.formulas import Formula, chebyshev, polynomial, rational
-from .._common import aten
 from ._registration import narrowed, unary, unary_of_x, wide
 
 _TWO_OVER_PI = 2 / math.pi
@@ -85,7 +84,7 @@ def k1(x: Formula) -> Formula:
 
 
 def _register_scaled_k(name: str, near: str, far: tuple[float, ...]) -> None:
-    @aten(name)
+    @onnx_symbolic(f"aten::{name}")
     def scaled(g: GraphContext, x: Value) -> Value:
         argument = wide(g, x)
         close = {"k0": _k0_near, "k1": _k1_near}[near](argument) * argument.exp()

@@ -2,10 +2,9 @@
 
 import math
 
-from .....registration import DataType, GraphContext, Number, Value
+from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions import gamma_coefficients as table
 from ....compositions.formulas import Formula, iterate, polynomial, rational, spread
-from .._common import aten
 from ._registration import narrowed, two_operands, unary, wide
 
 
@@ -52,7 +51,7 @@ def lgamma(x: Formula) -> Formula:
     return x.call("aten::isinf").chosen(math.inf, x.equals(0.0).chosen(math.inf, result))
 
 
-@aten("mvlgamma", "special_multigammaln")
+@onnx_symbolic(["aten::mvlgamma", "aten::special_multigammaln"])
 def mvlgamma(g: GraphContext, self: Value, p: int) -> Value:
     x = wide(g, self)
     result = lgamma(x) + p * (p - 1) / 4 * math.log(math.pi)
@@ -100,7 +99,7 @@ def _trigamma(x: Formula) -> Formula:
     return is_low.chosen(math.pi**2 / (sine * sine) - result, result)
 
 
-@aten("polygamma", "special_polygamma")
+@onnx_symbolic(["aten::polygamma", "aten::special_polygamma"])
 def polygamma(g: GraphContext, n: int, self: Value) -> Value:
     """The derivatives of `digamma`; from n = 2 on `(-1)^(n+1) n! zeta(n + 1, x)`."""
     x = wide(g, self)
@@ -142,7 +141,7 @@ def _zeta(x: Formula, q: Formula) -> Formula:
     return result.cast(dtype or DataType.FLOAT)
 
 
-@aten("special_zeta")
+@onnx_symbolic("aten::special_zeta")
 def special_zeta(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     x, q, like = two_operands(g, self, other)
     return narrowed(g, _zeta(x, q), like)

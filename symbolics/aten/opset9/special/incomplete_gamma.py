@@ -5,10 +5,9 @@ Three iterations, at most one of which applies to each element, and an expansion
 
 import math
 
-from .....registration import GraphContext, Value
+from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions import gamma_coefficients as table
 from ....compositions.formulas import Formula, iterate, polynomial, rational, spread
-from .._common import aten
 from ._registration import narrowed, two_operands
 from .error_functions import erfc
 from .gamma import lgamma
@@ -150,7 +149,7 @@ def _upper_parts(
     return by_lower, fraction, series
 
 
-@aten("igammac", "special_gammaincc")
+@onnx_symbolic(["aten::igammac", "aten::special_gammaincc"])
 def igammac(g: GraphContext, self: Value, other: Value) -> Value:
     """The upper function."""
     a, x, like = two_operands(g, self, other)
@@ -163,7 +162,7 @@ def igammac(g: GraphContext, self: Value, other: Value) -> Value:
     return narrowed(g, _at_edges(a, x, result, 1.0), like)
 
 
-@aten("igamma", "special_gammainc")
+@onnx_symbolic(["aten::igamma", "aten::special_gammainc"])
 def igamma(g: GraphContext, self: Value, other: Value) -> Value:
     """The lower function."""
     a, x, like = two_operands(g, self, other)

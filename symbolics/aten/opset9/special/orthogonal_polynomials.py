@@ -6,9 +6,8 @@ A fractional degree is truncated; a negative, infinite or NaN degree gives 0.
 import math
 from collections.abc import Callable
 
-from .....registration import GraphContext, Number, Value
+from .....registration import GraphContext, Number, Value, onnx_symbolic
 from ....compositions.formulas import Formula, iterate, spread
-from .._common import aten
 from ._registration import narrowed, two_operands
 
 Step = Callable[[Formula, Formula, Formula, Formula], Formula]
@@ -112,7 +111,7 @@ def _register(
 ) -> None:
     """Register a family by its polynomial of degree 1 (slope and intercept) and its recurrence."""
 
-    @aten(names)
+    @onnx_symbolic(f"aten::{names}")
     def polynomial(g: GraphContext, x: Value | Number, n: Value | Number) -> Value:
         argument, degree, like = two_operands(g, x, n)
         if shifted:
