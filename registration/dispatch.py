@@ -101,8 +101,14 @@ class SymbolicFunction:
         return beartype.beartype(self.function)
 
     @functools.cached_property
+    def takes_any(self) -> bool:
+        """Whether it takes arguments that it does not name, with `**attributes`, to pass them on."""
+        kinds = [p.kind for p in inspect.signature(self.function).parameters.values()]
+        return inspect.Parameter.VAR_KEYWORD in kinds
+
+    @functools.cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Its parameters after `g` by the names of the arguments they take, in order.
+        """Its named parameters after `g` by the names of the arguments they take, in order.
 
         An argument whose name is a Python keyword, such as `from`, has a parameter with an underscore
         appended.
@@ -121,6 +127,7 @@ class SymbolicFunction:
                 p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty
             )
             for p in names
+            if p.kind is not inspect.Parameter.VAR_KEYWORD
         }
 
     def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
@@ -136,7 +143,10 @@ class SymbolicFunction:
             if parameter is None:
                 if is_surplus(self.name, name, argument):
                     continue
-                raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
+                if not self.takes_any:
+                    raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
+                given[name] = argument
+                continue
             given[parameter.name] = _coerce(g, self, parameter, argument)
         for parameter in parameters.values():
             if parameter.required and parameter.name not in given:

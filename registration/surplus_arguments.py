@@ -1,7 +1,8 @@
 """Arguments that a symbolic function need not have a parameter for.
 
-A TensorFlow node carries every attribute of its operator. Many only repeat what its inputs say, their element
-types (`T`) and their number (`N`), or tell a kernel how to compute.
+ATen's operators say how PyTorch computes and stores. A TensorFlow node carries every attribute of its operator;
+many only repeat what its inputs say, their element types (`T`) and their number (`N`), or tell a kernel how to
+compute.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from typing import Any
 
 from onnx_ir import DataType
 
+ATEN_HINTS = frozenset(
+    "allow_tf32 benchmark cudnn_enable cudnn_enabled deterministic device generator layout memory_format "
+    "non_blocking pin_memory".split()
+)
 TENSORFLOW_HINTS = frozenset(
     "N Tcount use_cudnn_on_gpu use_inter_op_parallelism validate_indices validate_shape parallel_iterations "
     "bad_indices_policy grad_x grad_y grad_a grad_b is_stateless".split()
 )
-"""Attributes that change no result."""
+"""Arguments that change no result."""
 
 _FOREIGN_TYPES = frozenset("resource variant qint8 quint8 qint16 quint16 qint32".split())
 """The names of TensorFlow's element types that ONNX lacks."""
@@ -28,7 +33,7 @@ def is_surplus(operator: str, name: str, argument: Any) -> bool:
     if argument is None:
         return True
     if not operator.startswith("tf::"):
-        return False
+        return operator.startswith("aten::") and name in ATEN_HINTS
     types = argument if isinstance(argument, list) and argument else [argument]
     return name in TENSORFLOW_HINTS or all(
         isinstance(item, DataType) or item in _FOREIGN_TYPES for item in types

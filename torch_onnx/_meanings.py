@@ -26,12 +26,15 @@ def moved(
         The result, or None where the operator is to be emitted as it is.
     """
     named = {_stem(key): value for key, value in attributes.items()}
-    symbolic = _older(g, _written(g, written, name, inputs, named), name)
+    written_for = _written(g, written, name, inputs, named)
+    symbolic = _older(g, written_for, name)
     if symbolic is None:
         _imply(g, written, name, attributes, named)
         return None
     taken = sum(parameter.value for parameter in symbolic.parameters.values())
-    if len(inputs) > taken or not {*named} <= {*symbolic.parameters}:
+    schema = operator_schema(name, written_for) if symbolic.takes_any else None
+    known = {*symbolic.parameters, *(schema.attributes if schema is not None else ())}
+    if len(inputs) > taken or not {*named} <= known:
         # Only a function that was written for a later version says so much.
         return None
     given = dict(zip(symbolic.parameters, inputs, strict=False))

@@ -1,6 +1,7 @@
 """Arithmetic and comparison that an opset lacks, or lacks for some element types."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -299,16 +300,7 @@ _register_position("ArgMin")
 
 
 @onnx_symbolic("onnx::Gemm")
-def gemm(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Value:
+def gemm(g: GraphContext, A: Value, B: Value, C: Value | None = None, **attributes: Any) -> Value:
     """Below 11 the operator needs its third input; passes 0."""
     added = C if C is not None else g.constant(0, g.dtype(A) or DataType.FLOAT)
-    return g.op("Gemm", A, B, added, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return g.op("Gemm", A, B, added, **attributes)

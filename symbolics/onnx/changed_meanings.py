@@ -31,7 +31,7 @@ def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: 
     return g.op("ScatterElements", data, indices, updates, axis=axis)
 
 
-@onnx_symbolic("before9::BatchNormalization")
+@onnx_symbolic(["before9::BatchNormalization", "before14::BatchNormalization"])
 def batch_normalization_7(
     g: GraphContext,
     X: Value,
@@ -44,7 +44,10 @@ def batch_normalization_7(
     spatial: int = 1,
     outputs: int = 1,
 ) -> Value:
-    """Below 9 statistics may be per feature; training has outputs that later versions lack."""
+    """Below 14 additional outputs mean training, and later versions lack them.
+
+    Below 9 the statistics may be per feature.
+    """
     if outputs > 1:
         raise g.refuse("training as versions below 14 have it")
     if spatial:
@@ -52,24 +55,6 @@ def batch_normalization_7(
     root = g.op("Sqrt", g.op("Add", var, epsilon))
     centred = g.op("Div", g.op("Sub", X, mean), root)
     return g.op("Add", g.op("Mul", centred, scale), B)
-
-
-@onnx_symbolic("before14::BatchNormalization")
-def batch_normalization_9(
-    g: GraphContext,
-    X: Value,
-    scale: Value,
-    B: Value,
-    mean: Value,
-    var: Value,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    outputs: int = 1,
-) -> Value:
-    """Below 14 additional outputs mean training; later versions do not return its saved statistics."""
-    if outputs > 1:
-        raise g.refuse("training as versions below 14 have it")
-    return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
 
 
 @onnx_symbolic("onnx::BatchNormalization")
@@ -142,15 +127,10 @@ def dropout(
 
 @onnx_symbolic("before20::DFT")
 def dft_17(
-    g: GraphContext,
-    input: Value,
-    dft_length: Value | None = None,
-    axis: int = 1,
-    inverse: int = 0,
-    onesided: int = 0,
+    g: GraphContext, input: Value, dft_length: Value | None = None, axis: int = 1, **attributes: Any
 ) -> Value:
     """Its axis is an input since 20, with another default."""
-    return g.op("DFT", input, dft_length, g.constant(axis), inverse=inverse, onesided=onesided)
+    return g.op("DFT", input, dft_length, g.constant(axis), **attributes)
 
 
 @below("DFT", 20)
@@ -193,14 +173,8 @@ def group_normalization_18(
         wide = g.op("Expand", column, g.stack([num_groups, channels]))
         return g.op("Reshape", wide, [-1])
 
-    return g.op(
-        "GroupNormalization",
-        X,
-        of_channels(scale),
-        of_channels(bias),
-        num_groups=num_groups,
-        epsilon=epsilon,
-    )
+    by_channel = of_channels(scale), of_channels(bias)
+    return g.op("GroupNormalization", X, *by_channel, num_groups=num_groups, epsilon=epsilon)
 
 
 @below("DFT", 17)

@@ -6,6 +6,7 @@ Coordinates and weights: aten/src/ATen/native/GridSampler.h.
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.resampling import cubic_weights
@@ -154,16 +155,10 @@ def _sampled(
 
 @onnx_symbolic("before20::GridSample")
 def grid_sample_16(
-    g: GraphContext,
-    X: Value,
-    grid: Value,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-    align_corners: int = 0,
+    g: GraphContext, X: Value, grid: Value, mode: str = "bilinear", **attributes: Any
 ) -> Value:
     """Below 20 its modes have other names."""
-    mode = _TODAY_MODES.get(mode, mode)
-    return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+    return g.op("GridSample", X, grid, mode=_TODAY_MODES.get(mode, mode), **attributes)
 
 
 @below("GridSample", 20)

@@ -1,5 +1,7 @@
 """Operators of opsets below 7: broadcasting as an attribute, types by name, shapes as attributes."""
 
+from typing import Any
+
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import known_rank
 
@@ -41,19 +43,9 @@ def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
 
 
 @onnx_symbolic("before7::Gemm")
-def gemm(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    C: Value,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    broadcast: int = 0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Value:
+def gemm(g: GraphContext, A: Value, B: Value, C: Value, broadcast: int = 0, **attributes: Any) -> Value:
     """Below 7 the attribute `broadcast` broadcasts the bias."""
-    return g.op("Gemm", A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return g.op("Gemm", A, B, C, **attributes)
 
 
 @onnx_symbolic("before6::Cast")

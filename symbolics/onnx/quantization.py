@@ -83,20 +83,13 @@ def quantize_linear(
 
 @below("QuantizeLinear", 13)
 def quantize_linear_by_rank(
-    g: GraphContext,
-    x: Value,
-    y_scale: Value,
-    y_zero_point: Value | None = None,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
+    g: GraphContext, x: Value, y_scale: Value, y_zero_point: Value | None = None, **attributes: Any
 ) -> Value:
     """Below 13: one scale."""
-    if g.rank(y_scale) == 0 and not block_size and not precision:
-        return g.op("QuantizeLinear", x, y_scale, _zero_point(g, y_scale, y_zero_point, output_dtype))
-    return quantize_linear(g, x, y_scale, y_zero_point, axis, block_size, output_dtype, precision)
+    if g.rank(y_scale) == 0 and not attributes.get("block_size") and not attributes.get("precision"):
+        zero_point = _zero_point(g, y_scale, y_zero_point, attributes.get("output_dtype", 0))
+        return g.op("QuantizeLinear", x, y_scale, zero_point)
+    return quantize_linear(g, x, y_scale, y_zero_point, **attributes)
 
 
 @below("QuantizeLinear", 21)
@@ -105,23 +98,12 @@ def quantize_linear_13(
     x: Value,
     y_scale: Value,
     y_zero_point: Value | None = None,
-    axis: int = 1,
-    block_size: int = 0,
     output_dtype: int = 0,
-    precision: int = 0,
-    saturate: int = 1,
+    **attributes: Any,
 ) -> Value:
     """Below 21 the zero point determines the type."""
-    return g.op(
-        "QuantizeLinear",
-        x,
-        y_scale,
-        _zero_point(g, y_scale, y_zero_point, output_dtype),
-        axis=axis,
-        block_size=block_size or None,
-        precision=precision or None,
-        saturate=saturate if not saturate else None,
-    )
+    zero_point = _zero_point(g, y_scale, y_zero_point, output_dtype)
+    return g.op("QuantizeLinear", x, y_scale, zero_point, **attributes)
 
 
 def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_dtype: int) -> Value | None:
@@ -159,19 +141,14 @@ def dequantize_linear(
 
 @below("DequantizeLinear", 13)
 def dequantize_linear_by_rank(
-    g: GraphContext,
-    x: Value,
-    x_scale: Value,
-    x_zero_point: Value | None = None,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
+    g: GraphContext, x: Value, x_scale: Value, x_zero_point: Value | None = None, **attributes: Any
 ) -> Value:
     """Below 13: one scale."""
+    output_dtype = attributes.get("output_dtype", 0)
     plain = not output_dtype or DataType(output_dtype) == g.dtype(x_scale)
-    if g.rank(x_scale) == 0 and not block_size and plain:
+    if g.rank(x_scale) == 0 and not attributes.get("block_size") and plain:
         return g.op("DequantizeLinear", x, x_scale, x_zero_point)
-    return dequantize_linear(g, x, x_scale, x_zero_point, axis, block_size, output_dtype)
+    return dequantize_linear(g, x, x_scale, x_zero_point, **attributes)
 
 
 def _centred(g: GraphContext, value: Value, zero_point: Value | None, axis: int) -> Value:
@@ -225,7 +202,7 @@ def _convolved(
     w: Value,
     x_zero_point: Value | None,
     w_zero_point: Value | None,
-    named: dict[str, Any],
+    attributes: dict[str, Any],
 ) -> Value:
     """A convolution of integers in FLOAT, which represents sums below 2**24 exactly."""
     shape = g.shape(w)
@@ -236,7 +213,7 @@ def _convolved(
         raise g.refuse("a quantized convolution whose sums FLOAT does not hold", first_opset=10)
     data = g.cast(_centred(g, x, x_zero_point, 1), DataType.FLOAT)
     kernel = g.cast(_centred(g, w, w_zero_point, 0), DataType.FLOAT)
-    return g.cast(g.op("Conv", data, kernel, **named), DataType.INT32)
+    return g.cast(g.op("Conv", data, kernel, **attributes), DataType.INT32)
 
 
 @onnx_symbolic("onnx::ConvInteger")
@@ -246,23 +223,10 @@ def conv_integer(
     w: Value,
     x_zero_point: Value | None = None,
     w_zero_point: Value | None = None,
-    auto_pad: str | None = None,
-    dilations: list[int] | None = None,
-    group: int | None = None,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **attributes: Any,
 ) -> Value:
     """Below 10."""
-    named: dict[str, Any] = {
-        "auto_pad": auto_pad,
-        "dilations": dilations,
-        "group": group,
-        "kernel_shape": kernel_shape,
-        "pads": pads,
-        "strides": strides,
-    }
-    return _convolved(g, x, w, x_zero_point, w_zero_point, named)
+    return _convolved(g, x, w, x_zero_point, w_zero_point, attributes)
 
 
 @onnx_symbolic("onnx::QLinearConv")
@@ -277,23 +241,10 @@ def q_linear_conv(
     y_scale: Value,
     y_zero_point: Value,
     B: Value | None = None,
-    auto_pad: str | None = None,
-    dilations: list[int] | None = None,
-    group: int | None = None,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **attributes: Any,
 ) -> Value:
     """Below 10."""
-    named: dict[str, Any] = {
-        "auto_pad": auto_pad,
-        "dilations": dilations,
-        "group": group,
-        "kernel_shape": kernel_shape,
-        "pads": pads,
-        "strides": strides,
-    }
-    whole = _convolved(g, x, w, x_zero_point, w_zero_point, named)
+    whole = _convolved(g, x, w, x_zero_point, w_zero_point, attributes)
     rank = known_rank(g, x)
 
     def column(item: Value) -> Value:

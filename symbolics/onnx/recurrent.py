@@ -18,38 +18,23 @@ def _register(op_type: str) -> None:
         initial_c: Value | None = None,
         P: Value | None = None,
         layout: int = 0,
-        activation_alpha: list[float] | None = None,
-        activation_beta: list[float] | None = None,
-        activations: list[str] | None = None,
-        clip: float | None = None,
-        direction: str | None = None,
-        hidden_size: int | None = None,
-        input_forget: int | None = None,
-        linear_before_reset: int | None = None,
         outputs: int = 1,
+        **attributes: Any,
     ) -> list[Value]:
         """Below 14: transposes the batch to the second dimension, and back."""
 
         def turned(value: Value | None) -> Value | None:
             return None if value is None else g.op("Transpose", value, perm=[1, 0, 2])
 
-        named: dict[str, Any] = {
-            "activation_alpha": activation_alpha,
-            "activation_beta": activation_beta,
-            "activations": activations,
-            "clip": clip,
-            "direction": direction,
-            "hidden_size": hidden_size,
-            "input_forget": input_forget,
-            "linear_before_reset": linear_before_reset,
-        }
         states = {"initial_c": initial_c} if op_type == "LSTM" else {}
         given: dict[str, Value | None] = {"X": X, "initial_h": initial_h, **states}
         if layout:
             given = {name: turned(value) for name, value in given.items()}
         peepholes = {"P": P} if op_type == "LSTM" else {}
         data = given.pop("X")
-        made = g.op(op_type, data, W, R, B, sequence_lens, **given, **peepholes, **named, outputs=outputs)
+        made = g.op(
+            op_type, data, W, R, B, sequence_lens, **given, **peepholes, **attributes, outputs=outputs
+        )
         results = made if isinstance(made, list) else [made]
         if not layout:
             return results

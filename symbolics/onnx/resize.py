@@ -38,33 +38,19 @@ def resize(
     roi: Value | None = None,
     scales: Value | list[float] | None = None,
     sizes: Value | list[int | Value] | None = None,
-    antialias: int = 0,
     axes: list[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    **attributes: Any,
 ) -> Value:
-    attributes: dict[str, Any] = {
-        "antialias": antialias,
-        "coordinate_transformation_mode": coordinate_transformation_mode,
-        "cubic_coeff_a": cubic_coeff_a,
-        "exclude_outside": exclude_outside,
-        "extrapolation_value": extrapolation_value,
-        "keep_aspect_ratio_policy": keep_aspect_ratio_policy,
-        "nearest_mode": nearest_mode,
-    }
     options = {name: value for name, value in attributes.items() if value != _DEFAULTS[name]}
+    attributes = _DEFAULTS | attributes
     roi, scales, sizes = (_given(g, item) for item in (roi, scales, sizes))
-    stretches = roi is None and keep_aspect_ratio_policy == "stretch"
+    stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
     if axes is not None and stretches and not g.has("Resize", "axes"):
         scales, sizes = _for_all_axes(g, X, scales, sizes, [axis % known_rank(g, X) for axis in axes])
         axes = None
     wanted = [*options, *(["axes"] if axes is not None else [])]
-    coordinates = coordinate_transformation_mode
+    coordinates = attributes["coordinate_transformation_mode"]
     says = g.has("Resize", *wanted, coordinate_transformation_mode=coordinates)
     if not says or coordinates == "tf_half_pixel_for_nn":
         return _composed(g, X, roi, scales, sizes, axes, {"mode": mode, **attributes})
@@ -284,27 +270,10 @@ def resize_11(
     roi: Value | None = None,
     scales: Value | None = None,
     sizes: Value | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    **attributes: Any,
 ) -> Value:
     """At 11 and 12, the only versions with `tf_half_pixel_for_nn`."""
-    return g.op_of_any_data(
-        "Resize",
-        X,
-        roi,
-        scales,
-        sizes,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        extrapolation_value=extrapolation_value,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
+    return g.op_of_any_data("Resize", X, roi, scales, sizes, **attributes)
 
 
 @onnx_symbolic("before10::Upsample")

@@ -10,12 +10,13 @@ import torch.ao.quantization.fx._decomposed  # Registers quantized_decomposed.
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.registration import SymbolicFunction, default_registry
+from opsetta.registration.surplus_arguments import ATEN_HINTS
 
 # Splitting at computed places gives a number of parts that no graph can have.
 _CONSTANT_TENSORS = frozenset({("aten::tensor_split", "tensor_indices_or_sections")})
 
-# Arguments that concern storage or training only; capture leaves them out or they change no value.
-_WITHOUT_MEANING = frozenset({"out", "generator"})
+# Arguments of ATen that say where to write, or how PyTorch computes and stores.
+_WITHOUT_MEANING = ATEN_HINTS | {"out"}
 
 
 def overloads(name: str) -> list[Any]:

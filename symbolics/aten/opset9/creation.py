@@ -54,45 +54,21 @@ def full(
     size: list[int | Value] | Value,
     fill_value: Value | Number,
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
 ) -> Value:
     dtype = dtype or _promised(g, "full") or _dtype_of(g, fill_value)
     return g.call("composed::full", size=size, fill_value=fill_value, dtype=dtype)
 
 
 def _filled_with(name: str, number: int) -> None:
-    def sized(
-        g: GraphContext,
-        size: list[int | Value] | Value,
-        dtype: DataType | None = None,
-        layout: str | None = None,
-        device: str | None = None,
-        pin_memory: bool | None = None,
-    ) -> Value:
+    def sized(g: GraphContext, size: list[int | Value] | Value, dtype: DataType | None = None) -> Value:
         dtype = dtype or _promised(g, name) or DataType.FLOAT
         return g.call("composed::full", size=size, fill_value=number, dtype=dtype)
 
-    def like(
-        g: GraphContext,
-        self: Value,
-        dtype: DataType | None = None,
-        layout: str | None = None,
-        device: str | None = None,
-        pin_memory: bool | None = None,
-        memory_format: str | None = None,
-    ) -> Value:
+    def like(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
         return g.call("aten::full_like", self=self, fill_value=number, dtype=dtype)
 
     def new(
-        g: GraphContext,
-        self: Value,
-        size: list[int | Value] | Value,
-        dtype: DataType | None = None,
-        layout: str | None = None,
-        device: str | None = None,
-        pin_memory: bool | None = None,
+        g: GraphContext, self: Value, size: list[int | Value] | Value, dtype: DataType | None = None
     ) -> Value:
         return g.call("aten::new_full", self=self, size=size, fill_value=number, dtype=dtype)
 
@@ -108,29 +84,14 @@ for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
 
 
 @onnx_symbolic("aten::empty")
-def empty(
-    g: GraphContext,
-    size: list[int | Value] | Value,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    memory_format: str | None = None,
-) -> Value:
+def empty(g: GraphContext, size: list[int | Value] | Value, dtype: DataType | None = None) -> Value:
     dtype = dtype or _promised(g, "empty") or DataType.FLOAT
     return g.call("composed::full", size=size, fill_value=0, dtype=dtype)
 
 
 @onnx_symbolic("aten::full_like")
 def full_like(
-    g: GraphContext,
-    self: Value,
-    fill_value: Value | Number,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    memory_format: str | None = None,
+    g: GraphContext, self: Value, fill_value: Value | Number, dtype: DataType | None = None
 ) -> Value:
     """A shape that is not constant is read with Shape."""
     dtype = dtype or g.dtype(self) or DataType.FLOAT
@@ -151,23 +112,13 @@ def new_full(
     size: list[int | Value],
     fill_value: Value | Number,
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
 ) -> Value:
     dtype = dtype or g.dtype(self) or DataType.FLOAT
     return g.call("composed::full", size=size, fill_value=fill_value, dtype=dtype)
 
 
 @onnx_symbolic("aten::scalar_tensor")
-def scalar_tensor(
-    g: GraphContext,
-    s: Value | Number,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-) -> Value:
+def scalar_tensor(g: GraphContext, s: Value | Number, dtype: DataType | None = None) -> Value:
     return g.constant(s, dtype or _promised(g, "scalar_tensor") or DataType.FLOAT)
 
 
@@ -178,9 +129,6 @@ def arange(
     start: Value | Number = 0,
     step: Value | Number = 1,
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
 ) -> Value:
     """Computed in double precision as `start + i * step`, as in ATen; integers stay exact."""
     numbers = [known(g, item) if isinstance(item, Value) else item for item in (start, end, step)]
@@ -212,14 +160,7 @@ def _sequence(start: Number, end: Number, step: Number, dtype: DataType) -> np.n
 
 @onnx_symbolic("aten::linspace")
 def linspace(
-    g: GraphContext,
-    start: Value | Number,
-    end: Value | Number,
-    steps: int,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
+    g: GraphContext, start: Value | Number, end: Value | Number, steps: int, dtype: DataType | None = None
 ) -> Value:
     """Computed from both ends to the middle, as in ATen; for integer results the ends are truncated first."""
     dtype = dtype or _promised(g, "linspace") or DataType.FLOAT
@@ -240,13 +181,7 @@ def linspace(
 
 @onnx_symbolic("aten::eye")
 def eye(
-    g: GraphContext,
-    n: int | Value,
-    m: int | Value | None = None,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
+    g: GraphContext, n: int | Value, m: int | Value | None = None, dtype: DataType | None = None
 ) -> Value:
     dtype = dtype or _promised(g, "eye") or DataType.FLOAT
     height = known(g, n)
@@ -260,14 +195,7 @@ def eye(
 
 def _triangle_indices(name: str, positions: Callable[..., Sequence[np.ndarray]]) -> None:
     def symbolic(
-        g: GraphContext,
-        row: int,
-        col: int,
-        offset: int = 0,
-        dtype: DataType | None = None,
-        layout: str | None = None,
-        device: str | None = None,
-        pin_memory: bool | None = None,
+        g: GraphContext, row: int, col: int, offset: int = 0, dtype: DataType | None = None
     ) -> Value:
         return g.constant(np.stack(positions(row, k=offset, m=col)), dtype or DataType.INT64)
 

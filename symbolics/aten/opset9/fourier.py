@@ -4,22 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ....registration import DataType, Device, GraphContext, Layout, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...complex.fourier import Transform, apply, resized
 from ...complex.real_and_imaginary import Parts, split
 from ...compositions.sizes import known_rank
 
 
 def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
-    def frequencies(
-        g: GraphContext,
-        n: int,
-        d: float = 1.0,
-        dtype: DataType | None = None,
-        layout: Layout | None = None,
-        device: Device | None = None,
-        pin_memory: bool | None = None,
-    ) -> Value:
+    def frequencies(g: GraphContext, n: int, d: float = 1.0, dtype: DataType | None = None) -> Value:
         kind = dtype if dtype is not None else DataType.FLOAT
         return g.op("Mul", g.constant(numbers(n), kind), 1.0 / (n * d))
 

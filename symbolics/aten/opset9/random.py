@@ -78,28 +78,11 @@ def _promised(g: GraphContext, dtype: DataType | None) -> DataType:
 
 def _register_sized(name: str, function: str) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def sized(
-        g: GraphContext,
-        size: list[int | Value],
-        dtype: DataType | None = None,
-        layout: str | None = None,
-        device: str | None = None,
-        pin_memory: bool | None = None,
-        generator: str | None = None,
-    ) -> Value:
+    def sized(g: GraphContext, size: list[int | Value], dtype: DataType | None = None) -> Value:
         return g.call(function, size, _promised(g, dtype))
 
     @onnx_symbolic(f"aten::{name}_like")
-    def like(
-        g: GraphContext,
-        self: Value,
-        dtype: DataType | None = None,
-        layout: str | None = None,
-        device: str | None = None,
-        pin_memory: bool | None = None,
-        memory_format: str | None = None,
-        generator: str | None = None,
-    ) -> Value:
+    def like(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
         return g.call(function, sizes_of(g, self), dtype or g.dtype(self) or DataType.FLOAT)
 
 
@@ -114,41 +97,20 @@ def randint(
     size: list[int | Value],
     low: int | Value = 0,
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    generator: str | None = None,
 ) -> Value:
     return g.call("composed::random_integers", size, dtype or DataType.INT64, low, high)
 
 
 @onnx_symbolic("aten::randint_like")
 def randint_like(
-    g: GraphContext,
-    self: Value,
-    high: int | Value,
-    low: int | Value = 0,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    memory_format: str | None = None,
-    generator: str | None = None,
+    g: GraphContext, self: Value, high: int | Value, low: int | Value = 0, dtype: DataType | None = None
 ) -> Value:
     dtype = dtype or g.dtype(self) or DataType.FLOAT
     return g.call("composed::random_integers", sizes_of(g, self), dtype, low, high)
 
 
 @onnx_symbolic("aten::randperm")
-def randperm(
-    g: GraphContext,
-    n: int | Value,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    generator: str | None = None,
-) -> Value:
+def randperm(g: GraphContext, n: int | Value, dtype: DataType | None = None) -> Value:
     """A random permutation: the sort order of random numbers."""
     keys = _generated(g, "RandomUniform", [n], DataType.FLOAT, low=0.0, high=1.0)
     return g.cast(g.call("aten::argsort", keys, 0), dtype or DataType.INT64)
@@ -161,10 +123,6 @@ def normal(
     std: Value | Number = 1.0,
     size: list[int | Value] | None = None,
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    generator: str | None = None,
 ) -> Value:
     """Normal numbers; mean and standard deviation are numbers or tensors."""
     tensors = [item for item in (mean, std) if isinstance(item, Value)]
@@ -179,9 +137,7 @@ def normal(
 
 
 @onnx_symbolic("aten::normal_functional")
-def normal_functional(
-    g: GraphContext, self: Value, mean: float = 0.0, std: float = 1.0, generator: str | None = None
-) -> Value:
+def normal_functional(g: GraphContext, self: Value, mean: float = 0.0, std: float = 1.0) -> Value:
     return g.call("composed::normal", sizes_of(g, self), g.dtype(self) or DataType.FLOAT, mean, std)
 
 
@@ -191,20 +147,18 @@ def _real(g: GraphContext, self: Value) -> DataType:
 
 
 @onnx_symbolic("aten::uniform")
-def uniform(
-    g: GraphContext, self: Value, from_: float = 0.0, to: float = 1.0, generator: str | None = None
-) -> Value:
+def uniform(g: GraphContext, self: Value, from_: float = 0.0, to: float = 1.0) -> Value:
     return g.call("composed::uniform", sizes_of(g, self), g.dtype(self) or DataType.FLOAT, from_, to)
 
 
 @onnx_symbolic("aten::exponential")
-def exponential(g: GraphContext, self: Value, lambd: float = 1.0, generator: str | None = None) -> Value:
+def exponential(g: GraphContext, self: Value, lambd: float = 1.0) -> Value:
     numbers = g.op("Div", _exponential(g, sizes_of(g, self), _real(g, self)), lambd)
     return g.cast(numbers, g.dtype(self) or DataType.FLOAT)
 
 
 @onnx_symbolic("aten::geometric")
-def geometric(g: GraphContext, self: Value, p: float, generator: str | None = None) -> Value:
+def geometric(g: GraphContext, self: Value, p: float) -> Value:
     """The number of trials until the first success."""
     numbers = _exponential(g, sizes_of(g, self), _real(g, self))
     count = g.op("Ceil", g.op("Div", numbers, -math.log1p(-p))) if p < 1 else g.op("Mul", numbers, 0.0)
@@ -213,26 +167,20 @@ def geometric(g: GraphContext, self: Value, p: float, generator: str | None = No
 
 
 @onnx_symbolic("aten::log_normal")
-def log_normal(
-    g: GraphContext, self: Value, mean: float = 1.0, std: float = 2.0, generator: str | None = None
-) -> Value:
+def log_normal(g: GraphContext, self: Value, mean: float = 1.0, std: float = 2.0) -> Value:
     numbers = g.call("composed::normal", sizes_of(g, self), _real(g, self), mean, std)
     return g.cast(g.op("Exp", numbers), g.dtype(self) or DataType.FLOAT)
 
 
 @onnx_symbolic("aten::cauchy")
-def cauchy(
-    g: GraphContext, self: Value, median: float = 0.0, sigma: float = 1.0, generator: str | None = None
-) -> Value:
+def cauchy(g: GraphContext, self: Value, median: float = 0.0, sigma: float = 1.0) -> Value:
     unit = g.call("composed::uniform", sizes_of(g, self), _real(g, self))
     spread = g.op("Tan", g.op("Mul", g.op("Sub", unit, 0.5), math.pi))
     return g.cast(g.op("Add", g.op("Mul", spread, sigma), median), g.dtype(self) or DataType.FLOAT)
 
 
 @onnx_symbolic("aten::bernoulli")
-def bernoulli(
-    g: GraphContext, self: Value, p: Value | float | None = None, generator: str | None = None
-) -> Value:
+def bernoulli(g: GraphContext, self: Value, p: Value | float | None = None) -> Value:
     """1 with the probability given by each element, or by `p`; else 0."""
     kind = g.dtype(self) or DataType.FLOAT
     probability = self if p is None else p
@@ -242,13 +190,7 @@ def bernoulli(
 
 
 @onnx_symbolic("aten::multinomial")
-def multinomial(
-    g: GraphContext,
-    self: Value,
-    num_samples: int | Value,
-    replacement: bool = False,
-    generator: str | None = None,
-) -> Value:
+def multinomial(g: GraphContext, self: Value, num_samples: int | Value, replacement: bool = False) -> Value:
     """Multinomial; without replacement, the largest weights divided by exponential numbers, as in ATen."""
     weights = g.cast(self, _real(g, self))
     count = known(g, num_samples)

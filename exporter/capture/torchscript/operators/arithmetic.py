@@ -52,7 +52,7 @@ def _single(machine: Interpreter, number: Any) -> Any:
 
 def _identity(name: str, operands: tuple[Any, ...], machine: Interpreter, node: Any) -> Any:
     if name in ("eq", "ne") and all(map(is_constant, operands)):
-        return OPERATIONS[name].python(*operands)
+        return OPERATIONS[name](*operands)
     raise CaptureError(f"{machine.place(node)} of {', '.join(type(o).__name__ for o in operands)}")
 
 

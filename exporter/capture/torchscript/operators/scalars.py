@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from onnx_ir import Value, tensor_adapters
@@ -15,18 +15,6 @@ from ..builder import DTYPES
 from ..fakes import Number, Tensor, Typed
 from ..interpreter import Interpreter
 from ..objects import is_constant, is_number, number_kind
-
-
-class Operation(NamedTuple):
-    """Arithmetic over numbers.
-
-    Attributes:
-        is_symbolic: whether the `sym` dialect has it.
-        python: the Python function for constants.
-    """
-
-    python: Callable[..., Any]
-    is_symbolic: bool = True
 
 
 def _floordiv(a: Any, b: Any) -> Any:
@@ -39,71 +27,46 @@ def _remainder(a: Any, b: Any) -> Any:
     return math.fmod(b + math.fmod(a, b), b) if is_float else a % b
 
 
-OPERATIONS: dict[str, Operation] = {
-    "add": Operation(operator.add),
-    "sub": Operation(operator.sub),
-    "mul": Operation(operator.mul),
-    "div": Operation(operator.truediv),
-    "floordiv": Operation(_floordiv),
-    "floor_divide": Operation(_floordiv),
-    "remainder": Operation(_remainder),
-    "fmod": Operation(math.fmod, False),
-    "pow": Operation(operator.pow),
-    "neg": Operation(operator.neg),
-    "abs": Operation(operator.abs),
-    "eq": Operation(operator.eq),
-    "ne": Operation(operator.ne),
-    "lt": Operation(operator.lt),
-    "le": Operation(operator.le),
-    "gt": Operation(operator.gt),
-    "ge": Operation(operator.ge),
-    "__and__": Operation(operator.and_),
-    "__or__": Operation(operator.or_),
-    "__xor__": Operation(operator.xor),
-    "__not__": Operation(operator.not_),
-    "__lshift__": Operation(operator.lshift),
-    "__rshift__": Operation(operator.rshift),
-    "ceil": Operation(math.ceil),
-    "floor": Operation(math.floor),
-    "round": Operation(lambda value: float(round(value)), False),
-    "sqrt": Operation(math.sqrt),
-    "exp": Operation(math.exp, False),
-    "log": Operation(math.log, False),
-    "log10": Operation(math.log10, False),
-    "log2": Operation(math.log2, False),
-    "log1p": Operation(math.log1p, False),
-    "expm1": Operation(math.expm1, False),
-    "sin": Operation(math.sin, False),
-    "cos": Operation(math.cos, False),
-    "tan": Operation(math.tan, False),
-    "asin": Operation(math.asin, False),
-    "acos": Operation(math.acos, False),
-    "atan": Operation(math.atan, False),
-    "atan2": Operation(math.atan2, False),
-    "sinh": Operation(math.sinh, False),
-    "cosh": Operation(math.cosh, False),
-    "tanh": Operation(math.tanh, False),
-    "gcd": Operation(math.gcd, False),
-    "factorial": Operation(math.factorial, False),
-    "degrees": Operation(math.degrees, False),
-    "radians": Operation(math.radians, False),
-    "isnan": Operation(math.isnan, False),
-    "isinf": Operation(math.isinf, False),
-    "isfinite": Operation(math.isfinite, False),
-    "copysign": Operation(math.copysign, False),
-    "hypot": Operation(math.hypot, False),
-    "acosh": Operation(math.acosh, False),
-    "asinh": Operation(math.asinh, False),
-    "atanh": Operation(math.atanh, False),
-    "erf": Operation(math.erf, False),
-    "erfc": Operation(math.erfc, False),
-    "gamma": Operation(math.gamma, False),
-    "lgamma": Operation(math.lgamma, False),
-    "fabs": Operation(math.fabs, False),
-    "ldexp": Operation(math.ldexp, False),
-    "mathremainder": Operation(math.remainder, False),
-    "__round_to_zero_floordiv": Operation(lambda a, b: int(a / b), False),
+_SYMBOLIC: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": _floordiv,
+    "floor_divide": _floordiv,
+    "remainder": _remainder,
+    "pow": operator.pow,
+    "neg": operator.neg,
+    "abs": operator.abs,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "__and__": operator.and_,
+    "__or__": operator.or_,
+    "__xor__": operator.xor,
+    "__not__": operator.not_,
+    "__lshift__": operator.lshift,
+    "__rshift__": operator.rshift,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "sqrt": math.sqrt,
 }
+"""Arithmetic over numbers that the `sym` dialect has, with the Python function for constants."""
+_OF_MATH = (
+    "fmod exp log log10 log2 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh acosh asinh atanh "
+    "gcd factorial degrees radians isnan isinf isfinite copysign hypot erf erfc gamma lgamma fabs ldexp"
+)
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **_SYMBOLIC,
+    **{name: getattr(math, name) for name in _OF_MATH.split()},
+    "round": lambda value: float(round(value)),
+    "mathremainder": math.remainder,
+    "__round_to_zero_floordiv": lambda a, b: int(a / b),
+}
+"""All arithmetic over numbers, with the Python function for constants."""
 _BY_TENSORS: dict[str, tuple[str, str]] = {
     name: (name, "default")
     for name in (
@@ -129,8 +92,7 @@ _BY_INTEGERS: dict[str, tuple[str, str]] = {
 }
 """Functions of ints computed by an ATen operator (with overload) on zero-dim INT64 tensors."""
 _LOGIC = frozenset(("__and__", "__or__", "__xor__"))
-_COMPARISONS = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt}
-_COMPARISONS["ge"] = operator.ge
+_COMPARISONS = {name: _SYMBOLIC[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
 def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = None) -> Any:
@@ -146,7 +108,7 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
     operation = OPERATIONS[name]
     if all(map(is_constant, operands)):
         try:
-            result = operation.python(*operands)
+            result = operation(*operands)
         except (ArithmeticError, ValueError) as error:
             raise CaptureError(f"the program computes {name}{operands}: {error}") from error
         return as_kind(result, kind)
@@ -160,7 +122,7 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
         return _by_tensors(machine, name, operands)
     if name in _BY_INTEGERS and kinds != {"bool"}:
         return _by_integers(machine, name, operands)
-    if not operation.is_symbolic:
+    if name not in _SYMBOLIC:
         raise CaptureError(f"{name} of a number that is not known while the program is captured")
     settled = _settled(machine, name, operands)
     if settled is not None:
@@ -168,7 +130,7 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
     kind = kind or _kind(name, kinds)
     if name == "pow" and kind == "float" and "float" not in kinds:
         operands = tuple(convert(machine, operand, "float") for operand in operands)
-    result = machine.build.arithmetic(name, kind, *operands, python=operation.python)
+    result = machine.build.arithmetic(name, kind, *operands, python=operation)
     known = machine.fakes[result]
     if isinstance(known, Number) and known.expression is not None and known.expression.is_Integer:
         return int(known.expression)

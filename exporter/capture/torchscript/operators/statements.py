@@ -124,9 +124,16 @@ def tuple_slice(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> tupl
     return items[node.i("beg") : node.i("end")]
 
 
-@script("prim::unchecked_cast", "prim::unchecked_unwrap_optional", "aten::_unwrap_optional", "prim::data")
+@script(
+    "prim::unchecked_cast",
+    "prim::unchecked_unwrap_optional",
+    "aten::_unwrap_optional",
+    "prim::data",
+    "aten::wait",
+    "prim::awaitable_wait",
+)
 def unchecked_cast(machine: Interpreter, node: Any, item: Any) -> Any:
-    """The item, whose type the program has checked."""
+    """The item, whose type the program has checked; the result of a task, which was run when it was made."""
     return item.value if isinstance(item, Optional) else item
 
 
@@ -160,18 +167,12 @@ def raise_exception(machine: Interpreter, node: Any, message: Any, *kind: Any) -
     "aten::_assert_async",
     "aten::_assert_tensor_metadata",
     "prim::profile",
+    "aten::manual_seed",
+    "aten::seed",
 )
 def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """Nodes without effect on values. A context manager returns itself."""
-    if node.kind() == "prim::Enter":
-        return None
+    """Nodes without effect on values. Seeds are ignored, because the runtime draws random numbers."""
     return operands[0] if node.kind() == "prim::profile" and operands else None
-
-
-@script("aten::manual_seed", "aten::seed")
-def seed(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """Seeds are ignored, because the runtime draws random numbers."""
-    return None
 
 
 @script("prim::CallMethod")
@@ -190,12 +191,6 @@ def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> 
 def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """A task, run at once."""
     return machine.run(torchscript.inlined(node.g("Subgraph")), operands)[0]
-
-
-@script("aten::wait", "prim::awaitable_wait")
-def wait(machine: Interpreter, node: Any, task: Any) -> Any:
-    """The result of a task."""
-    return task
 
 
 @script("prim::isinstance")
@@ -231,11 +226,7 @@ def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
 
 _TEXT_METHODS = (
     "lower upper strip lstrip rstrip startswith endswith replace find rfind isdigit isalpha title "
-)
-_TEXT_METHODS += (
     "capitalize isupper islower isspace isnumeric zfill center ljust rjust expandtabs splitlines "
-)
-_TEXT_METHODS += (
     "isalnum isdecimal isidentifier isprintable istitle partition rpartition rsplit swapcase rindex"
 )
 

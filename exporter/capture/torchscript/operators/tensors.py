@@ -89,22 +89,10 @@ def dtype(machine: Interpreter, node: Any, item: Any) -> int:
     return library.code_of_dtype(found)
 
 
-@script("prim::device")
-def device(machine: Interpreter, node: Any, item: Any) -> torch.device:
-    """The device; the runtime decides where a graph runs."""
-    return torch.device("cpu")
-
-
 @script("prim::type")
 def device_type(machine: Interpreter, node: Any, item: Any) -> str:
     """`device.type`."""
     return str(torch.device(item).type)
-
-
-@script("prim::layout")
-def layout(machine: Interpreter, node: Any, item: Any) -> int:
-    """The layout, strided."""
-    return 0
 
 
 _DTYPE_FACTS = {
@@ -124,25 +112,26 @@ def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
     return _DTYPE_FACTS[node.kind()](found)
 
 
-@script(
-    *(
-        f"prim::is_{name}"
-        for name in "cuda xpu mps mtia xla ipu hpu quantized sparse sparse_csr mkldnn meta "
-        "vulkan maia".split()
-    ),
-    "prim::requires_grad",
-    "aten::requires_grad",
-    "aten::is_inference",
-    "aten::is_grad_enabled",
-    "aten::is_autocast_enabled",
-    "aten::is_autocast_cpu_enabled",
-    "aten::_get_tracing_state",
-    "aten::is_nonzero_symbolic",
-    "aten::has_torch_function",
+_NEVER = (
+    "prim::is_cuda prim::is_xpu prim::is_mps prim::is_mtia prim::is_xla prim::is_ipu prim::is_hpu "
+    "prim::is_quantized prim::is_sparse prim::is_sparse_csr prim::is_mkldnn prim::is_meta prim::is_vulkan "
+    "prim::is_maia prim::requires_grad aten::requires_grad aten::is_inference aten::is_grad_enabled "
+    "aten::is_autocast_enabled aten::is_autocast_cpu_enabled aten::_get_tracing_state "
+    "aten::is_nonzero_symbolic aten::has_torch_function"
 )
-def never(machine: Interpreter, node: Any, *operands: Any) -> bool:
-    """Properties that are always false: a captured program runs on the CPU, for inference."""
-    return False
+_SETTLED: dict[str, Any] = {
+    **dict.fromkeys(_NEVER.split(), False),
+    "prim::is_cpu": True,
+    "prim::device": torch.device("cpu"),
+    "prim::layout": 0,
+    "aten::get_device": -1,
+}
+
+
+@script(*_SETTLED)
+def settled(machine: Interpreter, node: Any, *operands: Any) -> Any:
+    """Properties that are always the same: a captured program runs on the CPU, dense, for inference."""
+    return _SETTLED[node.kind()]
 
 
 @script("prim::is_nested")
@@ -151,23 +140,11 @@ def is_nested(machine: Interpreter, node: Any, item: Any) -> bool:
     return isinstance(item, Nested)
 
 
-@script("prim::is_cpu")
-def always(machine: Interpreter, node: Any, *operands: Any) -> bool:
-    """Properties that are always true."""
-    return True
-
-
 @script("aten::is_contiguous")
 def is_contiguous(machine: Interpreter, node: Any, item: Any, *memory_format: Any) -> bool:
     """Whether the eager tensor is contiguous; assumed if unknown."""
     fake = machine.fake(item)
     return fake.any.is_contiguous() if isinstance(fake, Tensor) else True
-
-
-@script("aten::get_device")
-def get_device(machine: Interpreter, node: Any, item: Any) -> int:
-    """The number of the device; the CPU has -1."""
-    return -1
 
 
 @script("aten::stride")
@@ -272,16 +249,7 @@ def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, kind: Any) -
     return machine.list(parts, element if fake.dim() == 1 else "List")
 
 
-_PARTS = {
-    "aten::unbind": ("dim", 0),
-    "aten::split": ("dim", 0),
-    "aten::chunk": ("dim", 0),
-    "aten::unsafe_split": ("dim", 0),
-    "aten::unsafe_chunk": ("dim", 0),
-}
-
-
-@script(*_PARTS)
+@script("aten::unbind", "aten::split", "aten::chunk", "aten::unsafe_split", "aten::unsafe_chunk")
 def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
     """Split along a dimension; if its size is dynamic, a list of unknown length unless it is unpacked."""
     kind = node.kind()

@@ -8,12 +8,7 @@ def to(
     g: GraphContext,
     self: Value,
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
     copy: bool = False,
-    memory_format: str | None = None,
     other: Value | None = None,
 ) -> Value:
     """Only the element type has a meaning in ONNX; `other` supplies its element type."""
@@ -23,16 +18,7 @@ def to(
 
 
 @onnx_symbolic("aten::_to_copy")
-def _to_copy(
-    g: GraphContext,
-    self: Value,
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    memory_format: str | None = None,
-) -> Value:
+def _to_copy(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
     return self if dtype is None else g.cast(self, dtype)
 
 
@@ -62,7 +48,7 @@ def item(g: GraphContext, self: Value) -> Value:
 
 
 @onnx_symbolic(["aten::contiguous", "aten::clone"])
-def clone(g: GraphContext, self: Value, memory_format: str | None = None) -> Value:
+def clone(g: GraphContext, self: Value) -> Value:
     return self
 
 
@@ -73,8 +59,6 @@ def _assert_tensor_metadata(
     size: list[int | Value] | None = None,
     stride: list[int | Value] | None = None,
     dtype: DataType | None = None,
-    device: str | None = None,
-    layout: str | None = None,
 ) -> tuple:
     return ()
 

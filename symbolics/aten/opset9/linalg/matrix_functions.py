@@ -82,31 +82,16 @@ def composed_pinv(
     return g.op("MatMul", g.op("Mul", right, mx.as_row(g, inverses)), mx.transposed(g, left))
 
 
-@onnx_symbolic("aten::linalg_pinv.atol_rtol_tensor")
-def pinv_by_tensors(
+@onnx_symbolic("aten::linalg_pinv")
+def linalg_pinv(
     g: GraphContext,
     self: Value,
-    atol: Value | None = None,
-    rtol: Value | None = None,
+    rcond: Value | float | None = None,
     hermitian: bool = False,
+    atol: Value | float | None = None,
+    rtol: Value | float | None = None,
 ) -> Value:
-    return g.call("composed::pinv", self, atol, rtol, hermitian)
-
-
-@onnx_symbolic("aten::linalg_pinv.atol_rtol_float")
-def pinv_by_numbers(
-    g: GraphContext,
-    self: Value,
-    atol: float | None = None,
-    rtol: float | None = None,
-    hermitian: bool = False,
-) -> Value:
-    return g.call("composed::pinv", self, atol, rtol, hermitian)
-
-
-@onnx_symbolic(["aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor"])
-def linalg_pinv(g: GraphContext, self: Value, rcond: Value | float, hermitian: bool = False) -> Value:
-    return g.call("composed::pinv", self, None, rcond, hermitian)
+    return g.call("composed::pinv", self, atol, rtol if rcond is None else rcond, hermitian)
 
 
 @onnx_symbolic("aten::pinverse")
@@ -131,35 +116,18 @@ def composed_matrix_rank(
 
 
 @onnx_symbolic("aten::linalg_matrix_rank")
-def linalg_matrix_rank(g: GraphContext, self: Value, tol: float, hermitian: bool = False) -> Value:
-    return g.call("composed::matrix_rank", self, tol, 0.0, hermitian)
-
-
-@onnx_symbolic("aten::linalg_matrix_rank.tol_tensor")
-def rank_by_tensor(g: GraphContext, input: Value, tol: Value, hermitian: bool = False) -> Value:
-    return g.call("composed::matrix_rank", input, tol, 0.0, hermitian)
-
-
-@onnx_symbolic("aten::linalg_matrix_rank.atol_rtol_tensor")
-def rank_by_tensors(
+def linalg_matrix_rank(
     g: GraphContext,
-    input: Value,
-    atol: Value | None = None,
-    rtol: Value | None = None,
+    self: Value | None = None,
+    input: Value | None = None,
+    tol: Value | float | None = None,
+    atol: Value | float | None = None,
+    rtol: Value | float | None = None,
     hermitian: bool = False,
 ) -> Value:
-    return g.call("composed::matrix_rank", input, atol, rtol, hermitian)
-
-
-@onnx_symbolic("aten::linalg_matrix_rank.atol_rtol_float")
-def rank_by_numbers(
-    g: GraphContext,
-    self: Value,
-    atol: float | None = None,
-    rtol: float | None = None,
-    hermitian: bool = False,
-) -> Value:
-    return g.call("composed::matrix_rank", self, atol, rtol, hermitian)
+    """The overloads with tensors call the matrix `input`; `tol` is absolute."""
+    bounds = (atol, rtol) if tol is None else (tol, 0.0)
+    return g.call("composed::matrix_rank", input if self is None else self, *bounds, hermitian)
 
 
 def _moved(g: GraphContext, value: Value, dims: list[int]) -> Value:
@@ -201,19 +169,7 @@ def composed_matrix_norm(
 def linalg_matrix_norm(
     g: GraphContext,
     self: Value,
-    ord: Number,
-    dim: list[int] = [-2, -1],  # noqa: B006
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
-    return g.call("composed::matrix_norm", self, ord, dim, keepdim, dtype)
-
-
-@onnx_symbolic("aten::linalg_matrix_norm.str_ord")
-def matrix_norm_by_name(
-    g: GraphContext,
-    self: Value,
-    ord: str = "fro",
+    ord: Number | str = "fro",
     dim: list[int] = [-2, -1],  # noqa: B006
     keepdim: bool = False,
     dtype: DataType | None = None,
@@ -225,46 +181,35 @@ def matrix_norm_by_name(
 def linalg_norm(
     g: GraphContext,
     self: Value,
-    ord: Number | None = None,
+    ord: Number | str | None = None,
     dim: list[int] | None = None,
     keepdim: bool = False,
     dtype: DataType | None = None,
 ) -> Value:
     """The vector norm, unless `ord` and the dims ask for a matrix norm."""
     count = known_rank(g, self) if dim is None else len(dim)
-    if ord is None or count != 2:
+    if not isinstance(ord, str) and (ord is None or count != 2):
         return g.call("aten::linalg_vector_norm", self, 2 if ord is None else ord, dim, keepdim, dtype)
-    return g.call("composed::matrix_norm", self, ord, [0, 1] if dim is None else dim, keepdim, dtype)
-
-
-@onnx_symbolic("aten::linalg_norm.ord_str")
-def norm_by_name(
-    g: GraphContext,
-    self: Value,
-    ord: str,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
     return g.call("composed::matrix_norm", self, ord, [-2, -1] if dim is None else dim, keepdim, dtype)
 
 
 @onnx_symbolic("aten::nuclear_norm")
-def nuclear_norm(g: GraphContext, self: Value, keepdim: bool = False) -> Value:
-    return g.call("composed::matrix_norm", self, "nuc", [-2, -1], keepdim, None)
-
-
-@onnx_symbolic("aten::nuclear_norm.dim")
-def nuclear_norm_over(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
+def nuclear_norm(
+    g: GraphContext,
+    self: Value,
+    dim: list[int] = [-2, -1],  # noqa: B006
+    keepdim: bool = False,
+) -> Value:
     return g.call("composed::matrix_norm", self, "nuc", dim, keepdim, None)
 
 
-@onnx_symbolic("composed::cond")
-def composed_cond(g: GraphContext, self: Value, p: Number | str) -> Value:
+@onnx_symbolic("aten::linalg_cond")
+def linalg_cond(g: GraphContext, self: Value, p: Number | str | None = None) -> Value:
     """The ratio of extreme singular values, or the norm of a matrix times the norm of its inverse."""
     dtype = mx.dtype_of(g, self)
     if 0 in (g.shape(self) or ()):
         return mx.zeros(g, mx.batch_sizes(g, self), dtype)
+    p = 2 if p is None else p
     if p in (2, -2):
         values = g.call("aten::linalg_svdvals", self)
         axis = known_rank(g, values) - 1
@@ -278,16 +223,6 @@ def composed_cond(g: GraphContext, self: Value, p: Number | str) -> Value:
     norms = [g.call("composed::matrix_norm", x, p, [-2, -1], False, None) for x in (self, inverse)]
     regular = g.cast(g.op("Not", singular), dtype)
     return g.op("Div", mx.chosen(g, singular, g.constant(1.0, dtype), g.op("Mul", *norms)), regular)
-
-
-@onnx_symbolic("aten::linalg_cond")
-def linalg_cond(g: GraphContext, self: Value, p: Number | None = None) -> Value:
-    return g.call("composed::cond", self, 2 if p is None else p)
-
-
-@onnx_symbolic("aten::linalg_cond.p_str")
-def cond_by_name(g: GraphContext, self: Value, p: str) -> Value:
-    return g.call("composed::cond", self, p)
 
 
 @onnx_symbolic(["aten::linalg_matrix_power", "aten::matrix_power"])

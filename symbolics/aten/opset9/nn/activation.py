@@ -50,12 +50,7 @@ def leaky_relu(g: GraphContext, self: Value, negative_slope: Number = 0.01) -> V
 
 @onnx_symbolic("aten::rrelu")
 def rrelu(
-    g: GraphContext,
-    self: Value,
-    lower: Number = 0.125,
-    upper: Number = 1.0 / 3.0,
-    training: bool = False,
-    generator: str | None = None,
+    g: GraphContext, self: Value, lower: Number = 0.125, upper: Number = 1.0 / 3.0, training: bool = False
 ) -> Value:
     """In training each element that is not positive gets a random slope."""
     if not training:

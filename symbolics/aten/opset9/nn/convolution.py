@@ -253,10 +253,6 @@ def _convolution(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-    benchmark: bool,
-    deterministic: bool,
-    cudnn_enabled: bool,
-    allow_tf32: bool = True,
 ) -> Value:
     return convolution(g, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 

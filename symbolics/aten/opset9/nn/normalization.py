@@ -119,7 +119,6 @@ def batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-    cudnn_enabled: bool = True,
 ) -> Value:
     return native_batch_norm(g, input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
@@ -144,39 +143,6 @@ def _reserve(g: GraphContext) -> Value:
     return g.constant(np.empty(0), DataType.UINT8)
 
 
-@onnx_symbolic("aten::_batch_norm_with_update")
-def _batch_norm_with_update(
-    g: GraphContext,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, ...]:
-    """The in-place pass has already added nodes for the new running statistics, if they are used."""
-    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return *results, _reserve(g)
-
-
-@onnx_symbolic("aten::_batch_norm_no_update")
-def _batch_norm_no_update(
-    g: GraphContext,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value | None,
-    running_var: Value | None,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, ...]:
-    if running_mean is None or running_var is None:
-        raise g.refuse("it needs running statistics")
-    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, False, momentum, eps)
-    return *results, _reserve(g)
-
-
 def _updated_statistics(
     g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
 ) -> list[Value]:
@@ -194,19 +160,35 @@ def _updated_statistics(
     return updated
 
 
-@onnx_symbolic("aten::_batch_norm_with_update_functional")
-def _batch_norm_with_update_functional(
-    g: GraphContext,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, ...]:
-    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return *results, _reserve(g), *_updated_statistics(g, input, running_mean, running_var, momentum)
+def _register_batch_norm_with_reserve(name: str, training: bool, functional: bool) -> None:
+    """The batch norms that also return cuDNN's reserve, and, if functional, the new running statistics.
+
+    For the others the in-place pass has already added nodes for the new statistics, if they are used.
+    """
+
+    @onnx_symbolic(f"aten::{name}")
+    def batch_norm_with_reserve(
+        g: GraphContext,
+        input: Value,
+        weight: Value | None,
+        bias: Value | None,
+        running_mean: Value | None,
+        running_var: Value | None,
+        momentum: float,
+        eps: float,
+    ) -> tuple[Value, ...]:
+        if running_mean is None or running_var is None:
+            raise g.refuse("it needs running statistics")
+        results = native_batch_norm(
+            g, input, weight, bias, running_mean, running_var, training, momentum, eps
+        )
+        new = _updated_statistics(g, input, running_mean, running_var, momentum) if functional else []
+        return *results, _reserve(g), *new
+
+
+_register_batch_norm_with_reserve("_batch_norm_with_update", training=True, functional=False)
+_register_batch_norm_with_reserve("_batch_norm_no_update", training=False, functional=False)
+_register_batch_norm_with_reserve("_batch_norm_with_update_functional", training=True, functional=True)
 
 
 @onnx_symbolic("aten::_native_batch_norm_legit_functional")
@@ -238,7 +220,6 @@ def instance_norm(
     use_input_stats: bool,
     momentum: float,
     eps: float,
-    cudnn_enabled: bool = True,
 ) -> Value:
     if not use_input_stats:
         if running_mean is None or running_var is None:
@@ -278,7 +259,6 @@ def layer_norm(
     weight: Value | None = None,
     bias: Value | None = None,
     eps: float = 1e-5,
-    cudnn_enable: bool = True,
 ) -> Value:
     """Without elements the input is returned, because onnxruntime refuses to normalize it."""
     if 0 in normalized_shape:
@@ -317,7 +297,6 @@ def group_norm(
     weight: Value | None = None,
     bias: Value | None = None,
     eps: float = 1e-5,
-    cudnn_enabled: bool = True,
 ) -> Value:
     shape = g.shape(input)
     if 0 in (shape or ()):

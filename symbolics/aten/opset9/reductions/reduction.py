@@ -226,58 +226,25 @@ def _degrees_of_freedom(g: GraphContext, self: Value, dim: Dims, correction: Num
     return g.op("Relu", freedom)
 
 
-def _correction(unbiased: bool, correction: Number | None) -> Number:
-    return int(unbiased) if correction is None else correction
+def _register_variance(name: str, root: bool, with_mean: bool) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def variance(
+        g: GraphContext,
+        self: Value,
+        dim: list[int] | None = None,
+        unbiased: bool = True,
+        keepdim: bool = False,
+        correction: Number | None = None,
+    ) -> Value | list[Value]:
+        correction = int(unbiased) if correction is None else correction
+        result = _variance(g, self, dim, correction, keepdim)
+        result = g.op("Sqrt", result) if root else result
+        return [result, _mean(g, self, dim, keepdim)] if with_mean else result
 
 
-@onnx_symbolic("aten::var")
-def var(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    correction: Number | None = None,
-) -> Value:
-    return _variance(g, self, dim, _correction(unbiased, correction), keepdim)
-
-
-@onnx_symbolic("aten::std")
-def std(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    correction: Number | None = None,
-) -> Value:
-    return g.op("Sqrt", g.call("aten::var", self, dim, unbiased, keepdim, correction))
-
-
-@onnx_symbolic("aten::var_mean")
-def var_mean(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    correction: Number | None = None,
-) -> list[Value]:
-    variance = _variance(g, self, dim, _correction(unbiased, correction), keepdim)
-    return [variance, _mean(g, self, dim, keepdim)]
-
-
-@onnx_symbolic("aten::std_mean")
-def std_mean(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    correction: Number | None = None,
-) -> list[Value]:
-    variance = _variance(g, self, dim, _correction(unbiased, correction), keepdim)
-    return [g.op("Sqrt", variance), _mean(g, self, dim, keepdim)]
+for _name, _root in (("var", False), ("std", True)):
+    _register_variance(_name, _root, with_mean=False)
+    _register_variance(f"{_name}_mean", _root, with_mean=True)
 
 
 @onnx_symbolic("aten::linalg_vector_norm")

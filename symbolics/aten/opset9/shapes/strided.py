@@ -81,9 +81,6 @@ def new_empty_strided(
     size: list[int | Value],
     stride: list[int | Value],
     dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
 ) -> Value:
     """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::new_full", self=self, size=size, fill_value=0, dtype=dtype)
@@ -91,13 +88,7 @@ def new_empty_strided(
 
 @onnx_symbolic("aten::empty_strided")
 def empty_strided(
-    g: GraphContext,
-    size: list[int | Value],
-    stride: list[int | Value],
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
+    g: GraphContext, size: list[int | Value], stride: list[int | Value], dtype: DataType | None = None
 ) -> Value:
     """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::empty", size=size, dtype=dtype)
@@ -105,13 +96,7 @@ def empty_strided(
 
 @onnx_symbolic("aten::empty_permuted")
 def empty_permuted(
-    g: GraphContext,
-    size: list[int | Value],
-    physical_layout: list[int],
-    dtype: DataType | None = None,
-    layout: str | None = None,
-    device: str | None = None,
-    pin_memory: bool | None = None,
+    g: GraphContext, size: list[int | Value], physical_layout: list[int], dtype: DataType | None = None
 ) -> Value:
     """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::empty", size=size, dtype=dtype)
