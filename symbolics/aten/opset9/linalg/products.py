@@ -52,7 +52,7 @@ def linear(g: GraphContext, input: Value, weight: Value, bias: Value | None = No
     return product if bias is None else g.op("Add", product, bias)
 
 
-@onnx_symbolic(["aten::matmul", "aten::linalg_matmul"])
+@onnx_symbolic(["aten::matmul", "aten::linalg_matmul", "aten::vdot"])
 def matmul(g: GraphContext, self: Value, other: Value) -> Value:
     return g.op("MatMul", self, other)
 
@@ -70,11 +70,6 @@ def mv(g: GraphContext, self: Value, vec: Value) -> Value:
 @onnx_symbolic("aten::dot")
 def dot(g: GraphContext, self: Value, tensor: Value) -> Value:
     return g.op("MatMul", self, tensor)
-
-
-@onnx_symbolic("aten::vdot")
-def vdot(g: GraphContext, self: Value, other: Value) -> Value:
-    return g.op("MatMul", self, other)
 
 
 @onnx_symbolic("aten::addmm")

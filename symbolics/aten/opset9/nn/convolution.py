@@ -132,94 +132,42 @@ def _grown(
     return input, ends, [0] * len(extra)
 
 
-@onnx_symbolic("aten::conv1d")
-def conv1d(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] | str = (0,),
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-) -> Value:
-    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 1)
+def _register(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::conv{dimensions}d")
+    def conv(
+        g: GraphContext,
+        input: Value,
+        weight: Value,
+        bias: Value | None = None,
+        stride: Sequence[int] = (1,),
+        padding: Sequence[int] | str = (0,),
+        dilation: Sequence[int] = (1,),
+        groups: int = 1,
+    ) -> Value:
+        return _conv(g, input, weight, bias, stride, padding, dilation, groups, dimensions)
+
+    @onnx_symbolic(f"aten::conv_transpose{dimensions}d")
+    def conv_transpose(
+        g: GraphContext,
+        input: Value,
+        weight: Value,
+        bias: Value | None = None,
+        stride: Sequence[int] = (1,),
+        padding: Sequence[int] = (0,),
+        output_padding: Sequence[int] = (0,),
+        groups: int = 1,
+        dilation: Sequence[int] = (1,),
+    ) -> Value:
+        return _conv_transpose(
+            g, input, weight, bias, stride, padding, output_padding, groups, dilation, dimensions
+        )
 
 
-@onnx_symbolic("aten::conv2d")
-def conv2d(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] | str = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-) -> Value:
-    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 2)
+for _dimensions in (1, 2, 3):
+    _register(_dimensions)
 
 
-@onnx_symbolic("aten::conv3d")
-def conv3d(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1, 1, 1),
-    padding: Sequence[int] | str = (0, 0, 0),
-    dilation: Sequence[int] = (1, 1, 1),
-    groups: int = 1,
-) -> Value:
-    return _conv(g, input, weight, bias, stride, padding, dilation, groups, 3)
-
-
-@onnx_symbolic("aten::conv_transpose1d")
-def conv_transpose1d(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] = (0,),
-    output_padding: Sequence[int] = (0,),
-    groups: int = 1,
-    dilation: Sequence[int] = (1,),
-) -> Value:
-    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
-
-
-@onnx_symbolic("aten::conv_transpose2d")
-def conv_transpose2d(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    output_padding: Sequence[int] = (0, 0),
-    groups: int = 1,
-    dilation: Sequence[int] = (1, 1),
-) -> Value:
-    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
-
-
-@onnx_symbolic("aten::conv_transpose3d")
-def conv_transpose3d(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1, 1, 1),
-    padding: Sequence[int] = (0, 0, 0),
-    output_padding: Sequence[int] = (0, 0, 0),
-    groups: int = 1,
-    dilation: Sequence[int] = (1, 1, 1),
-) -> Value:
-    return _conv_transpose(g, input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
-
-
-@onnx_symbolic("aten::convolution")
+@onnx_symbolic(["aten::convolution", "aten::_convolution"])
 def convolution(
     g: GraphContext,
     input: Value,
@@ -239,22 +187,6 @@ def convolution(
             g, input, weight, bias, stride, padding, output_padding, groups, dilation, dimensions
         )
     return _conv(g, input, weight, bias, stride, padding, dilation, groups, dimensions)
-
-
-@onnx_symbolic("aten::_convolution")
-def _convolution(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Value:
-    return convolution(g, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
 def _of_integers(

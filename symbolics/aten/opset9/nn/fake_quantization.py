@@ -73,31 +73,24 @@ def _fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
     return fake_quantize(g, self, grid), is_within(g, self, grid)
 
 
-@onnx_symbolic("aten::fake_quantize_per_channel_affine")
-def fake_quantize_per_channel_affine(
-    g: GraphContext,
-    self: Value,
-    scale: Value,
-    zero_point: Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-) -> Value:
-    return fake_quantize(g, self, _per_channel(g, scale, zero_point, axis, quant_min, quant_max))
+def _register_per_channel(name: str, with_mask: bool) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def per_channel(
+        g: GraphContext,
+        self: Value,
+        scale: Value,
+        zero_point: Value,
+        axis: int,
+        quant_min: int,
+        quant_max: int,
+    ) -> Value | tuple[Value, Value]:
+        grid = _per_channel(g, scale, zero_point, axis, quant_min, quant_max)
+        result = fake_quantize(g, self, grid)
+        return (result, is_within(g, self, grid)) if with_mask else result
 
 
-@onnx_symbolic("aten::fake_quantize_per_channel_affine_cachemask")
-def fake_quantize_per_channel_affine_cachemask(
-    g: GraphContext,
-    self: Value,
-    scale: Value,
-    zero_point: Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-) -> tuple[Value, Value]:
-    grid = _per_channel(g, scale, zero_point, axis, quant_min, quant_max)
-    return fake_quantize(g, self, grid), is_within(g, self, grid)
+_register_per_channel("fake_quantize_per_channel_affine", with_mask=False)
+_register_per_channel("fake_quantize_per_channel_affine_cachemask", with_mask=True)
 
 
 def _learned(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:

@@ -131,20 +131,8 @@ def pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tupl
     return values, _within_plane(g, found, input, len(window.kernel))
 
 
-def _max_pool(g: GraphContext, input: Value, dimensions: int, window: Window) -> Value:
-    batched, restored = as_batch(g, input, dimensions)
-    return restored(pooled(g, batched, window, indices=False)[0])
-
-
-def _max_pool_with_indices(
-    g: GraphContext, input: Value, dimensions: int, window: Window
-) -> tuple[Value, Value | None]:
-    batched, restored = as_batch(g, input, dimensions)
-    values, indices = pooled(g, batched, window, indices=is_used(g, 1))
-    return restored(values), None if indices is None else restored(indices)
-
-
-def _register_max_pools(dimensions: int) -> None:
+def _register_max_pool(name: str, dimensions: int, indices: bool) -> None:
+    @onnx_symbolic(f"aten::{name}")
     def max_pool(
         g: GraphContext,
         self: Value,
@@ -153,24 +141,13 @@ def _register_max_pools(dimensions: int) -> None:
         padding: Sequence[int] = (0,),
         dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
-    ) -> Value:
+    ) -> Value | tuple[Value, Value | None]:
         window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
-        return _max_pool(g, self, dimensions, window)
-
-    def max_pool_with_indices(
-        g: GraphContext,
-        self: Value,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        dilation: Sequence[int] = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[Value, Value | None]:
-        window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
-        return _max_pool_with_indices(g, self, dimensions, window)
-
-    onnx_symbolic(f"aten::max_pool{dimensions}d")(max_pool)
-    onnx_symbolic(f"aten::max_pool{dimensions}d_with_indices")(max_pool_with_indices)
+        batched, restored = as_batch(g, self, dimensions)
+        values, found = pooled(g, batched, window, indices=indices and is_used(g, 1))
+        if not indices:
+            return restored(values)
+        return restored(values), None if found is None else restored(found)
 
 
 def _zero_padded(g: GraphContext, input: Value, padding: list[int]) -> Value:
@@ -258,6 +235,7 @@ def _register_avg_pool(dimensions: int) -> None:
 
 
 for _dimensions in (1, 2, 3):
-    _register_max_pools(_dimensions)
+    _register_max_pool(f"max_pool{_dimensions}d", _dimensions, indices=False)
+    _register_max_pool(f"max_pool{_dimensions}d_with_indices", _dimensions, indices=True)
 _register_avg_pool(2)
 _register_avg_pool(3)

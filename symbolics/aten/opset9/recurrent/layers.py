@@ -8,7 +8,7 @@ directions of a layer in one tensor: one Gather from the concatenated parameters
 sequences and lengths. Results beyond a sequence's length are undefined.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -229,28 +229,12 @@ def _check_dropout(g: GraphContext, num_layers: int, dropout: float, train: bool
         )
 
 
-@onnx_symbolic("aten::lstm.input")
-def lstm(
-    g: GraphContext,
-    input: Value,
-    hx: list[Value],
-    params: list[Value],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Value]:
-    _check_dropout(g, num_layers, dropout, train)
-    return _recurrent(g, LSTM, input, hx, params, has_biases, num_layers, 1 + bidirectional, batch_first)
-
-
-def _of_cell(cell: Cell) -> Callable[..., list[Value]]:
+def _register(name: str, cell: Cell) -> None:
+    @onnx_symbolic(f"aten::{name}.input")
     def recurrent(
         g: GraphContext,
         input: Value,
-        hx: Value,
+        hx: Value | list[Value],
         params: list[Value],
         has_biases: bool,
         num_layers: int,
@@ -260,16 +244,16 @@ def _of_cell(cell: Cell) -> Callable[..., list[Value]]:
         batch_first: bool,
     ) -> list[Value]:
         _check_dropout(g, num_layers, dropout, train)
+        states = [hx] if isinstance(hx, Value) else hx
         return _recurrent(
-            g, cell, input, [hx], params, has_biases, num_layers, 1 + bidirectional, batch_first
+            g, cell, input, states, params, has_biases, num_layers, 1 + bidirectional, batch_first
         )
 
-    return recurrent
 
-
-def _packed(name: str, cell: Cell) -> None:
+def _register_packed(name: str, cell: Cell) -> None:
     """Register a cell's operator on time-major padded sequences with lengths."""
 
+    @onnx_symbolic(f"packed::{name}")
     def recurrent(
         g: GraphContext,
         input: Value,
@@ -287,10 +271,7 @@ def _packed(name: str, cell: Cell) -> None:
         directions = 1 + bidirectional
         return _recurrent(g, cell, input, states, params, has_biases, num_layers, directions, False, lengths)
 
-    onnx_symbolic(f"packed::{name}")(recurrent)
 
-
-_packed("lstm", LSTM)
-for _name, _cell in CELLS.items():
-    onnx_symbolic(f"aten::{_name}.input")(_of_cell(_cell))
-    _packed(_name, _cell)
+for _name, _cell in {"lstm": LSTM, **CELLS}.items():
+    _register(_name, _cell)
+    _register_packed(_name, _cell)
