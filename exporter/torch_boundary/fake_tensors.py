@@ -14,17 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from . import probe
 
-__all__ = [
-    "FakeTensor",
-    "FakeTensorMode",
-    "TorchDispatchMode",
-    "as_exporting",
-    "is_without_data",
-    "mode_of",
-    "storage_of",
-    "trace",
-]
-
 
 def is_without_data(tensor: torch.Tensor) -> bool:
     """Whether a tensor is fake, or wraps others, so that it has no data of its own."""

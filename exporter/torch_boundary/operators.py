@@ -11,17 +11,6 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from ...registration import Device, Layout, MemoryFormat
 
-__all__ = [
-    "HigherOrderOperator",
-    "OpOverload",
-    "bound",
-    "by_name",
-    "computation_dtype",
-    "operator_of",
-    "schema_of",
-    "torch_argument",
-]
-
 
 def operator_of(name: str, overload: str) -> OpOverload | None:
     """The torch operator with a qualified name, `aten::add`, and an overload; None if there is none."""

@@ -18,20 +18,6 @@ from torch.utils._pytree import (
     tree_unflatten,
 )
 
-__all__ = [
-    "SUPPORTED_NODES",
-    "GetAttrKey",
-    "MappingKey",
-    "TreeSpec",
-    "children",
-    "register_pytree_node",
-    "tree_flatten",
-    "tree_leaves",
-    "tree_map",
-    "tree_map_only",
-    "tree_unflatten",
-]
-
 
 def children(value: Any) -> list[Any] | None:
     """The direct children of a container, None for a leaf."""

@@ -18,20 +18,6 @@ from torch.utils._sympy.functions import (
     TruncToInt,
 )
 
-__all__ = [
-    "CeilToInt",
-    "CleanDiv",
-    "FloorDiv",
-    "FloorToInt",
-    "Max",
-    "Min",
-    "Mod",
-    "PythonMod",
-    "RoundToInt",
-    "TruncToInt",
-    "new_symbol",
-]
-
 
 def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:
     """A new symbol for an unbounded size, which is 1 in the example."""

@@ -378,6 +378,3 @@ def may_be_view(node: ir.Node) -> bool:
     return node.domain == "aten" and (
         name in VIEWS or name in _CASTS or name in _DROPOUTS or name == "einsum"
     )
-
-
-__all__ = ["VIEWS", "ViewRule", "ViewStep", "aliased", "may_be_view", "view_rule"]

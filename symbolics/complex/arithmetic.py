@@ -181,12 +181,10 @@ def isreal(g: GraphContext, self: Value) -> Value:
 def _of_parts(name: str, combine: str) -> None:
     """A test of complex numbers that is true if it is true for both parts, or for either."""
 
+    @onnx_symbolic(f"complex::{name}")
     def test(g: GraphContext, self: Value) -> Value:
         parts = split(g, self)
         return g.op(combine, g.call(f"aten::{name}", parts.re), g.call(f"aten::{name}", parts.imaginary))
-
-    test.__name__ = name
-    onnx_symbolic(f"complex::{name}")(test)
 
 
 for _name, _combine in {"isfinite": "And", "isinf": "Or", "isnan": "Or"}.items():
@@ -220,58 +218,36 @@ def cumprod(g: GraphContext, self: Value, dim: int) -> Value:
     return polar(g, modulus, g.call("aten::cumsum", parts.argument(), dim))
 
 
-@onnx_symbolic("complex::var")
-def var(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    unbiased: bool | None = None,
-    correction: Number | None = None,
-    keepdim: bool = False,
-) -> Value:
+def _register_variance(name: str, root: bool, with_mean: bool) -> None:
     """The sum of the variances of both parts."""
-    rest = {"dim": dim, "correction": correction, "keepdim": keepdim}
-    if unbiased is not None:
-        rest["correction"] = int(unbiased)
-    parts = split(g, self)
-    return g.op(
-        "Add", *(g.call("aten::var.correction", part, **rest) for part in (parts.re, parts.imaginary))
-    )
 
-
-@onnx_symbolic("complex::std")
-def std(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    unbiased: bool | None = None,
-    correction: Number | None = None,
-    keepdim: bool = False,
-) -> Value:
-    return g.op("Sqrt", var(g, self, dim, unbiased, correction, keepdim))
-
-
-def _with_mean(name: str) -> None:
-    def both(
+    @onnx_symbolic(f"complex::{name}")
+    def variance(
         g: GraphContext,
         self: Value,
         dim: list[int] | None = None,
         unbiased: bool | None = None,
         correction: Number | None = None,
         keepdim: bool = False,
-    ) -> tuple[Value, Value]:
-        spread = g.call(f"complex::{name}", self, dim, unbiased, correction, keepdim)
+    ) -> Value | tuple[Value, Value]:
+        correction = correction if unbiased is None else int(unbiased)
         parts = split(g, self)
+        both = (parts.re, parts.imaginary)
+        spread = g.op(
+            "Add",
+            *(g.call("aten::var", part, dim=dim, correction=correction, keepdim=keepdim) for part in both),
+        )
+        spread = g.op("Sqrt", spread) if root else spread
+        if not with_mean:
+            return spread
         dims = dim or list(range(known_rank(g, parts.re)))
         mean = parts.map(lambda part: g.call("aten::mean.dim", part, dim=dims, keepdim=keepdim))
         return spread, mean.pair()
 
-    both.__name__ = f"{name}_mean"
-    onnx_symbolic(f"complex::{name}_mean")(both)
 
-
-_with_mean("var")
-_with_mean("std")
+for _name, _root in (("var", False), ("std", True)):
+    _register_variance(_name, _root, with_mean=False)
+    _register_variance(f"{_name}_mean", _root, with_mean=True)
 
 
 @onnx_symbolic("complex::logsumexp")

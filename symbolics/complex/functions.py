@@ -180,54 +180,41 @@ def silu(z: Parts) -> Parts:
     return z / (exp(-z) + 1)
 
 
-_FUNCTIONS: dict[str, Callable[[Parts], Parts]] = {
-    "acos": acos,
-    "acosh": acosh,
-    "arccos": acos,
-    "arccosh": acosh,
-    "arcsin": asin,
-    "arcsinh": asinh,
-    "arctan": atan,
-    "arctanh": atanh,
-    "asin": asin,
-    "asinh": asinh,
-    "atan": atan,
-    "atanh": atanh,
-    "cos": cos,
-    "cosh": cosh,
-    "exp": exp,
-    "exp2": exp2,
-    "expm1": expm1,
-    "log": log,
-    "log10": log10,
-    "log1p": log1p,
-    "log2": log2,
-    "rsqrt": rsqrt,
-    "sigmoid": sigmoid,
-    "silu": silu,
-    "sin": sin,
-    "sinh": sinh,
-    "special_expit": sigmoid,
-    "special_expm1": expm1,
-    "special_exp2": exp2,
-    "special_log1p": log1p,
-    "sqrt": sqrt,
-    "tan": tan,
-    "tanh": tanh,
+_FUNCTIONS: dict[Callable[[Parts], Parts], str] = {
+    acos: "acos arccos",
+    acosh: "acosh arccosh",
+    asin: "asin arcsin",
+    asinh: "asinh arcsinh",
+    atan: "atan arctan",
+    atanh: "atanh arctanh",
+    cos: "cos",
+    cosh: "cosh",
+    exp: "exp",
+    exp2: "exp2 special_exp2",
+    expm1: "expm1 special_expm1",
+    log: "log",
+    log10: "log10",
+    log1p: "log1p special_log1p",
+    log2: "log2",
+    rsqrt: "rsqrt",
+    sigmoid: "sigmoid special_expit",
+    silu: "silu",
+    sin: "sin",
+    sinh: "sinh",
+    sqrt: "sqrt",
+    tan: "tan",
+    tanh: "tanh",
 }
 
 
-def _register(name: str, function: Callable[[Parts], Parts]) -> None:
+def _register(function: Callable[[Parts], Parts], names: str) -> None:
+    @onnx_symbolic([f"complex::{name}" for name in names.split()])
     def unary(g: GraphContext, self: Value) -> Value:
         return function(split(g, self)).pair()
 
-    unary.__name__ = name
-    unary.__doc__ = function.__doc__
-    onnx_symbolic(f"complex::{name}")(unary)
 
-
-for _name, _function in _FUNCTIONS.items():
-    _register(_name, _function)
+for _function, _names in _FUNCTIONS.items():
+    _register(_function, _names)
 
 
 @onnx_symbolic("complex::pow")

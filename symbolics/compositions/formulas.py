@@ -11,6 +11,14 @@ from .list_values import loop_inputs
 Operand: TypeAlias = "Formula | float"
 
 
+def _unary(op_type: str) -> Callable[[Formula], Formula]:
+    return lambda self: self.op(op_type)
+
+
+def _binary(op_type: str) -> Callable[[Formula, Operand], Formula]:
+    return lambda self, other: self.op(op_type, other)
+
+
 class Formula:
     """A value whose Python operators emit the ONNX operators of the same meaning.
 
@@ -37,57 +45,36 @@ class Formula:
         """Call another symbolic function with this formula as its first argument."""
         return Formula(self.g, self.g.call(name, self.value, *map(_plain, others)))
 
-    def __add__(self, other: Operand) -> Formula:
-        return self.op("Add", other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Operand) -> Formula:
-        return self.op("Sub", other)
+    __add__ = __radd__ = _binary("Add")
+    __sub__ = _binary("Sub")
+    __mul__ = __rmul__ = _binary("Mul")
+    __truediv__ = _binary("Div")
+    __pow__ = _binary("Pow")
+    __lt__ = _binary("Less")
+    __gt__ = _binary("Greater")
+    __and__ = _binary("And")
+    __or__ = _binary("Or")
+    __neg__ = _unary("Neg")
+    __abs__ = _unary("Abs")
+    __invert__ = _unary("Not")
+    exp = _unary("Exp")
+    log = _unary("Log")
+    sqrt = _unary("Sqrt")
+    sin = _unary("Sin")
+    cos = _unary("Cos")
+    floor = _unary("Floor")
 
     def __rsub__(self, other: float) -> Formula:
         return self._from("Sub", other)
 
-    def __mul__(self, other: Operand) -> Formula:
-        return self.op("Mul", other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Operand) -> Formula:
-        return self.op("Div", other)
-
     def __rtruediv__(self, other: float) -> Formula:
         return self.op("Reciprocal") if other == 1 else self._from("Div", other)
-
-    def __pow__(self, other: Operand) -> Formula:
-        return self.op("Pow", other)
-
-    def __neg__(self) -> Formula:
-        return self.op("Neg")
-
-    def __abs__(self) -> Formula:
-        return self.op("Abs")
-
-    def __lt__(self, other: Operand) -> Formula:
-        return self.op("Less", other)
-
-    def __gt__(self, other: Operand) -> Formula:
-        return self.op("Greater", other)
 
     def __le__(self, other: Operand) -> Formula:
         return self.call("aten::le", other)
 
     def __ge__(self, other: Operand) -> Formula:
         return self.call("aten::ge", other)
-
-    def __and__(self, other: Formula) -> Formula:
-        return self.op("And", other)
-
-    def __or__(self, other: Formula) -> Formula:
-        return self.op("Or", other)
-
-    def __invert__(self) -> Formula:
-        return self.op("Not")
 
     def equals(self, other: Operand) -> Formula:
         """Element-wise equality, false for NaN."""
@@ -99,24 +86,6 @@ class Formula:
 
     def cast(self, dtype: DataType) -> Formula:
         return Formula(self.g, self.g.cast(self.value, dtype))
-
-    def exp(self) -> Formula:
-        return self.op("Exp")
-
-    def log(self) -> Formula:
-        return self.op("Log")
-
-    def sqrt(self) -> Formula:
-        return self.op("Sqrt")
-
-    def sin(self) -> Formula:
-        return self.op("Sin")
-
-    def cos(self) -> Formula:
-        return self.op("Cos")
-
-    def floor(self) -> Formula:
-        return self.op("Floor")
 
     @property
     def is_double(self) -> bool:

@@ -112,16 +112,16 @@ def _cumulative(
     return g.call("aten::flip", self=total, dims=[at]) if reverse else total
 
 
-@onnx_symbolic("onnx::CumSum")
-def cum_sum(g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0) -> Value:
-    """Below 11."""
-    return _cumulative(g, x, axis, "Add", exclusive, reverse)
+def _register_cumulative(name: str, op_type: str) -> None:
+    @onnx_symbolic(f"onnx::{name}")
+    def cumulative(
+        g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0
+    ) -> Value:
+        return _cumulative(g, x, axis, op_type, exclusive, reverse)
 
 
-@onnx_symbolic("onnx::CumProd")
-def cum_prod(g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0) -> Value:
-    """Below 26."""
-    return _cumulative(g, x, axis, "Mul", exclusive, reverse)
+_register_cumulative("CumSum", "Add")  # Below 11.
+_register_cumulative("CumProd", "Mul")  # Below 26.
 
 
 @onnx_symbolic("onnx::Round")
@@ -171,16 +171,15 @@ def equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     return _neither(g, g.op("Or", g.op("Less", A, B), g.op("Greater", A, B)), A, B)
 
 
-@onnx_symbolic("onnx::GreaterOrEqual")
-def greater_or_equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Below 12."""
-    return _neither(g, g.op("Less", A, B), A, B)
+def _register_comparison(name: str, opposite: str) -> None:
+    @onnx_symbolic(f"onnx::{name}")
+    def comparison(g: GraphContext, A: Value, B: Value | Number) -> Value:
+        """Below 12."""
+        return _neither(g, g.op(opposite, A, B), A, B)
 
 
-@onnx_symbolic("onnx::LessOrEqual")
-def less_or_equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Below 12."""
-    return _neither(g, g.op("Greater", A, B), A, B)
+_register_comparison("GreaterOrEqual", "Less")
+_register_comparison("LessOrEqual", "Greater")
 
 
 def _register_extreme(op_type: str, comparison: str) -> None:

@@ -14,7 +14,7 @@ from ..compositions.resampling import Method, Numbers, arithmetic, number, pixel
 from ..compositions.sizes import Size, known_rank
 from .support import below
 
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     "antialias": 0,
     "coordinate_transformation_mode": "half_pixel",
     "cubic_coeff_a": -0.75,

@@ -67,7 +67,7 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
             known.add(argument.name)
             if argument.name in _WITHOUT_MEANING:
                 continue
-            if argument.name not in parameters:
+            if argument.name not in parameters and not symbolic.takes_any:
                 yield f"{op} has an argument '{argument.name}' without a parameter"
     unknown = set(parameters) - known
     if unknown and known:

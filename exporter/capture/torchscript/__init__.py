@@ -3,5 +3,3 @@
 from .capture import capture_torchscript as capture
 from .capture import is_torchscript
 from .files import load
-
-__all__ = ["capture", "is_torchscript", "load"]

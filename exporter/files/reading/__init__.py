@@ -8,18 +8,3 @@ from .functions import check_calls
 from .mapping import map_external_data
 from .memory import check_memory
 from .representation import to_ir
-
-__all__ = [
-    "BOUNDS",
-    "REMEDY",
-    "TRUSTED",
-    "Bounds",
-    "ModelFolder",
-    "bounds_of",
-    "check_calls",
-    "check_memory",
-    "check_text",
-    "map_external_data",
-    "read_model",
-    "to_ir",
-]

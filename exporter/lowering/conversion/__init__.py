@@ -2,5 +2,3 @@
 
 from .conversion import convert
 from .preparation import source_of
-
-__all__ = ["convert", "source_of"]

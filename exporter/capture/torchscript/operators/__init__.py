@@ -2,6 +2,4 @@
 
 # The modules register their functions.
 from ..library import find
-from . import arithmetic, containers, control_flow, loops, statements, tensors, transformers  # noqa: F401
-
-__all__ = ["find"]
+from . import arithmetic, containers, control_flow, loops, statements, tensors, transformers

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -222,35 +222,19 @@ def _resized(
     return g.op("Resize", input, sizes=sizes, axes=list(range(2, 2 + dimensions)), **modes)
 
 
-def _nearest_to_size(dimensions: int, mode: str) -> Callable[..., Value]:
-    def to_length(
-        g: GraphContext, self: Value, output_size: list[int | Value], scales: float | None = None
-    ) -> Value:
-        return _resized(g, self, 1, mode, output_size, [scales])
-
-    def to_area(
-        g: GraphContext,
-        self: Value,
-        output_size: list[int | Value],
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Value:
-        return _resized(g, self, 2, mode, output_size, [scales_h, scales_w])
-
-    def to_volume(
-        g: GraphContext,
-        self: Value,
-        output_size: list[int | Value],
-        scales_d: float | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Value:
-        return _resized(g, self, 3, mode, output_size, [scales_d, scales_h, scales_w])
-
-    return (to_length, to_area, to_volume)[dimensions - 1]
+_SCALES = (("scales",), ("scales_h", "scales_w"), ("scales_d", "scales_h", "scales_w"))
+"""The names of the arguments that give a factor for each dimension, of images of 1, 2 and 3 dimensions."""
 
 
 def _register_nearest(name: str, dimensions: int, mode: str) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def to_size(
+        g: GraphContext, self: Value, output_size: list[int | Value], **scales: float | None
+    ) -> Value:
+        factors = [scales.get(scale) for scale in _SCALES[dimensions - 1]]
+        return _resized(g, self, dimensions, mode, output_size, factors)
+
+    @onnx_symbolic(f"aten::{name}.vec")
     def by_factors(
         g: GraphContext,
         input: Value,
@@ -259,47 +243,20 @@ def _register_nearest(name: str, dimensions: int, mode: str) -> None:
     ) -> Value:
         return _resized(g, input, dimensions, mode, output_size, scale_factors)
 
-    onnx_symbolic(f"aten::{name}")(_nearest_to_size(dimensions, mode))
-    onnx_symbolic(f"aten::{name}.vec")(by_factors)
-
-
-def _smooth_to_size(dimensions: int, mode: str, antialias: bool) -> Callable[..., Value]:
-    def to_length(
-        g: GraphContext,
-        self: Value,
-        output_size: list[int | Value],
-        align_corners: bool,
-        scales: float | None = None,
-    ) -> Value:
-        return _resized(g, self, 1, mode, output_size, [scales], align_corners, antialias)
-
-    def to_area(
-        g: GraphContext,
-        self: Value,
-        output_size: list[int | Value],
-        align_corners: bool,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Value:
-        scales = [scales_h, scales_w]
-        return _resized(g, self, 2, mode, output_size, scales, align_corners, antialias)
-
-    def to_volume(
-        g: GraphContext,
-        self: Value,
-        output_size: list[int | Value],
-        align_corners: bool,
-        scales_d: float | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Value:
-        scales = [scales_d, scales_h, scales_w]
-        return _resized(g, self, 3, mode, output_size, scales, align_corners, antialias)
-
-    return (to_length, to_area, to_volume)[dimensions - 1]
-
 
 def _register_smooth(name: str, dimensions: int, mode: str, antialias: bool = False) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def to_size(
+        g: GraphContext,
+        self: Value,
+        output_size: list[int | Value],
+        align_corners: bool,
+        **scales: float | None,
+    ) -> Value:
+        factors = [scales.get(scale) for scale in _SCALES[dimensions - 1]]
+        return _resized(g, self, dimensions, mode, output_size, factors, align_corners, antialias)
+
+    @onnx_symbolic(f"aten::{name}.vec")
     def by_factors(
         g: GraphContext,
         input: Value,
@@ -308,9 +265,6 @@ def _register_smooth(name: str, dimensions: int, mode: str, antialias: bool = Fa
         scale_factors: list[Number] | None,
     ) -> Value:
         return _resized(g, input, dimensions, mode, output_size, scale_factors, align_corners, antialias)
-
-    onnx_symbolic(f"aten::{name}")(_smooth_to_size(dimensions, mode, antialias))
-    onnx_symbolic(f"aten::{name}.vec")(by_factors)
 
 
 for _dimensions in (1, 2, 3):

@@ -39,13 +39,8 @@ def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim
     return same(own[position], dim) or origin(size) == (x, position)
 
 
-@onnx_symbolic(["aten::view", "aten::view_copy"])
+@onnx_symbolic(["aten::view", "aten::view_copy", "aten::_unsafe_view"])
 def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
-    return g.call("aten::reshape", self=self, shape=size)
-
-
-@onnx_symbolic("aten::_unsafe_view")
-def _unsafe_view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value:
     return g.call("aten::reshape", self=self, shape=size)
 
 
