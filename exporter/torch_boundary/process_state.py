@@ -7,6 +7,7 @@ restored, so that an unchanged process is not touched.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -14,6 +15,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,72 +78,81 @@ def _random_generators() -> Restore:
     return restore
 
 
-def _defaults() -> Restore:
-    """Grad mode, default dtype and default device."""
-    grad, dtype, device = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device()
-
-    def restore() -> None:
-        if torch.is_grad_enabled() != grad:
-            torch.set_grad_enabled(grad)
-        if torch.get_default_dtype() != dtype:
-            torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
-            # Without a default, torch says "cpu".
-            torch.set_default_device(None if device.type == "cpu" else device)
-
-    return restore
+_Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
-def _autocast() -> Restore:
-    kinds = ("cpu", "cuda")
-    enabled = {kind: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds}
-    cached = torch.is_autocast_cache_enabled()
+def _autocast(kind: str) -> Iterator[_Setting]:
+    partial = functools.partial
+    yield partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind)
+    yield partial(torch.get_autocast_dtype, kind), partial(torch.set_autocast_dtype, kind)
 
-    def restore() -> None:
-        for kind, (is_enabled, dtype) in enabled.items():
-            if torch.is_autocast_enabled(kind) != is_enabled:
-                torch.set_autocast_enabled(kind, is_enabled)
-            if torch.get_autocast_dtype(kind) != dtype:
-                torch.set_autocast_dtype(kind, dtype)
-        if torch.is_autocast_cache_enabled() != cached:
-            torch.set_autocast_cache_enabled(cached)
 
-    return restore
+def _folder() -> str | None:
+    """The working directory; None where it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+_SETTINGS: tuple[_Setting, ...] = (
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    # Without a default, torch says "cpu".
+    (torch.get_default_device, lambda d: torch.set_default_device(None if d.type == "cpu" else d)),
+    *_autocast("cpu"),
+    *_autocast("cuda"),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda now: torch.use_deterministic_algorithms(now[0], warn_only=now[1]),
+    ),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    (torch.get_num_threads, torch.set_num_threads),
+    (lambda: logging.root.manager.disable, logging.disable),
+    (_folder, lambda folder: folder is not None and os.chdir(folder)),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (gc.isenabled, lambda collects: (gc.enable if collects else gc.disable)()),
+    (lambda: sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),
+)
+"""Settings of torch and of the interpreter: functions that read and that write each."""
 
 
 def _settings() -> Restore:
-    """Deterministic algorithms, the fused kernels of attention, and the number of threads."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    threads = torch.get_num_threads()
+    held = [read() for read, _ in _SETTINGS]
 
     def restore() -> None:
-        now = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        )
-        if now != (deterministic, warn_only):
-            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        if torch.backends.mha.get_fastpath_enabled() != fast_path:
-            torch.backends.mha.set_fastpath_enabled(fast_path)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
+        for (read, write), value in zip(_SETTINGS, held, strict=True):
+            if read() != value:
+                write(value)
+
+    return restore
+
+
+def _environment() -> Restore:
+    held = dict(os.environ)
+
+    def restore() -> None:
+        for name in os.environ.keys() - held.keys():
+            del os.environ[name]
+        for name, value in held.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
 
     return restore
 
 
 def _logging() -> Restore:
-    """The global logging level, and levels, handlers and filters of the root logger and torch's loggers."""
-    disabled = logging.root.manager.disable
+    """Levels, handlers and filters of the root logger and of torch's loggers."""
     held = [
         (logger, logger.level, list(logger.handlers), list(logger.filters), logger.propagate, logger.disabled)
         for logger in (logging.root, *torch_loggers())
     ]
 
     def restore() -> None:
-        if logging.root.manager.disable != disabled:
-            logging.disable(disabled)
         for logger, level, handlers, filters, propagate, is_disabled in held:
             if logger.level != level:
                 # Clears the loggers' cache of levels.
@@ -155,42 +166,4 @@ def _logging() -> Restore:
     return restore
 
 
-def _interpreter() -> Restore:
-    """The environment, the working directory, and settings of the interpreter."""
-    environment, folder = dict(os.environ), _folder()
-    limit, collects, hook = sys.getrecursionlimit(), gc.isenabled(), sys.excepthook
-
-    def restore() -> None:
-        for name in os.environ.keys() - environment.keys():
-            del os.environ[name]
-        for name, value in environment.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
-        if folder is not None and _folder() != folder:
-            os.chdir(folder)
-        if sys.getrecursionlimit() != limit:
-            sys.setrecursionlimit(limit)
-        if gc.isenabled() != collects:
-            (gc.enable if collects else gc.disable)()
-        if sys.excepthook is not hook:
-            sys.excepthook = hook
-
-    return restore
-
-
-def _folder() -> str | None:
-    """The working directory; None where it was removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
-
-
-_PARTS: tuple[Callable[[], Restore], ...] = (
-    _random_generators,
-    _defaults,
-    _autocast,
-    _settings,
-    _logging,
-    _interpreter,
-)
+_PARTS: tuple[Callable[[], Restore], ...] = (_random_generators, _settings, _environment, _logging)
