@@ -12,6 +12,7 @@ from .dtypes import INTEGERS
 _DOUBLE = frozenset({DataType.DOUBLE})
 _SHORT = frozenset({DataType.INT16, DataType.UINT16})
 _WHOLE = INTEGERS | {DataType.BOOL}
+_HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 _UNSIGNED = frozenset({DataType.UINT16, DataType.UINT32, DataType.UINT64})
 
 ONNXRUNTIME: dict[str, frozenset[DataType]] = {
@@ -20,6 +21,12 @@ ONNXRUNTIME: dict[str, frozenset[DataType]] = {
         "Celu Elu Gelu HardSigmoid HardSwish LeakyRelu Mish PRelu Selu Softplus".split(), _DOUBLE
     ),
     **dict.fromkeys(("Clip", "Det", "Erf"), _DOUBLE),
+    **dict.fromkeys(("AveragePool", "GlobalMaxPool", "Resize"), _DOUBLE),
+    # Their kernels of DOUBLE fail when they run.
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _DOUBLE | _HALVES),
+    "Col2Im": _DOUBLE | _HALVES | _WHOLE,
+    "Gemm": _WHOLE,
+    "InstanceNormalization": _DOUBLE | _HALVES,
     **dict.fromkeys(("ArgMax", "ArgMin", "Max", "Min", "Pad", "Where"), _SHORT),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _WHOLE),
     "NonZero": _SHORT

@@ -87,12 +87,12 @@ def rms_normalization(
 def group_norm(
     g: GraphContext, input: Value, num_groups: int, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
-    """InstanceNormalization with groups as channels; runtimes have it for FLOAT."""
+    """InstanceNormalization with groups as channels."""
     if (weight is not None or bias is not None) and g.rank(input) is None:
         raise g.refuse("the rank of the input must be known")
     wide, (weight, bias) = widened(g, input, weight, bias)
     groups = grouped(g, wide, num_groups)
-    if g.dtype(wide) == DataType.FLOAT:
+    if g.has_kernel("InstanceNormalization", wide):
         ones, zeros = (filled(g, wide, num_groups, number) for number in (1.0, 0.0))
         normalised = g.op("InstanceNormalization", groups, ones, zeros, epsilon=eps)
     else:

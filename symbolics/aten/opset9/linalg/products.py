@@ -1,14 +1,9 @@
 """Matrix products: linear, matmul, mm, bmm, addmm, einsum."""
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from .....registration.dtypes import FLOATS, INTEGERS
+from .....registration.dtypes import INTEGERS
 from ....compositions.einsum import read, written
 from ....compositions.integers import summed_as
-
-
-def _is_float(g: GraphContext, value: Value) -> bool:
-    """Whether to use Gemm: runtimes with integer kernels for MatMul lack those for Gemm."""
-    return g.dtype(value) in FLOATS
 
 
 def _scaled(g: GraphContext, value: Value, factor: Number) -> Value:
@@ -46,7 +41,7 @@ def linear(g: GraphContext, input: Value, weight: Value, bias: Value | None = No
     if g.rank(weight) == 1:
         product = g.op("MatMul", input, weight)
         return product if bias is None else g.op("Add", product, bias)
-    if g.rank(input) == 2 and bias is not None and _is_float(g, input):
+    if g.rank(input) == 2 and bias is not None and g.has_kernel("Gemm", input):
         return g.op("Gemm", input, weight, bias, transB=1)
     product = g.op("MatMul", input, g.op("Transpose", weight, perm=[1, 0]))
     return product if bias is None else g.op("Add", product, bias)
@@ -85,7 +80,7 @@ def addmm(
     """Gemm; not for empty factors, because onnxruntime then ignores `beta`."""
     self, mat1, mat2 = _widened(g, out_dtype, self, mat1, mat2)
     is_empty = 0 in (g.shape(mat1) or ())
-    if beta != 0 and _is_float(g, mat1) and not is_empty:
+    if beta != 0 and g.has_kernel("Gemm", mat1) and not is_empty:
         return g.op("Gemm", mat1, mat2, self, alpha=float(alpha), beta=float(beta))
     return _weighted_sum(g, self, g.op("MatMul", mat1, mat2), beta, alpha)
 

@@ -182,17 +182,14 @@ def _resized(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Value:
-    """Interpolation with ATen's coordinates: Resize where it has them and the same pixels, else composed.
-
-    onnxruntime has no Resize of DOUBLE.
-    """
+    """Interpolation with ATen's coordinates: Resize where it has them and the same pixels, else composed."""
     spatial = _axes(g, input, dimensions, sizes, scales, mode, antialias)
     is_nearest, exact = mode.startswith("nearest"), mode == "nearest_exact"
     factors = [axis.float_scale for axis in spatial]
     by_factors = all(factor is not None for factor in factors)
     by_sizes = sizes is not None and all(axis.scale is None for axis in spatial)
     says = (by_factors or by_sizes) and all(axis.is_settled for axis in spatial)
-    says = says and g.dtype(input) != DataType.DOUBLE
+    says = says and g.has_kernel("Resize", input)
     if is_nearest:
         says = says and all(axis.agrees(exact) for axis in spatial)
     if antialias:
@@ -202,6 +199,7 @@ def _resized(
         return input
     repeats = is_nearest and by_factors and all(factor.is_integer() for factor in factors if factor)
     if not says or not (repeats or g.has("Resize", "coordinate_transformation_mode")):
+        # Shorter than what replaces Resize below 11, which also covers results of one pixel.
         return _composed(g, input, spatial, mode, align_corners, antialias)
     modes: dict[str, Any] = {
         "mode": "nearest" if is_nearest else mode,

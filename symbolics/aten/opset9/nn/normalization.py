@@ -228,7 +228,7 @@ def instance_norm(
     if 0 in (g.shape(input) or ()):
         return g.op("Identity", input)
     channels = _channels(g, input, weight, bias)
-    if channels is None or g.dtype(input) != DataType.FLOAT:
+    if channels is None or not g.has_kernel("InstanceNormalization", input):
         wide, (weight, bias) = widened(g, input, weight, bias)
         centred, _, deviation = moments(g, wide, _axes(g, input, 2), eps)
         parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .....registration import GraphContext, Value, onnx_symbolic
 
 
 @onnx_symbolic(["aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"])
@@ -29,10 +29,9 @@ def col2im(
     padding: list[int],
     stride: list[int],
 ) -> Value:
-    """Col2Im, which onnxruntime has for FLOAT only."""
     batched = g.op("Unsqueeze", self, axes=[0]) if g.rank(self) == 2 else self
     arguments: dict[str, Any] = {"dilations": dilation, "pads": padding * 2, "strides": stride}
-    if g.dtype(self) == DataType.FLOAT:
+    if g.has_kernel("Col2Im", self):
         result = g.op("Col2Im", batched, output_size, kernel_size, **arguments)
     else:
         result = g.call("onnx::Col2Im", batched, output_size, kernel_size, **arguments)

@@ -128,8 +128,7 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
     def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
         counts = _counts(g, output_size, dimensions)
         batched, restored = as_batch(g, self, dimensions)
-        # onnxruntime has no average pooling of DOUBLE.
-        has_kernel = g.dtype(self) != DataType.DOUBLE
+        has_kernel = g.has_kernel("AveragePool", self)
         if set(counts) == {1} and has_kernel:
             return restored(g.op("GlobalAveragePool", batched))
         if _is_empty(counts):
@@ -144,8 +143,7 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
 
 
 def _largest_of_all(g: GraphContext, input: Value, dimensions: int) -> Value:
-    """GlobalMaxPool, which onnxruntime lacks for DOUBLE."""
-    if g.dtype(input) != DataType.DOUBLE:
+    if g.has_kernel("GlobalMaxPool", input):
         return g.op("GlobalMaxPool", input)
     return g.op("ReduceMax", input, axes=list(range(2, dimensions + 2)), keepdims=1)
 

@@ -167,8 +167,7 @@ def _avg_pool(
     sizes = spatial_sizes(g, batched, dimensions)
     padding = window.padding
     right = padding
-    if g.dtype(input) in dtypes.INTEGERS | {DataType.DOUBLE}:
-        # AveragePool takes no integers, and onnxruntime's no DOUBLE.
+    if g.dtype(input) in dtypes.INTEGERS or not g.has_kernel("AveragePool", input):
         return restored(averaged(g, batched, window.slides(g, batched), count_include_pad, divisor_override))
     if window.ceil_mode:
         if sizes is None:

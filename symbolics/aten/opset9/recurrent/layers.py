@@ -123,13 +123,13 @@ def _layer(
     lengths: Value | None,
 ) -> list[Value]:
     """One layer: Y, Y_h and Y_c as in `_run`; directions run separately if necessary."""
-    double = g.dtype(x) == DataType.DOUBLE
-    if sets[0].projection is None and not double:
+    has_kernel = g.has_kernel(cell.op_type, x)
+    if sets[0].projection is None and has_kernel:
         return _run(g, cell, x, sets, initial, "bidirectional" if len(sets) > 1 else "forward", lengths)
     runs = []
     for index, (each, direction) in enumerate(zip(sets, _DIRECTIONS, strict=False)):
         own = [_rows(g, state, index, 1, len(sets)) for state in initial]
-        if double:
+        if not has_kernel:
             runs.append(by_steps(g, cell, x, each, own, direction, lengths))
         else:
             runs.append(_run_projected(g, x, each, own, direction, lengths))
@@ -192,9 +192,8 @@ def _recurrent(
 ) -> list[Value]:
     """All layers: the output, then the final states.
 
-    The input is `[length, batch, features]` or batch first; a state of None is zero. onnxruntime's kernels
-    compute only in FLOAT (those for DOUBLE exist but fail at run time): narrower types run as FLOAT, and
-    DOUBLE is unrolled.
+    The input is `[length, batch, features]` or batch first; a state of None is zero. Half precision is
+    computed in FLOAT, and DOUBLE step by step.
     """
     if g.rank(input) not in (3, None):
         raise g.refuse(f"its input has {g.rank(input)} dimensions, and 3 are due")

@@ -35,7 +35,7 @@ def erfc(x: Formula) -> Formula:
 
 @onnx_symbolic("composed::erf_of_double")
 def erf_of_double(g: GraphContext, self: Value) -> Value:
-    """A composition of Erf for DOUBLE, which onnxruntime lacks."""
+    """A composition of Erf for DOUBLE."""
     x = Formula(g, self)
     size = abs(x)
     tail = 1.0 - (-size * size).exp() * _erfcx_far(size)
