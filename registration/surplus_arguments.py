@@ -1,8 +1,8 @@
 """Arguments that a symbolic function need not have a parameter for.
 
-ATen's operators say how PyTorch computes and stores. A TensorFlow node carries every attribute of its operator;
-many only repeat what its inputs say, their element types (`T`) and their number (`N`), or tell a kernel how to
-compute.
+ATen's operators say how PyTorch computes and stores. A TensorFlow node carries every attribute of its
+operator; many only repeat what its inputs say, their element types (`T`) and their number (`N`), or tell a
+kernel how to compute.
 """
 
 from __future__ import annotations
