@@ -113,7 +113,7 @@ _SETTINGS: tuple[_Setting, ...] = (
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
     (torch.get_num_threads, torch.set_num_threads),
     (lambda: logging.root.manager.disable, logging.disable),
-    (_folder, lambda folder: folder is not None and os.chdir(folder)),
+    (_folder, lambda folder: os.chdir(folder or os.curdir)),
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (gc.isenabled, lambda collects: (gc.enable if collects else gc.disable)()),
     (lambda: sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),

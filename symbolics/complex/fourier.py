@@ -7,7 +7,6 @@ Tukey), so that the matrices stay small.
 
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +21,8 @@ Size = int | Value
 
 _DIRECT = 128
 """Up to this length a transform is one product with a constant matrix."""
+_SHORTEST = 64
+"""From this length on the operator DFT is quicker than a product with a matrix."""
 
 
 class Transform(NamedTuple):
@@ -113,7 +114,7 @@ def _twice_less_two(g: GraphContext, length: Size) -> Size:
     return g.op("Mul", g.op("Sub", length, 1), 2)
 
 
-@onnx_symbolic(["composed::dft", "composed::dft_by_matrix"])
+@onnx_symbolic("composed::dft")
 def dft(
     g: GraphContext,
     self: Value,
@@ -127,6 +128,8 @@ def dft(
     transform = Transform(kind, inverse, power, onesided)
     if isinstance(length, Value):
         return _dynamic(g, self, length, transform)
+    if length >= _SHORTEST and length & (length - 1) == 0 and g.has("DFT"):
+        return _by_operator(g, self, length, transform)
     if length < 1:
         raise g.refuse(f"a Fourier transform of length {length}")
     factor = _factor(length)
@@ -138,6 +141,33 @@ def dft(
         return split(g, full).re
     whole = _two_steps(g, self, factor, length // factor, transform)
     return resized(g, whole, known_rank(g, whole) - 2, length // 2 + 1) if onesided else whole
+
+
+def _by_operator(g: GraphContext, self: Value, length: int, transform: Transform) -> Value:
+    """The operator DFT, for a length that is a power of two.
+
+    At other lengths onnxruntime's DFT loses half of the digits of FLOAT (Bluestein's method with a chirp in
+    single precision); matrix products do not.
+    """
+    kind, inverse, power, onesided = transform
+    if kind == "r2c":
+        self = g.op("Unsqueeze", self, axes=[known_rank(g, self)])
+    elif kind == "c2r":
+        self = whole_spectrum(g, self, length)
+    dim = known_rank(g, self) - 2
+    if kind == "r2c" and inverse:
+        # DFT has no one-sided inverse: use the conjugate of the transform, with a scale.
+        found = g.op("DFT", self, axis=dim, onesided=int(onesided))
+    else:
+        found = g.op("DFT", self, axis=dim, inverse=int(inverse), onesided=int(onesided))
+        power += float(inverse)
+    result = sized(found, self, dim, length // 2 + 1 if onesided else length)
+    result.shape = ir.Shape([*list(result.shape or ())[:-1], 2])
+    if kind == "r2c" and inverse:
+        result = split(g, result).conj().pair()
+    if power:
+        result = g.op("Mul", result, float(length) ** power)
+    return split(g, result).re if kind == "c2r" else result
 
 
 def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
@@ -281,12 +311,14 @@ def _register(stem: str, kind: str, inverse: bool) -> None:
     """Register the transforms over one, two and any number of dimensions; the last one is the real one."""
     onesided = kind == "r2c"
 
+    @onnx_symbolic(f"complex::fft_{stem}")
     def one(
         g: GraphContext, self: Value, n: int | Value | None = None, dim: int = -1, norm: str | None = None
     ) -> Value:
         own = floating(g, self) if onesided else self
         return apply(g, own, _transform(g, kind, inverse, norm, onesided), dim, n)
 
+    @onnx_symbolic(f"complex::fft_{stem}n")
     def many(
         g: GraphContext,
         self: Value,
@@ -310,6 +342,7 @@ def _register(stem: str, kind: str, inverse: bool) -> None:
             own = apply(g, own, transform, d, size)
         return own
 
+    @onnx_symbolic(f"complex::fft_{stem}2")
     def two(
         g: GraphContext,
         self: Value,
@@ -318,12 +351,6 @@ def _register(stem: str, kind: str, inverse: bool) -> None:
         norm: str | None = None,
     ) -> Value:
         return many(g, self, s, dim, norm)
-
-    functions: dict[str, Callable[..., Value]] = {"": one, "2": two, "n": many}
-    for suffix, function in functions.items():
-        name = f"{stem}{suffix}"
-        function.__name__ = name
-        onnx_symbolic(f"complex::fft_{name}")(function)
 
 
 for _stem, _kind, _inverse in (

@@ -1,4 +1,7 @@
-"""Arithmetic on numbers below opset 9: comparisons take only floats, and there is no Where or NonZero."""
+"""Arithmetic on numbers below opset 9, where comparisons take only floats, and Where and NonZero are missing.
+
+Shorter than what the version ladder composes for the same operators of tensors.
+"""
 
 from collections.abc import Callable
 
