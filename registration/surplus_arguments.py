@@ -1,8 +1,8 @@
 """Arguments that a symbolic function need not have a parameter for.
 
-ATen's operators say how PyTorch computes and stores. A TensorFlow node carries every attribute of its
-operator; many only repeat what its inputs say, their element types (`T`) and their number (`N`), or tell a
-kernel how to compute.
+ATen's operators say how PyTorch computes, stores and differentiates. A TensorFlow node carries every
+attribute of its operator; many only repeat what its inputs say, their element types (`T`) and their number
+(`N`), or tell a kernel how to compute.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from onnx_ir import DataType
 
 ATEN_HINTS = frozenset(
     "allow_tf32 benchmark cudnn_enable cudnn_enabled deterministic device generator layout memory_format "
-    "non_blocking pin_memory".split()
+    "non_blocking pin_memory check_errors compute_mode driver grad_factor path scale_grad_by_freq sparse "
+    "sparse_grad stable unsafe".split()
 )
 TENSORFLOW_HINTS = frozenset(
     "N Tcount use_cudnn_on_gpu use_inter_op_parallelism validate_indices validate_shape parallel_iterations "

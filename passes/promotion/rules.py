@@ -57,49 +57,37 @@ _PAIR = ("self", "other")
 _SELF = ("self",)
 
 
-class _Entry(NamedTuple):
-    """A rule and its operators."""
-
-    names: str
-    kind: Kind
-    operands: tuple[str, ...]
-    followers: tuple[str, ...] = ()
-    uniform: bool = False
-
-
-_ENTRIES = (
-    _Entry(
+_ENTRIES: tuple[tuple[str, Rule], ...] = (
+    (
         "mul multiply maximum minimum max min fmax fmin fmod remainder floor_divide hypot logaddexp "
         "logaddexp2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ "
         "__or__ __xor__ __lshift__ __rshift__ gcd lcm kron where nextafter igamma igammac special_gammainc "
         "special_gammaincc",
-        Kind.TOGETHER,
-        _PAIR,
+        Rule(Kind.TOGETHER, _PAIR),
     ),
-    _Entry("add sub subtract rsub", Kind.TOGETHER, _PAIR, ("alpha",)),
-    _Entry("pow", Kind.TOGETHER, ("self", "exponent")),
-    _Entry("float_power", Kind.DOUBLE, ("self", "exponent")),
-    _Entry("clamp clip clamp_min clamp_max", Kind.TOGETHER, ("self", "min", "max")),
-    _Entry("lerp", Kind.TOGETHER, ("self", "end", "weight")),
-    _Entry("addcmul", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",)),
-    _Entry("addcdiv", Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",)),
-    _Entry("cat concat concatenate stack", Kind.TOGETHER, ("tensors",)),
-    _Entry("hstack vstack dstack row_stack column_stack", Kind.TOGETHER, ("tensors",), uniform=True),
-    _Entry("mse_loss l1_loss smooth_l1_loss huber_loss", Kind.TOGETHER, ("self", "target")),
-    _Entry("outer ger", Kind.TOGETHER, ("self", "vec2")),
-    _Entry("addr", Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha")),
-    _Entry("dist inner", Kind.TOGETHER, _PAIR),
-    _Entry("diff", Kind.TOGETHER, ("self", "prepend", "append")),
-    _Entry("cosine_similarity", Kind.TOGETHER, ("x1", "x2"), uniform=True),
-    _Entry("bucketize", Kind.SEARCH, ("self", "boundaries")),
-    _Entry("searchsorted", Kind.SEARCH, ("sorted_sequence", "self")),
-    _Entry(
+    ("add sub subtract rsub", Rule(Kind.TOGETHER, _PAIR, ("alpha",))),
+    ("pow", Rule(Kind.TOGETHER, ("self", "exponent"))),
+    ("float_power", Rule(Kind.DOUBLE, ("self", "exponent"))),
+    ("clamp clip clamp_min clamp_max", Rule(Kind.TOGETHER, ("self", "min", "max"))),
+    ("lerp", Rule(Kind.TOGETHER, ("self", "end", "weight"))),
+    ("addcmul", Rule(Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
+    ("addcdiv", Rule(Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
+    ("cat concat concatenate stack", Rule(Kind.TOGETHER, ("tensors",))),
+    ("hstack vstack dstack row_stack column_stack", Rule(Kind.TOGETHER, ("tensors",), uniform=True)),
+    ("mse_loss l1_loss smooth_l1_loss huber_loss", Rule(Kind.TOGETHER, ("self", "target"))),
+    ("outer ger", Rule(Kind.TOGETHER, ("self", "vec2"))),
+    ("addr", Rule(Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"))),
+    ("dist inner", Rule(Kind.TOGETHER, _PAIR)),
+    ("diff", Rule(Kind.TOGETHER, ("self", "prepend", "append"))),
+    ("cosine_similarity", Rule(Kind.TOGETHER, ("x1", "x2"), uniform=True)),
+    ("bucketize", Rule(Kind.SEARCH, ("self", "boundaries"))),
+    ("searchsorted", Rule(Kind.SEARCH, ("sorted_sequence", "self"))),
+    (
         "div divide true_divide atan2 arctan2 copysign xlogy ldexp special_xlogy special_xlog1py "
         "special_zeta",
-        Kind.FLOAT,
-        _PAIR,
+        Rule(Kind.FLOAT, _PAIR),
     ),
-    _Entry(
+    (
         "acos acosh arccos arccosh asin asinh arcsin arcsinh atan atanh arctan arctanh cos cosh sin "
         "sinh tan tanh sinc exp exp2 expm1 log log10 log1p log2 sqrt rsqrt reciprocal sigmoid logit "
         "erf erfc erfinv lgamma digamma polygamma mvlgamma i0 deg2rad rad2deg angle logsumexp "
@@ -109,50 +97,45 @@ _ENTRIES = (
         "special_log1p special_log_ndtr special_logit special_logsumexp special_ndtr special_ndtri "
         "special_polygamma special_psi special_sinc special_multigammaln special_modified_bessel_i0 "
         "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1",
-        Kind.FLOAT,
-        _SELF,
+        Rule(Kind.FLOAT, _SELF),
     ),
-    _Entry(
+    (
         "special_airy_ai special_spherical_bessel_j0 special_scaled_modified_bessel_k0 "
         "special_scaled_modified_bessel_k1",
-        Kind.FLOAT,
-        ("x",),
+        Rule(Kind.FLOAT, ("x",)),
     ),
-    _Entry(
+    (
         "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
         "special_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_t "
         "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
         "special_shifted_chebyshev_polynomial_w special_hermite_polynomial_h "
         "special_hermite_polynomial_he special_laguerre_polynomial_l special_legendre_polynomial_p",
-        Kind.FLOAT,
-        ("x", "n"),
+        Rule(Kind.FLOAT, ("x", "n")),
     ),
-    _Entry(
-        "eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose", Kind.COMPARISON, _PAIR
+    (
+        "eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose",
+        Rule(Kind.COMPARISON, _PAIR),
     ),
-    _Entry("isin", Kind.COMPARISON, ("elements", "test_elements", "element", "test_element")),
-    _Entry("logical_and logical_or logical_xor logical_not", Kind.LOGICAL, _PAIR),
-    _Entry(
+    ("isin", Rule(Kind.COMPARISON, ("elements", "test_elements", "element", "test_element"))),
+    ("logical_and logical_or logical_xor logical_not", Rule(Kind.LOGICAL, _PAIR)),
+    (
         "copy scatter_add scatter_reduce select_scatter slice_scatter diagonal_scatter as_strided_scatter",
-        Kind.SELF,
-        _SELF,
-        ("src",),
+        Rule(Kind.SELF, _SELF, ("src",)),
     ),
-    _Entry("scatter", Kind.SELF, _SELF, ("src", "value")),
-    _Entry("masked_fill index_fill fill", Kind.SELF, _SELF, ("value",)),
-    _Entry("threshold", Kind.SELF, _SELF, ("threshold", "value")),
-    _Entry("index_put _unsafe_index_put", Kind.SELF, _SELF, ("values",)),
-    _Entry("index_copy put masked_scatter", Kind.SELF, _SELF, ("source",)),
-    _Entry("index_add", Kind.SELF, _SELF, ("source", "alpha")),
-    _Entry("sum nansum prod cumsum cumprod trace", Kind.SUM, _SELF),
-    _Entry(
+    ("scatter", Rule(Kind.SELF, _SELF, ("src", "value"))),
+    ("masked_fill index_fill fill", Rule(Kind.SELF, _SELF, ("value",))),
+    ("threshold", Rule(Kind.SELF, _SELF, ("threshold", "value"))),
+    ("index_put _unsafe_index_put", Rule(Kind.SELF, _SELF, ("values",))),
+    ("index_copy put masked_scatter", Rule(Kind.SELF, _SELF, ("source",))),
+    ("index_add", Rule(Kind.SELF, _SELF, ("source", "alpha"))),
+    ("sum nansum prod cumsum cumprod trace", Rule(Kind.SUM, _SELF)),
+    (
         "mean nanmean softmax log_softmax special_softmax special_log_softmax logcumsumexp norm "
         "linalg_norm linalg_matrix_norm linalg_vector_norm",
-        Kind.CAST,
-        _SELF,
+        Rule(Kind.CAST, _SELF),
     ),
 )
-RULES = {name: Rule(*entry[1:]) for entry in _ENTRIES for name in entry.names.split()}
+RULES = {name: rule for names, rule in _ENTRIES for name in names.split()}
 
 
 def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:

@@ -31,7 +31,7 @@ def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: 
     return g.op("ScatterElements", data, indices, updates, axis=axis)
 
 
-@onnx_symbolic(["before9::BatchNormalization", "before14::BatchNormalization"])
+@onnx_symbolic([f"before{opset}::BatchNormalization" for opset in (7, 9, 14)])
 def batch_normalization_7(
     g: GraphContext,
     X: Value,
@@ -42,13 +42,15 @@ def batch_normalization_7(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     spatial: int = 1,
+    is_test: int = 1,
     outputs: int = 1,
 ) -> Value:
     """Below 14 additional outputs mean training, and later versions lack them.
 
-    Below 9 the statistics may be per feature.
+    Below 9 the statistics may be per feature. Below 7 an attribute selects training; if it is left out,
+    runtimes use inference mode.
     """
-    if outputs > 1:
+    if outputs > 1 or not is_test:
         raise g.refuse("training as versions below 14 have it")
     if spatial:
         return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)

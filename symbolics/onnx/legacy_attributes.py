@@ -66,26 +66,6 @@ def tile(g: GraphContext, input: Value, tiles: Value, axis: Value) -> Value:
     return g.op("Tile", input, g.op("Concat", ones[0], times, ones[1], axis=0))
 
 
-@onnx_symbolic("before7::BatchNormalization")
-def batch_normalization(
-    g: GraphContext,
-    X: Value,
-    scale: Value,
-    B: Value,
-    mean: Value,
-    var: Value,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-    is_test: int = 1,
-    outputs: int = 1,
-) -> Value:
-    """Below 7 an attribute selects training. If it is left out, runtimes use inference mode."""
-    if outputs > 1 or not is_test:
-        raise g.refuse("training as versions below 7 have it")
-    return g.call("before9::BatchNormalization", X, scale, B, mean, var, epsilon=epsilon, spatial=spatial)
-
-
 @onnx_symbolic("before7::Dropout")
 def dropout(
     g: GraphContext, data: Value, ratio: float = 0.5, is_test: int = 1, outputs: int = 1

@@ -79,16 +79,12 @@ def _register(op_type: str) -> None:
 
     @below(op_type, 20)
     def reduce_bool(
-        g: GraphContext,
-        data: Value,
-        axes: Value | list[int] | None = None,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
+        g: GraphContext, data: Value, axes: Value | list[int] | None = None, keepdims: int = 1, **noop: int
     ) -> Value:
         """At 18 and 19: no BOOL."""
-        if not noop_with_empty_axes:
+        if not noop.get("noop_with_empty_axes"):
             return _reduced(g, op_type, data, axes, keepdims)
-        return g.op(op_type, data, axes=axes, keepdims=keepdims, noop_with_empty_axes=1)
+        return g.op(op_type, data, axes=axes, keepdims=keepdims, **noop)
 
 
 def _reduced(

@@ -105,36 +105,24 @@ def nan_to_num(
     return g.op("Where", g.call("aten::isneginf", self), -largest if neginf is None else neginf, finite)
 
 
-@onnx_symbolic(["aten::maximum", "aten::max.other"])
-def maximum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if not g.has_kernel("Max", self):
-        return g.call("composed::where", condition=g.op("Greater", self, other), self=self, other=other)
-    return g.op("Or" if g.dtype(self) == DataType.BOOL else "Max", self, other)
+def _register_extreme(name: str, op_type: str, comparison: str, logical: str) -> None:
+    @onnx_symbolic([f"aten::{name}imum", f"aten::{name}.other"])
+    def extreme(g: GraphContext, self: Value, other: Value | Number) -> Value:
+        if not g.has_kernel(op_type, self):
+            return g.call("composed::where", condition=g.op(comparison, self, other), self=self, other=other)
+        return g.op(logical if g.dtype(self) == DataType.BOOL else op_type, self, other)
+
+    @onnx_symbolic(f"aten::f{name}")
+    def ignoring_nan(g: GraphContext, self: Value, other: Value) -> Value:
+        result = g.call(f"aten::{name}imum", self, other)
+        if is_integral(g, self):
+            return result
+        result = g.op("Where", g.call("aten::isnan", other), self, result)
+        return g.op("Where", g.call("aten::isnan", self), other, result)
 
 
-@onnx_symbolic(["aten::minimum", "aten::min.other"])
-def minimum(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    if not g.has_kernel("Min", self):
-        return g.call("composed::where", condition=g.op("Less", self, other), self=self, other=other)
-    return g.op("And" if g.dtype(self) == DataType.BOOL else "Min", self, other)
-
-
-def _ignoring_nan(g: GraphContext, name: str, self: Value, other: Value) -> Value:
-    result = g.call(name, self, other)
-    if is_integral(g, self):
-        return result
-    result = g.op("Where", g.call("aten::isnan", other), self, result)
-    return g.op("Where", g.call("aten::isnan", self), other, result)
-
-
-@onnx_symbolic("aten::fmax")
-def fmax(g: GraphContext, self: Value, other: Value) -> Value:
-    return _ignoring_nan(g, "aten::maximum", self, other)
-
-
-@onnx_symbolic("aten::fmin")
-def fmin(g: GraphContext, self: Value, other: Value) -> Value:
-    return _ignoring_nan(g, "aten::minimum", self, other)
+_register_extreme("max", "Max", "Greater", "Or")
+_register_extreme("min", "Min", "Less", "And")
 
 
 @onnx_symbolic(["aten::clamp", "aten::clip"])

@@ -1,6 +1,8 @@
 """Conversions of element types; copies, aliases and assertions, which compute nothing."""
 
-from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from typing import Any
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
 
 
 @onnx_symbolic("aten::to")
@@ -29,14 +31,15 @@ def type_as(g: GraphContext, self: Value, other: Value) -> Value:
     return g.op("CastLike", self, other) if dtype is None else g.cast(self, dtype)
 
 
-def _identity(g: GraphContext, self: Value) -> Value:
+_COPIES = (
+    "alias alias_copy clone contiguous detach detach_copy lift lift_fresh lift_fresh_copy resolve_conj "
+    "resolve_neg"
+)
+
+
+@onnx_symbolic([f"aten::{name}" for name in _COPIES.split()])
+def identity(g: GraphContext, self: Value) -> Value:
     return self
-
-
-for (
-    _name
-) in "alias alias_copy detach detach_copy lift lift_fresh lift_fresh_copy resolve_conj resolve_neg".split():
-    onnx_symbolic(f"aten::{_name}")(_identity)
 
 
 @onnx_symbolic(["aten::item", "aten::_local_scalar_dense"])
@@ -47,34 +50,11 @@ def item(g: GraphContext, self: Value) -> Value:
     return value if expected.dtype is None else g.cast(value, expected.dtype)
 
 
-@onnx_symbolic(["aten::contiguous", "aten::clone"])
-def clone(g: GraphContext, self: Value) -> Value:
-    return self
+_ASSERTIONS = (
+    "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size"
+)
 
 
-@onnx_symbolic("aten::_assert_tensor_metadata")
-def _assert_tensor_metadata(
-    g: GraphContext,
-    a: Value,
-    size: list[int | Value] | None = None,
-    stride: list[int | Value] | None = None,
-    dtype: DataType | None = None,
-) -> tuple:
-    return ()
-
-
-@onnx_symbolic("aten::_assert_async")
-def _assert_async(g: GraphContext, self: Value, assert_msg: str = "") -> tuple:
-    return ()
-
-
-@onnx_symbolic("aten::_assert_scalar")
-def _assert_scalar(g: GraphContext, self: Value | Number, assert_msg: str = "") -> tuple:
-    return ()
-
-
-@onnx_symbolic(["aten::sym_constrain_range", "aten::sym_constrain_range_for_size"])
-def sym_constrain_range(
-    g: GraphContext, size: Value | Number, min: int | None = None, max: int | None = None
-) -> tuple:
+@onnx_symbolic([f"aten::{name}" for name in _ASSERTIONS.split()])
+def assertion(g: GraphContext, **arguments: Any) -> tuple:
     return ()

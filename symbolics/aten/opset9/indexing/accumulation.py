@@ -221,7 +221,6 @@ def segment_reduce(
     indices: Value | None = None,
     offsets: Value | None = None,
     axis: int = 0,
-    unsafe: bool = False,
     initial: Number | None = None,
 ) -> Value:
     """Reductions of consecutive slices; an empty segment gives `initial`, or the neutral element."""

@@ -9,14 +9,7 @@ from ....compositions.sizes import Size, axis, compute, known_rank, product, siz
 
 
 @onnx_symbolic("aten::embedding")
-def embedding(
-    g: GraphContext,
-    weight: Value,
-    indices: Value,
-    padding_idx: int | Value = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Value:
+def embedding(g: GraphContext, weight: Value, indices: Value, padding_idx: int | Value = -1) -> Value:
     """The padding index only affects gradients."""
     return g.op("Gather", weight, indices)
 
@@ -35,7 +28,7 @@ def take(g: GraphContext, self: Value, index: Value) -> Value:
 
 
 @onnx_symbolic("aten::gather")
-def gather(g: GraphContext, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+def gather(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
     is_of_other_rank = known_rank(g, self) != known_rank(g, index)  # a scalar, or no index
     if is_of_other_rank or known_rank(g, self) == 0:
         return g.op("Gather", g.op("Reshape", self, [-1]), index)

@@ -41,9 +41,7 @@ def cholesky(g: GraphContext, self: Value, upper: bool = False) -> Value:
 
 
 @onnx_symbolic("aten::linalg_cholesky_ex")
-def linalg_cholesky_ex(
-    g: GraphContext, self: Value, upper: bool = False, check_errors: bool = False
-) -> list[Value]:
+def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> list[Value]:
     factor, info = g.call("composed::cholesky", self, upper)
     return [factor, g.cast(info, DataType.INT32)]
 
@@ -173,16 +171,14 @@ def linalg_lu(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
 
 
 @onnx_symbolic("aten::linalg_lu_factor_ex")
-def linalg_lu_factor_ex(
-    g: GraphContext, A: Value, pivot: bool = True, check_errors: bool = False
-) -> list[Value]:
+def linalg_lu_factor_ex(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
     _refuse_without_pivots(g, pivot)
     packed, pivots, _ = g.call("composed::lu", A)
     return [packed, g.cast(pivots, DataType.INT32), singular_column(g, packed)]
 
 
 @onnx_symbolic("aten::_lu_with_info")
-def _lu_with_info(g: GraphContext, self: Value, pivot: bool = True, check_errors: bool = True) -> list[Value]:
+def _lu_with_info(g: GraphContext, self: Value, pivot: bool = True) -> list[Value]:
     return g.call("aten::linalg_lu_factor_ex", self, pivot)
 
 

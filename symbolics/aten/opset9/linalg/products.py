@@ -166,7 +166,7 @@ def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
 
 
 @onnx_symbolic("aten::einsum")
-def einsum(g: GraphContext, equation: str, tensors: list[Value], path: list[int] | None = None) -> Value:
+def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     """Runtimes broadcast ellipses of one rank only, so that they are spelled out where ranks are known.
 
     onnxruntime's Einsum ends the process where a size is 0: what is known to be empty is composed.

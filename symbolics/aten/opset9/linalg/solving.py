@@ -115,9 +115,7 @@ def _is_vector(g: GraphContext, A: Value, B: Value) -> bool:
 
 
 @onnx_symbolic("aten::_linalg_solve_ex")
-def _linalg_solve_ex(
-    g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
-) -> list[Value]:
+def _linalg_solve_ex(g: GraphContext, A: Value, B: Value, left: bool = True) -> list[Value]:
     """The solution, the factors and pivots of A, and the position of its first zero pivot."""
     is_vector = _is_vector(g, A, B)
     other = mx.as_column(g, B) if is_vector else B
@@ -134,9 +132,7 @@ def _linalg_solve_ex(
 
 
 @onnx_symbolic("aten::linalg_solve_ex")
-def linalg_solve_ex(
-    g: GraphContext, A: Value, B: Value, left: bool = True, check_errors: bool = False
-) -> list[Value]:
+def linalg_solve_ex(g: GraphContext, A: Value, B: Value, left: bool = True) -> list[Value]:
     result, _, _, info = g.call("aten::_linalg_solve_ex", A, B, left)
     return [result, info]
 
@@ -147,7 +143,7 @@ def linalg_solve(g: GraphContext, A: Value, B: Value, left: bool = True) -> Valu
 
 
 @onnx_symbolic("aten::linalg_inv_ex")
-def linalg_inv_ex(g: GraphContext, A: Value, check_errors: bool = False) -> list[Value]:
+def linalg_inv_ex(g: GraphContext, A: Value) -> list[Value]:
     size = mx.height(g, A)
     packed, _, order = g.call("composed::lu", A)
     inverse = g.call("composed::lu_solve", packed, order, mx.identities(g, A, size, size), adjoint=False)

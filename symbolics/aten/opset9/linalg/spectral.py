@@ -251,7 +251,7 @@ def linalg_eigvalsh(g: GraphContext, self: Value, UPLO: str = "L") -> Value:
 
 @onnx_symbolic("aten::_linalg_svd")
 def _linalg_svd(
-    g: GraphContext, A: Value, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
+    g: GraphContext, A: Value, full_matrices: bool = False, compute_uv: bool = True
 ) -> list[Value]:
     """U, the singular values and V transposed. The driver chooses a method on CUDA only."""
     if not compute_uv:
@@ -262,14 +262,12 @@ def _linalg_svd(
 
 
 @onnx_symbolic("aten::linalg_svd")
-def linalg_svd(
-    g: GraphContext, A: Value, full_matrices: bool = True, driver: str | None = None
-) -> list[Value]:
+def linalg_svd(g: GraphContext, A: Value, full_matrices: bool = True) -> list[Value]:
     return g.call("aten::_linalg_svd", A, full_matrices)
 
 
 @onnx_symbolic("aten::linalg_svdvals")
-def linalg_svdvals(g: GraphContext, A: Value, driver: str | None = None) -> Value:
+def linalg_svdvals(g: GraphContext, A: Value) -> Value:
     return g.call("composed::svd", A, full=False, vectors=False)[0]
 
 

@@ -175,9 +175,7 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
 
 
 @onnx_symbolic("aten::linalg_ldl_factor_ex")
-def linalg_ldl_factor_ex(
-    g: GraphContext, self: Value, hermitian: bool = False, check_errors: bool = False
-) -> list[Value]:
+def linalg_ldl_factor_ex(g: GraphContext, self: Value, hermitian: bool = False) -> list[Value]:
     factors, pivots, info = g.call("composed::ldl", self)
     return [factors, g.cast(pivots, DataType.INT32), g.cast(info, DataType.INT32)]
 

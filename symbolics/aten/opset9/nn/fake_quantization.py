@@ -104,13 +104,7 @@ def _learned(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int)
 
 @onnx_symbolic("aten::_fake_quantize_learnable_per_tensor_affine")
 def _fake_quantize_learnable_per_tensor_affine(
-    g: GraphContext,
-    self: Value,
-    scale: Value,
-    zero_point: Value,
-    quant_min: int,
-    quant_max: int,
-    grad_factor: float = 1.0,
+    g: GraphContext, self: Value, scale: Value, zero_point: Value, quant_min: int, quant_max: int
 ) -> Value:
     return fake_quantize(
         g, self, Grid(scale, _learned(g, zero_point, quant_min, quant_max), quant_min, quant_max)
@@ -119,14 +113,7 @@ def _fake_quantize_learnable_per_tensor_affine(
 
 @onnx_symbolic("aten::_fake_quantize_learnable_per_channel_affine")
 def _fake_quantize_learnable_per_channel_affine(
-    g: GraphContext,
-    self: Value,
-    scale: Value,
-    zero_point: Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    grad_factor: float = 1.0,
+    g: GraphContext, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
     rounded = _learned(g, zero_point, quant_min, quant_max)
     return fake_quantize(g, self, Grid(scale, rounded, quant_min, quant_max, axis))

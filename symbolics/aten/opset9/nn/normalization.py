@@ -108,21 +108,6 @@ def native_batch_norm(
     return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), empty, empty
 
 
-@onnx_symbolic("aten::batch_norm")
-def batch_norm(
-    g: GraphContext,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value | None,
-    running_var: Value | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Value:
-    return native_batch_norm(g, input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
-
-
 @onnx_symbolic("aten::_native_batch_norm_legit_no_training")
 def _native_batch_norm_legit_no_training(
     g: GraphContext,
@@ -191,22 +176,33 @@ _register_batch_norm_with_reserve("_batch_norm_no_update", training=False, funct
 _register_batch_norm_with_reserve("_batch_norm_with_update_functional", training=True, functional=True)
 
 
-@onnx_symbolic("aten::_native_batch_norm_legit_functional")
-def _native_batch_norm_legit_functional(
-    g: GraphContext,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, ...]:
-    results = native_batch_norm(g, input, weight, bias, running_mean, running_var, training, momentum, eps)
-    if not training:
-        return *results, running_mean, running_var
-    return *results, *_updated_statistics(g, input, running_mean, running_var, momentum)
+def _register_batch_norm(name: str, functional: bool) -> None:
+    """The batch norms that return the result alone, or, if functional, the new running statistics too."""
+
+    @onnx_symbolic(f"aten::{name}")
+    def batch_norm(
+        g: GraphContext,
+        input: Value,
+        weight: Value | None,
+        bias: Value | None,
+        running_mean: Value | None,
+        running_var: Value | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> Value | tuple[Value | None, ...]:
+        results = native_batch_norm(
+            g, input, weight, bias, running_mean, running_var, training, momentum, eps
+        )
+        if not functional:
+            return results[0]
+        if not training or running_mean is None or running_var is None:
+            return *results, running_mean, running_var
+        return *results, *_updated_statistics(g, input, running_mean, running_var, momentum)
+
+
+_register_batch_norm("batch_norm", functional=False)
+_register_batch_norm("_native_batch_norm_legit_functional", functional=True)
 
 
 @onnx_symbolic("aten::instance_norm")

@@ -85,22 +85,14 @@ def _exceeds(g: GraphContext, a: Value, b: Value) -> Value:
 
 
 @onnx_symbolic("aten::sort")
-def sort(
-    g: GraphContext,
-    self: Value,
-    dim: int = -1,
-    descending: bool = False,
-    stable: bool | None = None,
-) -> list[Value]:
+def sort(g: GraphContext, self: Value, dim: int = -1, descending: bool = False) -> list[Value]:
     """TopK of all elements; equal elements keep their order."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
     return g.call("aten::topk", self, size, dim, descending)
 
 
 @onnx_symbolic("aten::argsort")
-def argsort(
-    g: GraphContext, self: Value, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Value:
+def argsort(g: GraphContext, self: Value, dim: int = -1, descending: bool = False) -> Value:
     return g.call("aten::sort", self, dim, descending)[1]
 
 

@@ -289,7 +289,7 @@ def dist(g: GraphContext, self: Value, other: Value, p: Number = 2) -> Value:
 
 
 @onnx_symbolic("aten::cdist")
-def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2, compute_mode: int | None = None) -> Value:
+def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2) -> Value:
     """The norms of the differences of every row of `x1` and every row of `x2`."""
     rows = g.op("Unsqueeze", x1, axes=[known_rank(g, x1) - 1])
     columns = g.op("Unsqueeze", x2, axes=[known_rank(g, x2) - 2])
