@@ -2,12 +2,13 @@
 
 from onnx_ir import DataType, Value
 
-from . import arguments, dtypes, opsets, schemas, shape_inference
+from . import arguments, dtypes, opsets, schemas
 from .arguments import Device, Layout, MemoryFormat
 from .construction import Construction, Limits
 from .context import Block, GraphContext
 from .dispatch import SymbolicFunction
 from .dtypes import Number
+from .emission import shape_inference
 from .errors import (
     AnnotationError,
     ArgumentError,

@@ -9,7 +9,7 @@ import numpy as np
 from onnx_ir import DataType, Value
 
 from .construction import Construction
-from .implied_arguments import ImpliedArgument
+from .emission.implied_arguments import ImpliedArgument
 
 
 class Lookup(Protocol):

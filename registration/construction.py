@@ -12,11 +12,12 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from . import arguments as convention
-from . import schemas, shape_inference
+from . import schemas
 from .constants import ConstantPool
+from .emission import shape_inference
+from .emission.folding import MAXIMUM_ELEMENTS
 from .errors import GraphError, UnsupportedError
 from .facts import holder_of
-from .folding import MAXIMUM_ELEMENTS
 from .metadata import LINE, MODULE, SOURCE
 from .names import Names
 

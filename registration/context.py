@@ -11,10 +11,11 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from . import arguments as convention
-from . import emission, ladder, runtimes, schemas
+from . import runtimes, schemas
 from .constants import to_array
 from .construction import Construction
 from .dtypes import Number
+from .emission import binding, ladder
 from .errors import GraphError, UnsupportedError
 from .registry import Registry, split_name
 
@@ -161,12 +162,12 @@ class GraphContext:
         """
         domain, _, name = op_type.rpartition("::")
         domain = "" if domain in ("onnx", "ai.onnx") else domain
-        results = emission.emit(self, name, domain, inputs, arguments, outputs)
+        results = binding.emit(self, name, domain, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
     def _one(self, op_type: str, *inputs: Any, **arguments: Any) -> Value:
         """The result of an ONNX operator that has one."""
-        [result] = emission.emit(self, op_type, "", inputs, arguments, 1)
+        [result] = binding.emit(self, op_type, "", inputs, arguments, 1)
         return result
 
     def call(self, name: str, /, *positional: Any, **named: Any) -> Any:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from .dispatch import SymbolicFunction
+from .emission.implied_arguments import Accepts, ImpliedArgument
 from .errors import RegistrationError, UsageError
-from .implied_arguments import Accepts, ImpliedArgument
 from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")

@@ -27,7 +27,7 @@ from ...registration import (
     results_of,
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
-from ...registration.folding import MAXIMUM_ELEMENTS
+from ...registration.emission.folding import MAXIMUM_ELEMENTS
 from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema
 from ..torch_boundary.process_lock import random_state_preserved

@@ -29,7 +29,7 @@ from ....registration import (
     load_entry_points,
     registry_or_default,
 )
-from ....registration.ladder import at_work
+from ....registration.emission.ladder import at_work
 from ....registration.opsets import check_opset
 from ....registration.results import listed
 from ....registration.schemas import OperatorSchema, omissible, operator_schema

@@ -18,13 +18,14 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
-from . import dtypes, folding, ladder, schemas
-from .builder import Builder
-from .constants import to_array
-from .errors import EmissionError, UnsupportedError
+from .. import dtypes, schemas
+from ..builder import Builder
+from ..constants import to_array
+from ..errors import EmissionError, UnsupportedError
+from ..schemas import OperatorSchema, Parameter
+from . import folding, ladder
 from .omitted_arguments import check_omitted
 from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
-from .schemas import OperatorSchema, Parameter
 
 # Inputs that are one-dimensional by definition, so that a single number is a list of one.
 _LISTS = frozenset(

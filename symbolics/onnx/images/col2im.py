@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.resampling import arithmetic, column, pixels
-from ..compositions.sizes import Size, compute, product
-from .support import integers
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.resampling import arithmetic, column, pixels
+from ...compositions.sizes import Size, compute, product
+from ..support import integers
 
 
 def _terms(

@@ -8,9 +8,9 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
-from . import schemas
-from .errors import EmissionError
-from .schemas import AttributeParameter, OperatorSchema, Parameter
+from .. import schemas
+from ..errors import EmissionError
+from ..schemas import AttributeParameter, OperatorSchema, Parameter
 
 
 def formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:

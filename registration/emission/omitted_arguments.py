@@ -12,10 +12,10 @@ from typing import Any
 
 from onnx_ir import Value
 
-from . import schemas
-from .builder import Builder
-from .errors import EmissionError
-from .schemas import OperatorSchema
+from .. import schemas
+from ..builder import Builder
+from ..errors import EmissionError
+from ..schemas import OperatorSchema
 
 
 def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> None:

@@ -8,10 +8,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.resampling import cubic_weights
-from ..compositions.sizes import Size, compute, product, sizes_of
-from .support import below
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.resampling import cubic_weights
+from ...compositions.sizes import Size, compute, product, sizes_of
+from ..support import below
 
 _TODAY_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.branches import choose
-from ..compositions.sizes import Size
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.branches import choose
+from ...compositions.sizes import Size
 
 
 @dataclasses.dataclass(frozen=True)

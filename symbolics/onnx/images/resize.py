@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import MAXIMUM_OPSET, DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
-from ..compositions.resampling import Method, Numbers, arithmetic, number, pixels, resampled
-from ..compositions.sizes import Size, known_rank
-from .support import below
+from ....registration import MAXIMUM_OPSET, DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
+from ...compositions.resampling import Method, Numbers, arithmetic, number, pixels, resampled
+from ...compositions.sizes import Size, known_rank
+from ..support import below
 
 _DEFAULTS: dict[str, Any] = {
     "antialias": 0,

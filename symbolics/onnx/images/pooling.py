@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from ...registration import GraphContext, Value, onnx_symbolic, schemas
-from ..compositions.sizes import known_rank, product
-from ..compositions.sliding import Slide, averaged, largest, summed
-from .support import below
+from ....registration import GraphContext, Value, onnx_symbolic, schemas
+from ...compositions.sizes import known_rank, product
+from ...compositions.sliding import Slide, averaged, largest, summed
+from ..support import below
 
 
 def _slides(

@@ -1,0 +1,1 @@
+"""Operators on images: windows, pixels at coordinates, regions, sizes."""
