@@ -1,4 +1,4 @@
-"""Symbolic functions that were written for torch.onnx, as they are: only the import changes.
+"""Runs symbolic functions written for torch.onnx; only their imports change.
 
     from opsetta.torch_onnx import register_custom_op_symbolic, symbolic_helper
 
@@ -62,7 +62,7 @@ def register_custom_op_symbolic(
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
-    """Take back what `register_custom_op_symbolic` registered at this opset; warn where there is nothing."""
+    """Undo `register_custom_op_symbolic` at this opset; warn if nothing is registered."""
     name = _qualified(symbolic_name)
     if not default_registry.remove_first(name, opset_version):
         warnings.warn(f"no custom function is registered for '{name}' at opset {opset_version}", stacklevel=2)

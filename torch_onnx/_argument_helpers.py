@@ -29,11 +29,11 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a symbolic function so that it is given Python numbers.
+    """Decorate a symbolic function so that its arguments are Python numbers.
 
     Args:
         arg_descriptors: one for each argument: `v` a value, `i` int, `f` float, `b` bool, `s` str,
-            `is` and `fs` lists of them, `t` a torch tensor, `none` whatever it is.
+            `is` and `fs` lists of them, `t` a torch tensor, `none` anything.
     """
 
     def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +62,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable
 def quantized_args(
     *arg_q_descriptors: bool, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function as it is: no value here is a quantized one that has to be dequantized first."""
+    """The unchanged function, because no value here is quantized."""
     return lambda fn: fn
 
 
@@ -145,7 +145,7 @@ def _unpack_list(list_value: Value) -> list[Value]:
     """The members of a list.
 
     Raises:
-        SymbolicValueError: it is none.
+        SymbolicValueError: it is not a list.
     """
     if not _is_packed_list(list_value):
         raise SymbolicValueError(f"a list is due, not {list_value.node().kind()}", list_value)
@@ -260,7 +260,7 @@ def args_have_same_dtype(args: Sequence[Any]) -> bool:
 
 
 def check_training_mode(op_train_mode: int, op_name: str) -> None:
-    """Nothing: what is exported is what was captured, in training or in evaluation."""
+    """Does nothing: the export has the mode of the capture, training or evaluation."""
 
 
 def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
@@ -268,7 +268,7 @@ def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
 
 
 def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
-    """Say that ONNX cannot express an operator.
+    """Raise an error: ONNX cannot express an operator.
 
     Raises:
         SymbolicValueError: always.
@@ -285,7 +285,7 @@ def _onnx_opset_unsupported(
 def _onnx_opset_unsupported_detailed(
     op_name: str, current_opset: int, supported_opset: int, reason: str, value: Any = None
 ) -> NoReturn:
-    """Say that an opset cannot express an operator, and which one can.
+    """Raise an error: an opset cannot express an operator; it names the one that can.
 
     Raises:
         SymbolicValueError: always.
@@ -298,7 +298,7 @@ def _onnx_opset_unsupported_detailed(
 
 
 def _block_list_in_opset(name: str) -> Callable[..., NoReturn]:
-    """A symbolic function that refuses an operator."""
+    """A symbolic function that raises an error."""
 
     def symbolic_fn(*args: Any, **kwargs: Any) -> NoReturn:
         raise OnnxExporterError(f"{name} is not implemented at this opset")

@@ -23,7 +23,7 @@ current: contextvars.ContextVar[GraphContext] = contextvars.ContextVar("current"
 
 _SUFFIXED = re.compile(r"(.+)_([ifstgz])")
 
-# Where torch.onnx casts operands to one element type after the symbolic functions have run.
+# The operators whose operands torch.onnx casts to one element type after the symbolic functions.
 _PROMOTED = frozenset(
     "Add Sub Mul Div Gemm Min Max Mod Pow PRelu Concat Where "
     "Greater GreaterOrEqual Less LessOrEqual Equal".split()
@@ -31,12 +31,12 @@ _PROMOTED = frozenset(
 
 
 class GraphContext:
-    """What a symbolic function is given as `g`.
+    """The first argument, `g`, of a symbolic function.
 
     Attributes:
         inner: the context of opsetta that everything is emitted through.
-        registered_opset: the opset that the function was registered for: the inputs and attributes that
-            it gives have their meaning there.
+        registered_opset: the opset that the function was registered for, which decides the meaning of
+            inputs and attributes.
     """
 
     def __init__(self, inner: registration.GraphContext, registered_opset: int):
@@ -46,13 +46,13 @@ class GraphContext:
 
     @property
     def opset(self) -> int:
-        """The opset of the file. A function that asks for it is taken at its word from there on."""
+        """The opset of the file. After a function has read it, its operators are those of this opset."""
         self._asked = True
         return self.inner.opset
 
     @property
     def written_for(self) -> int:
-        """The opset whose operators the function speaks of."""
+        """The opset whose operators the function uses."""
         return self.inner.opset if self._asked else min(self.registered_opset, self.inner.opset)
 
     @property
@@ -152,7 +152,7 @@ class GraphContext:
         return self.inner.op_of_target(name, *placed, outputs=outputs, **attributes)
 
     def _positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
-        """How many inputs stand at the place that they have at the target opset; the rest goes by name."""
+        """The number of inputs with the same position at the target opset; the others are bound by name."""
         if schema.inputs and schema.inputs[-1].variadic:
             return len(inputs)
         written = operator_schema(schema.name, self.written_for)
@@ -163,7 +163,7 @@ class GraphContext:
         return min(len(inputs), len(schema.inputs))
 
     def _names(self, name: str, index: int, count: int) -> list[str]:
-        """What inputs are called in the version written for, or in the first one that has so many."""
+        """The names of the inputs in the version of the function, or in the first one with enough inputs."""
         written = operator_schema(name, self.written_for)
         for schema in ([written] if written is not None else []) + operator_schemas(name):
             if len(schema.inputs) >= count:
@@ -183,7 +183,7 @@ def _of_one_type(
 ) -> Sequence[Any]:
     """The inputs of an arithmetic operator in one element type, promoted as torch promotes them.
 
-    torch.onnx does so after the symbolic functions, which write a constant in whatever type is at hand.
+    torch.onnx promotes after the symbolic functions, whose constants may have any type.
     """
     if schema.name not in _PROMOTED:
         return inputs

@@ -1,4 +1,4 @@
-"""The functions of `symbolic_helper` that emit operators; each is one emission, whatever the opset."""
+"""The functions of `symbolic_helper` that emit operators; each emits one operator at any opset."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _maybe_cast_to_type(g: GraphContext, value: Value, jit_type: JitScalarType) 
 
 
 def _maybe_cast_reduce_op_input(g: GraphContext, self: Value) -> Any:
-    """Integers and BOOL as INT64, in which torch sums."""
+    """Integers and BOOL cast to INT64, the type in which torch sums."""
     narrow = self.element_type in (dtypes.INTEGERS | {DataType.BOOL})
     return g.wrap(g.inner.cast(self.held, DataType.INT64)) if narrow else self
 
@@ -146,12 +146,12 @@ def _generate_wrapped_number(g: GraphContext, scalar: Any) -> Any:
 
 
 def _optional_input_placeholder_tensor(g: GraphContext) -> Any:
-    """What leaves an input out."""
+    """The value that omits an input."""
     return g.wrap(None)
 
 
 def _op_with_optional_float_cast(g: GraphContext, op_name: str, *args: Any, **kwargs: Any) -> Any:
-    """The operator: element types that the opset lacks are cast for every operator here."""
+    """Emit the operator; emission casts element types that the opset lacks."""
     named = {key: item for key, item in kwargs.items() if key not in ("opset_before", "target_float_t")}
     return g.op(op_name, *args, **named)
 

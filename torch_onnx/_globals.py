@@ -1,4 +1,4 @@
-"""What torch.onnx keeps of the export that runs."""
+"""The state that torch.onnx keeps of the running export."""
 
 from __future__ import annotations
 

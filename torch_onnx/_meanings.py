@@ -1,7 +1,7 @@
-"""What the operators of the opset that a function was written for are at the target opset.
+"""Emits operators of the opset that a function was written for at the target opset.
 
-A function that was registered for opset 9 speaks of the operators of opset 9. Where a later version means
-something else, the version ladder says what the older one is in the newest operators (`before13::Softmax`).
+A function that was registered for opset 9 uses the operators of opset 9. If a later version has another
+meaning, the version ladder expresses the older one with the newest operators (`before13::Softmax`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def moved(
         written: the opset at which the inputs and attributes have their meaning.
 
     Returns:
-        The result, or None where the operator is to be emitted as it is.
+        The result, or None if the operator can be emitted unchanged.
     """
     named = {_stem(key): value for key, value in attributes.items()}
     written_for = _written(g, written, name, inputs, named)
@@ -35,7 +35,7 @@ def moved(
     schema = operator_schema(name, written_for) if symbolic.takes_any else None
     known = {*symbolic.parameters, *(schema.attributes if schema is not None else ())}
     if len(inputs) > taken or not {*named} <= known:
-        # Only a function that was written for a later version says so much.
+        # The function uses arguments of a later version.
         return None
     given = dict(zip(symbolic.parameters, inputs, strict=False))
     count = {"outputs": outputs} if "outputs" in symbolic.parameters else {}
@@ -48,7 +48,7 @@ def _stem(key: str) -> str:
 
 
 def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named: dict[str, Any]) -> int:
-    """The opset of which the call speaks: an earlier one where the target no longer has its spelling."""
+    """The opset whose operator the call uses; an earlier one if the target no longer has its form."""
     versions = operator_schemas(name)
     if operator_schema(name, g.opset) is None and versions:
         return min(written, versions[-1].since_version)
@@ -60,7 +60,7 @@ def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named:
 
 
 def _older(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
-    """What says the meaning of an opset at the target where it has changed since."""
+    """The function that expresses an older meaning at the target; None if the meaning is unchanged."""
     changes = range(written + 1, g.opset + 1)
     found = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
     return next((symbolic for symbolic in found if symbolic is not None), None)
@@ -69,7 +69,7 @@ def _older(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
 def _imply(
     g: GraphContext, written: int, name: str, attributes: dict[str, Any], named: dict[str, Any]
 ) -> None:
-    """Add the arguments that the version written for lacks and means otherwise than the target's default."""
+    """Add arguments that the older version lacks, if it implies another value than the default."""
     before, target = operator_schema(name, written), operator_schema(name, g.opset)
     if before is None or target is None:
         return

@@ -1,4 +1,4 @@
-"""A symbolic function of torch.onnx in the registry: called by position, with views in place of our own."""
+"""A symbolic function of torch.onnx in the registry: called by position, with views of the values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TorchSymbolicFunction(SymbolicFunction):
         return [arguments.get(formal.name, formal.default_value) for formal in schema]
 
     def _schema(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> Sequence[Any] | None:
-        """The arguments of the operator's schema; None where the function is called for another operator."""
+        """The arguments of the operator's schema; None if the function is called for another operator."""
         node = g.node
         torch = sys.modules.get("torch")
         if torch is None or node is None or qualified_name(node) != self.name:

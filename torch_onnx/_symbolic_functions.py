@@ -1,4 +1,4 @@
-"""`symbolic_opset9` and its like: torch.onnx's symbolic functions by name, served by our own."""
+"""`symbolic_opset9` and its like: torch.onnx's symbolic functions by name, which call those of opsetta."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SymbolicFunctions(types.ModuleType):
 
 @functools.cache
 def function_of(operator: str) -> Callable[..., Any]:
-    """A function that calls the built-in symbolic function of an operator, whatever replaces it."""
+    """A function that calls the built-in symbolic function of an operator, even if it is replaced."""
     name = operator.partition("::")[2]
 
     def symbolic(g: GraphContext, *arguments: Any, **named: Any) -> Any:
@@ -59,7 +59,7 @@ def function_of(operator: str) -> Callable[..., Any]:
 
 
 def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
-    """An argument as our own functions take it: a constant without dimensions decides no element type."""
+    """An argument for a function of opsetta; a zero-dim constant becomes a Python number."""
     value = Value(g.inner, item)
     constant = value.constant()
     if parameter is not None and parameter.number and isinstance(constant, np.ndarray) and not constant.shape:
@@ -68,7 +68,7 @@ def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
 
 
 def _select(g: GraphContext, self: Value, dim: Any, index: Any) -> Any:
-    """A list of one index keeps the dimension, as torch.onnx has it, and a lone index does not."""
+    """As in torch.onnx, a list of one index keeps the dimension, and a single index does not."""
     axis, at = helper._maybe_get_const(dim, "i"), helper._maybe_get_scalar(index)
     if isinstance(at, Value):
         return g.wrap(g.inner.op("Gather", self.held, at.held, axis=axis))
@@ -91,7 +91,7 @@ def _unsqueeze(g: GraphContext, self: Value, dim: Any) -> Any:
     return helper._unsqueeze_helper(g, self, [helper._get_const(dim, "i", "dim")])
 
 
-# What files call on results whose rank is unknown, or with what only torch.onnx's own functions take.
+# Functions that files call on values of unknown rank, or with arguments that only torch.onnx takes.
 _OWN: dict[str, Callable[..., Any]] = {
     "select": _select,
     "squeeze": _squeeze,

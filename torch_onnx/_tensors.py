@@ -1,4 +1,4 @@
-"""Between torch tensors, which symbolic functions of torch.onnx hold, and numpy arrays, which graphs hold."""
+"""Converts between torch tensors, which symbolic functions of torch.onnx use, and numpy arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def to_array(tensor: Any) -> np.ndarray:
 
 
 def to_tensor(contents: Any) -> Any:
-    """A torch tensor of an array or of Python numbers; a float is double, as torch.onnx has it."""
+    """A torch tensor of an array or of Python numbers; floats become double, as in torch.onnx."""
     import torch
 
     if isinstance(contents, np.ndarray):
@@ -31,7 +31,7 @@ def to_tensor(contents: Any) -> Any:
 
 
 def is_tensor_of_torch(item: Any) -> bool:
-    """Whether something is a torch tensor, said without importing torch."""
+    """Whether an item is a torch tensor; does not import torch."""
     return any(
         kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Tensor" for kind in type(item).mro()
     )

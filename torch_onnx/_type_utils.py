@@ -1,4 +1,4 @@
-"""Element types under the names that torch.onnx has for them."""
+"""Element types by the names of torch.onnx."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class JitScalarType(enum.IntEnum):
 
     @classmethod
     def of(cls, dtype: DataType | None) -> JitScalarType:
-        """The type that has an ONNX element type; UNDEFINED where it is unknown."""
+        """The type for an ONNX element type; UNDEFINED if it is unknown."""
         return next((kind for kind, own in _ONNX.items() if own == dtype), cls.UNDEFINED)
 
     @classmethod
     def from_name(cls, name: str | None) -> JitScalarType:
-        """The type called so: `Float`, or `float` as C++ has it.
+        """The type with a name: `Float`, or C++'s `float`.
 
         Raises:
-            OnnxExporterError: there is none of this name.
+            OnnxExporterError: no type has this name.
         """
         for table in (_SCALAR_NAMES, _TORCH_NAMES):
             for kind, own in table.items():
@@ -62,7 +62,7 @@ class JitScalarType(enum.IntEnum):
         """The type of a `torch.dtype`.
 
         Raises:
-            OnnxExporterError: it is none, or None.
+            OnnxExporterError: it is not an element type.
         """
         for kind in cls:
             if kind in _DTYPES and str(dtype) == f"torch.{_DTYPES[kind]}":
@@ -71,7 +71,7 @@ class JitScalarType(enum.IntEnum):
 
     @classmethod
     def from_onnx_type(cls, onnx_type: int | None) -> JitScalarType:
-        """The type that a number of ONNX's `TensorProto.DataType` means."""
+        """The type for a number of ONNX's `TensorProto.DataType`."""
         found = cls.of(DataType(int(onnx_type))) if onnx_type is not None else cls.UNDEFINED
         if found == cls.UNDEFINED:
             raise OnnxExporterError(f"{onnx_type!r} is no element type of torch")
@@ -96,11 +96,11 @@ class JitScalarType(enum.IntEnum):
         return default
 
     def scalar_name(self) -> str:
-        """`Float`, `Long`: what `type().scalarType()` says."""
+        """The name in `type().scalarType()`: `Float`, `Long`."""
         return _SCALAR_NAMES[self]
 
     def torch_name(self) -> str:
-        """`float`, `int64_t`: what C++ says."""
+        """The name in C++: `float`, `int64_t`."""
         return _TORCH_NAMES[self]
 
     def dtype(self) -> Any:

@@ -1,6 +1,6 @@
 """Values, nodes and types as the symbolic functions of torch.onnx see them: thin views over the graph.
 
-Every argument of an operator is a value to them, constants too: a number stands behind the kind
+Every argument of an operator is a value, constants too: a number has the kind
 `onnx::Constant`, a list with values in it behind `prim::ListConstruct`, None behind `prim::Constant`.
 """
 
@@ -23,7 +23,7 @@ _MEMORY_FORMATS = {"contiguous_format": 0, "preserve_format": 1, "channels_last"
 
 
 class TensorType:
-    """What is known of a tensor: `scalarType`, `dim`, `sizes`."""
+    """The known type of a tensor: `scalarType`, `dim`, `sizes`."""
 
     __slots__ = ("element_type", "shape")
 
@@ -36,21 +36,21 @@ class TensorType:
         return "TensorType"
 
     def scalarType(self) -> str | None:
-        """The element type as torch calls it, `Float` or `Long`; None where it is unknown."""
+        """The element type as torch calls it, `Float` or `Long`; None if it is unknown."""
         found = JitScalarType.of(self.element_type)
         return None if found == JitScalarType.UNDEFINED else found.scalar_name()
 
     def dtype(self) -> Any:
-        """The element type as a `torch.dtype`; None where it is unknown."""
+        """The element type as a `torch.dtype`; None if it is unknown."""
         found = JitScalarType.of(self.element_type)
         return None if found == JitScalarType.UNDEFINED else found.dtype()
 
     def dim(self) -> int | None:
-        """The rank; None where it is unknown."""
+        """The rank; None if it is unknown."""
         return None if self.shape is None else len(self.shape)
 
     def varyingSizes(self) -> list[int | None] | None:
-        """The sizes, each None where it is not static; None where the rank is unknown."""
+        """The sizes, each None where it is not static; None if the rank is unknown."""
         return None if self.shape is None else [s if isinstance(s, int) else None for s in self.shape]
 
     def sizes(self) -> list[int] | None:
@@ -67,7 +67,7 @@ class TensorType:
         return TensorType(JitScalarType.from_dtype(dtype).onnx_type(), self.shape)
 
     def contiguous(self) -> TensorType:
-        """The type itself: strides are no matter here."""
+        """The type itself, because strides have no meaning here."""
         return self
 
     def isSubtypeOf(self, other: Any) -> bool:
@@ -91,7 +91,7 @@ class ListType(TensorType):
         return "ListType"
 
     def getElementType(self) -> TensorType:
-        """The type of what is in the list."""
+        """The type of the elements."""
         return TensorType(self.element_type, self.shape)
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Value:
 
     @property
     def element_type(self) -> DataType | None:
-        """The ONNX element type, that of the elements for a list; None where it is unknown."""
+        """The ONNX element type, that of the elements for a list; None if it is unknown."""
         held = self.held
         if isinstance(held, ir.Value):
             return held.dtype
@@ -143,7 +143,7 @@ class Value:
         )
 
     def type(self) -> TensorType:
-        """What is known of it."""
+        """Its type, as far as it is known."""
         held = self.held
         if held is None:
             return NoneType(None, None)
@@ -154,7 +154,7 @@ class Value:
         return TensorType(self.element_type, [len(held)] if isinstance(held, list) else [])
 
     def setType(self, type: TensorType) -> Value:
-        """Add what is known of a result where the graph does not know it yet; returns the value itself."""
+        """Set what the graph does not know about a result; returns the value."""
         held = self.held
         if isinstance(held, ir.Value) and isinstance(type, TensorType):
             if held.dtype is None and type.element_type is not None:
@@ -164,7 +164,7 @@ class Value:
         return self
 
     def node(self) -> Node:
-        """What made it."""
+        """The node that made it."""
         return Node(self)
 
     def debugName(self) -> str:
@@ -200,7 +200,7 @@ class Value:
 
 
 def _plain(held: Any) -> Any:
-    """An argument as torch.onnx hands it over, where element types and memory formats are numbers."""
+    """An argument as torch.onnx passes it, with element types and memory formats as numbers."""
     if isinstance(held, Value):
         return held.held
     if isinstance(held, (list, tuple)):
@@ -215,7 +215,7 @@ def _plain(held: Any) -> Any:
 
 
 class Node:
-    """What made a value: its kind, inputs and attributes."""
+    """The node that made a value: its kind, inputs and attributes."""
 
     __slots__ = ("_value",)
 
@@ -245,7 +245,7 @@ class Node:
         return self._value.held is None
 
     def inputs(self) -> list[Value]:
-        """The inputs, or what is in a list."""
+        """The inputs, or the elements of a list."""
         context = self._value.context
         if self._value.is_packed():
             return [Value(context, item) for item in self._value.held]
@@ -257,11 +257,11 @@ class Node:
         return self.inputs()[index]
 
     def inputsSize(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return len(self.inputs())
 
     def outputs(self) -> list[Value]:
-        """All results of what made the value."""
+        """All results of the node."""
         producer = self._producer
         if producer is None:
             return [self._value]
@@ -272,7 +272,7 @@ class Node:
         return self.outputs()[0]
 
     def outputsSize(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         return len(self.outputs())
 
     def _attributes(self) -> dict[str, tuple[str, Any]]:
@@ -283,7 +283,7 @@ class Node:
         producer = self._producer
         if producer is None:
             return {}
-        # Emission leaves out what equals a default, which the function may have given nevertheless.
+        # Emission omits attributes that equal a default, but the function may have set them.
         opset = self._value.context.opset
         schema = operator_schema(producer.op_type, opset) if producer.domain == "" else None
         formals = schema.attributes.values() if schema is not None else ()
@@ -317,7 +317,7 @@ class OriginalNode(Node):
     __slots__ = ()
 
     def inputs(self) -> list[Value]:
-        """Refused: they are values of another graph."""
+        """Not supported: they are values of another graph."""
         return refuse_attribute("the original node", "inputs", "they are the arguments of the function")
 
 

@@ -1,4 +1,4 @@
-"""The errors of torch.onnx, as errors of this package."""
+"""The errors of torch.onnx, derived from those of this package."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..registration import UnsupportedError
 
 
 class OnnxExporterError(UnsupportedError):
-    """What a symbolic function cannot express; the export names the operator and its place."""
+    """A symbolic function cannot express something; the export adds the operator and its place."""
 
 
 class SymbolicValueError(OnnxExporterError):
-    """One that is about a value, whose name joins the message."""
+    """An error about a value, with its name in the message."""
 
     def __init__(self, message: str, value: Any = None):
         name = value.debugName() if hasattr(value, "debugName") else ""
@@ -27,5 +27,5 @@ class UnsupportedOperatorError(OnnxExporterError):
 
 
 def refuse_attribute(owner: str, name: str, remedy: str) -> NoReturn:
-    """Say that a part of torch.onnx is not here, and what there is instead."""
+    """Raise an error that names a missing part of torch.onnx and its replacement."""
     raise AttributeError(f"opsetta.torch_onnx has no '{name}' of {owner}: {remedy}")

@@ -1,4 +1,4 @@
-"""What symbolic functions take from `torch.onnx.symbolic_helper`.
+"""The functions of `torch.onnx.symbolic_helper` for symbolic functions.
 
 Functions whose names begin with an underscore are those of `_argument_helpers` and `_emitting_helpers`.
 """

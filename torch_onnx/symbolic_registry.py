@@ -1,4 +1,4 @@
-"""`torch.onnx.symbolic_registry`, which torch had up to 1.12, over the registry of this package."""
+"""`torch.onnx.symbolic_registry`, which torch had up to 1.12, with the registry of this package."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class _SourceDriver(Driver[_Scope]):
         return self._checked(node, self._given(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:
-        """Stand-ins. A list has several forms, and a node that reads one of unknown form is not judged."""
+        """Placeholders. A list has several forms; a node that reads a refused one is not reported again."""
         found = super().placeholders(node)
         self._refused_lists.update(value for value in found if isinstance(value.type, ir.SequenceType))
         return found
@@ -224,7 +224,7 @@ class _SourceDriver(Driver[_Scope]):
         return results
 
     def _checked(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
-        """The results as values, held against the element types and shapes that the source promises."""
+        """The results as values, checked against the element types and shapes of the source."""
         checked: list[Value | None] = []
         for expected, item in zip(node.outputs, results, strict=True):
             if item is None:
@@ -242,7 +242,7 @@ class _SourceDriver(Driver[_Scope]):
                 # A list has the shape of its elements, but its value may be their stack.
                 checked.append(value)
                 continue
-            # What a block returns of the graphs around it keeps the shape that it has there.
+            # A value of an enclosing graph that a block returns keeps its shape.
             real = holder_of(value) or value
             maker = real.producer()
             if expected.shape is not None and maker is not None and maker.graph is self.construction.graph:

@@ -1,4 +1,4 @@
-"""Mean, deviation and scale: what normalisations of several operators are composed of."""
+"""Mean, deviation and scale, from which several operators compose their normalization."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def along_channels(g: GraphContext, parameter: Value, input: Value) -> Value:
 
 
 def affine(g: GraphContext, input: Value, weight: Value | None, bias: Value | None) -> Value:
-    """`input * weight + bias`, either of them left out where it is None."""
+    """`input * weight + bias`, each omitted if it is None."""
     if weight is not None:
         input = g.op("Mul", input, weight)
     return input if bias is None else g.op("Add", input, bias)
@@ -26,7 +26,7 @@ def squared(g: GraphContext, value: Value) -> Value:
 
 
 def moments(g: GraphContext, input: Value, axes: list[int], eps: float) -> tuple[Value, Value, Value]:
-    """The input less its mean, the mean, and the biased standard deviation with `eps` in the root."""
+    """The input minus its mean, the mean, and the biased standard deviation with `eps` in the root."""
     mean = g.op("ReduceMean", input, axes=axes, keepdims=1)
     centred = g.op("Sub", input, mean)
     variance = g.op("ReduceMean", squared(g, centred), axes=axes, keepdims=1)
@@ -34,7 +34,7 @@ def moments(g: GraphContext, input: Value, axes: list[int], eps: float) -> tuple
 
 
 def widened(g: GraphContext, input: Value, *parameters: Value | None) -> tuple[Value, list[Value | None]]:
-    """Input and parameters as FLOAT where one is of half precision, for ATen's statistics are FLOAT then."""
+    """Input and parameters as FLOAT if one has half precision, because ATen's statistics are FLOAT then."""
     if not any(value is not None and g.dtype(value) in HALVES for value in (input, *parameters)):
         return input, list(parameters)
     wide = [None if value is None else g.cast(value, DataType.FLOAT) for value in parameters]
@@ -51,7 +51,7 @@ def filled(g: GraphContext, like: Value, count: int | list[int], number: float) 
 
 
 def trailing_axes(g: GraphContext, input: Value, count: int) -> list[int]:
-    """The last `count` axes, from the front where the rank is known."""
+    """The last `count` axes, non-negative if the rank is known."""
     rank = g.rank(input)
     start = -count if rank is None else rank - count
     return list(range(start, start + count))

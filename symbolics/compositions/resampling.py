@@ -1,6 +1,6 @@
 """Resampling along one dimension: the pixels at computed places, or weighted sums of those around them.
 
-Numbers are numpy arrays where everything that they are computed from is known, else values of the graph.
+Numbers are numpy arrays if they are computed from known numbers only, else values of the graph.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ class Method:
 
 
 def arithmetic(g: GraphContext, op_type: str, *items: Numbers) -> Numbers:
-    """An operator over numbers: computed here where all of them are known."""
+    """An operator over numbers, computed at once if all of them are known."""
     if not any(isinstance(item, Value) for item in items):
         with np.errstate(all="ignore"):
             return _NUMPY[op_type](*items)
@@ -65,7 +65,7 @@ def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
 
 
 def pixels(g: GraphContext, count: Size, dtype: DataType) -> Numbers:
-    """The numbers from 0 on. Constants that are made of somebody else's file stay small."""
+    """The numbers from 0 to the count. For a file from an untrusted source they stay out of constants."""
     if isinstance(count, int) and g.is_free(count):
         return np.arange(count).astype(dtype.numpy())
     return g.cast(g.call("sym::range", start=0, end=count), dtype)
@@ -77,7 +77,7 @@ def column(g: GraphContext, numbers: Numbers) -> Numbers:
 
 
 def not_negative(g: GraphContext, numbers: Numbers) -> Numbers:
-    """Floats, 0 in the place of those below."""
+    """Floats, with negative ones replaced by 0."""
     return g.call("aten::relu", numbers) if isinstance(numbers, Value) else np.maximum(numbers, 0)
 
 
@@ -86,7 +86,7 @@ def _whole(g: GraphContext, numbers: Numbers) -> Numbers:
 
 
 def within(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
-    """INT64 positions, those outside moved to the edges."""
+    """INT64 positions, clamped to the dimension."""
     if isinstance(size, int) and not isinstance(positions, Value):
         return np.clip(positions, 0, size - 1)
     positions = g.constant(positions)
@@ -151,7 +151,7 @@ def _interpolated(
 ) -> Value:
     """Sums of the two or four pixels around each place.
 
-    A pixel counts in the results that it has a weight in. A product with a matrix would bring its NaN or
+    A pixel enters only the results in which it has a weight. A product with a matrix would bring its NaN or
     infinity into all of them.
     """
     first = arithmetic(g, "Floor", places)
@@ -179,7 +179,7 @@ def _interpolated(
 
 
 def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
-    """Whether every pixel is known to stay as it is."""
+    """Whether every pixel is known to stay unchanged."""
     if isinstance(size, Value) or any(isinstance(item, Value) for item in (*taps, *weights)):
         return False
     if not all(np.isin(weight, (0, 1)).all() for weight in weights):

@@ -1,9 +1,9 @@
 """Conversion: from an ONNX graph at one opset to one at another, node by node.
 
-A node whose operator version is in force at the target as well is copied as it is. Any other is emitted by
+A node whose operator has the same version at the target is copied. Any other is emitted by
 the names of its arguments, where its operator still means the same, or by a symbolic function:
 
-    before13::Softmax     Softmax as versions below 13 mean it, said with today's operators
+    before13::Softmax     Softmax of versions below 13, expressed with the newest operators
 
 or by the version ladder of `symbolics/onnx`, or by the body that ONNX gives the operator.
 """
@@ -84,7 +84,7 @@ def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
 def _with_contents(model: ir.Model) -> ir.Model:
     """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
 
-    External data of the graph itself is for whoever writes the model: it may be large.
+    External data of the graph itself is left to the writer of the model, because it may be large.
     """
     for graph in model.graph.subgraphs():
         for value in graph.initializers.values():
@@ -104,10 +104,10 @@ def _in_memory(tensor: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Scope(Scope):
-    """What the nodes of a graph are read with.
+    """The context in which the nodes of a graph are read.
 
     Attributes:
-        opset: the opset whose operators they are.
+        opset: the opset of the nodes.
         attributes: the attributes of the enclosing function's call.
         copies: whether names are the file's own, and nodes that mean the same are copied.
         absent: names of the function's inputs that it was not given.
@@ -164,7 +164,7 @@ class _Conversion(Driver[_Scope]):
         return [self._described(value, scope) for value in self.source.graph.outputs]
 
     def run(self) -> ir.Model:
-        """Lower the model; outputs say what they said in the file, and inputs get their defaults back."""
+        """Lower the model; outputs keep their metadata of the file, and inputs get their defaults back."""
         model = super().run()
         for value, stated in zip(self.graph.outputs, self.source.graph.outputs, strict=True):
             value.metadata_props.update(stated.metadata_props)
@@ -178,7 +178,7 @@ class _Conversion(Driver[_Scope]):
         return model
 
     def refuse(self, node: ir.Node, scope: _Scope, error: UnsupportedError) -> None:
-        """Note a node of the file; one of a body is a reason against the node that the body stands for."""
+        """Record a refused node of the file; in a body, refuse the node that the body replaces."""
         if not scope.copies:
             raise error
         super().refuse(node, scope, error)
@@ -244,7 +244,7 @@ class _Conversion(Driver[_Scope]):
             return None
         found = scope.values.get(value)
         if found is None and not scope.copies:
-            # The IR library does not see what a function's sub-graph reads of the function around it.
+            # The IR library does not see the values of a function that its sub-graphs read.
             found = next((new for old, new in scope.values.items() if old.name == value.name), None)
         if found is None and not scope.copies:
             raise UnsupportedError(f"its body reads '{value.name}' of the graph around it")
@@ -289,7 +289,7 @@ class _Conversion(Driver[_Scope]):
         return fresh.outputs
 
     def _named(self, output: Value, result: Value) -> Value:
-        """A result with the name and shape of the value that it stands for, where it is of its own making."""
+        """A result with the name and shape of the replaced value, if this conversion made it."""
         if output.dtype is not None and result.dtype is not None and output.dtype != result.dtype:
             raise UnsupportedError(
                 f"it would give {result.dtype.name} as '{output.name}', where {output.dtype.name} is due"
@@ -314,7 +314,7 @@ class _Conversion(Driver[_Scope]):
         attributes: Mapping[str, ir.Attr],
         outputs: int,
     ) -> Sequence[Value]:
-        """An operator as its version means it, at the target: emitted or composed, else by its body."""
+        """Express an operator at the target: emitted, composed, or by its body."""
         try:
             return self._emitted(schema, scope, inputs, attributes, outputs)
         except UnsupportedError as error:

@@ -1,4 +1,4 @@
-"""Col2Im below 18: along each dimension in turn, every pixel is the sum of what the blocks have there."""
+"""Col2Im below 18: along each dimension in turn, every pixel is the sum of the elements of blocks there."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ from ..support import integers
 def _terms(
     g: GraphContext, size: Size, count: Size, kernel: int, dilation: int, pad: int, stride: int
 ) -> tuple[Value, Value | None]:
-    """What each pixel is the sum of, along one dimension of an image.
+    """The terms of the sum for each pixel, along one dimension of an image.
 
     Args:
-        size: that of the image.
+        size: the size of the image.
         count: the number of blocks.
 
     Returns:
-        Positions in `kernel` times `count` elements, `[size, terms]`; and which of them count, None for all.
+        Positions in `kernel` times `count` elements, `[size, terms]`; and a mask of the terms, None for all.
     """
     offsets = np.arange(kernel, dtype=np.int64)
     ahead = arithmetic(g, "Add", column(g, pixels(g, size, DataType.INT64)), pad - offsets * dilation)

@@ -1,4 +1,4 @@
-"""GridSample at each opset: from 16 of images, from 20 of volumes too; else composed of gathered pixels.
+"""GridSample: the operator for images from 16 and for volumes from 20; else composed of gathered pixels.
 
 Coordinates and weights: aten/src/ATen/native/GridSampler.h.
 """
@@ -40,7 +40,7 @@ class _Sampler:
         return g.op("Div", g.op("Sub", g.op("Mul", g.op("Add", grid, 1.0), size), 1.0), 2.0)
 
     def padded(self, place: Value, at: int) -> Value:
-        """A coordinate moved into the image as the padding has it; zeros leave it where it is."""
+        """A coordinate moved into the image by the padding mode; `zeros` leaves it unchanged."""
         if self.padding == "zeros":
             return place
         g = self.g
@@ -49,7 +49,7 @@ class _Sampler:
         last = g.op("Sub", self.number(self.sizes[at]), 1.0)
         bounded = g.call("aten::maximum", place, self.number(0))
         bounded = g.call("aten::minimum", bounded, last)
-        # A coordinate that is NaN is the first pixel, as in ATen.
+        # As in ATen, NaN as a coordinate means the first pixel.
         return g.op("Where", g.call("aten::isnan", place), 0.0, bounded)
 
     def _reflected(self, place: Value, at: int) -> Value:
@@ -94,7 +94,7 @@ class _Sampler:
         return self.read([self.g.call("aten::round", place) for place in places])
 
     def linear(self, places: Sequence[Value]) -> Value:
-        """The 2 or 4 or 8 pixels around, by their closeness."""
+        """The 2, 4 or 8 pixels around, weighted by their distance."""
         g = self.g
         corners = []
         for place in places:
@@ -105,7 +105,7 @@ class _Sampler:
         return self._weighted(corners, lambda pixels: pixels)
 
     def cubic(self, places: Sequence[Value]) -> Value:
-        """The 16 pixels around, each of them padded by itself."""
+        """The 16 pixels around; padding applies to each of them."""
         g = self.g
         taps = []
         for place in places:
@@ -137,7 +137,7 @@ def _sampled(
     if rank is None:
         raise g.refuse("the rank of its input is unknown", first_opset=20)
     if dtype in (DataType.FLOAT16, DataType.BFLOAT16):
-        # Rounded to 10 bits, a coordinate may be a pixel off.
+        # Rounding a coordinate to 10 bits may move it by a pixel.
         X, grid = g.cast(X, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
         return g.cast(_sampled(g, X, grid, mode, padding_mode, align_corners), dtype)
     dimensions = rank - 2

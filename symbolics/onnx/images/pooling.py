@@ -34,7 +34,7 @@ def _slides(
 
 
 def _counts_alike(slide: Slide) -> bool:
-    """Whether versions below 22 count the same windows, those that begin behind the input among them."""
+    """Whether versions below 22, which also count windows that begin behind the input, have the same ones."""
     if isinstance(slide.size, Value) or isinstance(slide.count, Value):
         return False
     room = slide.size + sum(slide.pads) - slide.dilation * (slide.kernel - 1) - 1
@@ -42,7 +42,7 @@ def _counts_alike(slide: Slide) -> bool:
 
 
 def _positions_in_all(g: GraphContext, X: Value, indices: Value) -> Value:
-    """Positions in their own plane as MaxPool gives them, in the whole tensor."""
+    """Convert positions in their own plane to positions in the whole tensor, which MaxPool returns."""
     rank = known_rank(g, X)
     planes = [g.size(X, 0), g.size(X, 1)]
     numbers = g.call("sym::range", start=0, end=product(g, planes))

@@ -1,7 +1,7 @@
-"""Resize, and Upsample before it: the operator where the target's version says the same, else a composition.
+"""Resize and Upsample: the operator if the target's version has the same meaning, else a composition.
 
 The formulas are those of the operator's specification. Coordinates are computed in FLOAT, as onnxruntime
-computes them, for nearest pixels depend on how they are rounded; in DOUBLE between values of DOUBLE.
+computes them, because rounding decides the nearest pixels; in DOUBLE for interpolation of DOUBLE.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def _items(g: GraphContext, values: Any, count: int) -> Scalars:
 
 
 def _for_all_axes(g: GraphContext, X: Value, scales: Any, sizes: Any, axes: list[int]) -> tuple[Any, Any]:
-    """Scales or sizes of some axes as those of all of them."""
+    """Extend scales or sizes of some axes to all axes."""
     given = dict(zip(axes, _items(g, scales if sizes is None else sizes, len(axes)), strict=True))
     every = range(known_rank(g, X))
     if sizes is not None:
@@ -91,7 +91,7 @@ def _for_all_axes(g: GraphContext, X: Value, scales: Any, sizes: Any, axes: list
 
 @dataclasses.dataclass(frozen=True)
 class _Axis:
-    """One axis: its size and scale, the size of the result, and that before it is rounded down."""
+    """One axis: its size, the size of the result, the scale, the unrounded size, and the region."""
 
     size: Size
     count: Size
@@ -109,7 +109,7 @@ def _composed(
     axes: list[int] | None,
     method: dict,
 ) -> Value:
-    """The whole of Resize; below 11 Upsample, or Resize at 10, repeat the pixels of images."""
+    """A composition of Resize; below 11 Upsample, or Resize of opset 10, if pixels are repeated."""
     rank, dtype, mode = known_rank(g, X), g.dtype(X), method["mode"]
     at = [axis % rank for axis in axes] if axes is not None else list(range(rank))
     ratios = None if scales is None else _items(g, scales, len(at))
@@ -144,7 +144,7 @@ _REPEATED = frozenset({DataType.FLOAT, DataType.INT32, DataType.INT8, DataType.U
 
 
 def _repeats(ratios: Scalars | None, method: dict) -> bool:
-    """Whether the nearest pixels of images are each pixel a whole number of times."""
+    """Whether every pixel of an image is repeated a whole number of times."""
     if ratios is None or method["mode"] != "nearest" or len(ratios) < 3:
         return False
     coordinates, rounding = method["coordinate_transformation_mode"], method["nearest_mode"]
@@ -253,7 +253,7 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
 def _extrapolated(
     g: GraphContext, data: Value, at: int, size: Numbers, places: Numbers, method: dict
 ) -> Value:
-    """A number in the place of what lies outside of the input."""
+    """Replace pixels outside of the input by a number."""
     last = arithmetic(g, "Sub", size, 1.0)
     low, high = arithmetic(g, "Less", places, 0.0), arithmetic(g, "Greater", places, last)
     away = g.constant(arithmetic(g, "Or", low, high))
@@ -272,7 +272,7 @@ def resize_11(
     sizes: Value | None = None,
     **attributes: Any,
 ) -> Value:
-    """At 11 and 12, the only versions with `tf_half_pixel_for_nn`."""
+    """Opsets 11 and 12, the only ones with `tf_half_pixel_for_nn`."""
     return g.op_of_any_data("Resize", X, roi, scales, sizes, **attributes)
 
 
@@ -303,7 +303,7 @@ def upsample(
 
 @onnx_symbolic("before11::Resize")
 def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
-    """At 10 as Upsample. Axes that shrink take the nearest pixel above, as onnxruntime reads the operator."""
+    """Opset 10: like Upsample. Axes that shrink take the nearest pixel above, as in onnxruntime."""
     array = g.constant_value(scales)
     if mode != "nearest" or (array is not None and np.all(array >= 1)):
         return upsample(g, X, scales, mode)

@@ -11,7 +11,7 @@ from ....compositions.windows import is_unbatched, per_dimension
 
 
 def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[Size]:
-    """The pads of padding="same" (ATen's `_convolution_same`): an odd total has its extra on the right."""
+    """The pads of padding="same" (ATen's `_convolution_same`): an odd total has one more on the right."""
     totals = [
         compute(g, "mul", compute(g, "sub", g.size(weight, 2 + i), 1), step)
         for i, step in enumerate(dilation)
@@ -31,7 +31,7 @@ def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation
 
 
 def _padded(g: GraphContext, input: Value, pads: list[Size]) -> Value:
-    """The input with zeros around its spatial dimensions, as many as the pads say."""
+    """The input with zeros added around its spatial dimensions."""
     dimensions = len(pads) // 2
     others: list[Size] = [0] * (known_rank(g, input) - dimensions)
     begins, ends = others + pads[:dimensions], others + pads[dimensions:]
@@ -41,7 +41,7 @@ def _padded(g: GraphContext, input: Value, pads: list[Size]) -> Value:
 def _convolved(
     g: GraphContext, op_type: str, input: Value, weight: Value, bias: Value | None, **attributes: Any
 ) -> Value:
-    """Conv or ConvTranspose, of an input without a batch too."""
+    """Conv or ConvTranspose, also for an input without a batch."""
     unbatched = is_unbatched(g, input, len(attributes["dilations"]))
     if unbatched:
         input = g.op("Unsqueeze", input, axes=[0])
@@ -118,9 +118,9 @@ def _conv_transpose(
 def _grown(
     g: GraphContext, input: Value, padding: list[int], extra: list[int], strides: list[int]
 ) -> tuple[Value, list[int], list[int]]:
-    """The input and the pads at the end that say an output padding, which is to be less than its stride.
+    """The input and the end pads that replace an output padding, which ONNX limits to less than the stride.
 
-    It takes back padding; what is left is computed from zeros after the input, of which each adds a stride.
+    Output padding first reduces the padding; zeros after the input give the rest, a stride for each.
     """
     left = [more - pad for more, pad in zip(extra, padding, strict=True)]
     zeros = [max(-(-more // step), 0) for more, step in zip(left, strides, strict=True)]

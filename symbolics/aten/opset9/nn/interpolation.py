@@ -20,7 +20,7 @@ from ....compositions.resampling import (
 from ....compositions.sizes import Size, compute
 
 _ANY_SIZE = 1 << 16
-"""Results up to this size are compared where the size is unknown."""
+"""If the size is unknown, results up to this size are compared."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Axis:
     """One spatial axis of an interpolation.
 
     Attributes:
-        size: of the input, an int where it is known.
-        count: size of the output, None where only `scale` is given.
-        scale: the factor that the user gave; ATen then takes coordinates from it and not from the sizes.
-        multiples: of its size an output for which ATen takes them from the sizes all the same.
+        size: the size of the input, an int if it is known.
+        count: the size of the output, None if only `scale` is given.
+        scale: the factor that the user gave; ATen then computes coordinates from it and not from the sizes.
+        multiples: multiples of the size at which ATen computes them from the sizes nevertheless.
     """
 
     size: int | None
@@ -41,14 +41,14 @@ class Axis:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the factor alone says the coordinates, whatever the size; of one pixel all are alike."""
+        """Whether the factor alone decides the coordinates, for every size."""
         if self.scale is None or self.scale.is_integer():
             return True
         whole = math.floor(self.scale)
         return whole not in self.multiples or self.scale - whole >= 0.5
 
     def by_sizes(self) -> "Axis":
-        """The same without a factor, where ATen does without it."""
+        """This axis without a factor, if ATen ignores it."""
         if self.size and self.output is not None and self.output in [n * self.size for n in self.multiples]:
             return dataclasses.replace(self, count=self.output, scale=None)
         return self
@@ -62,12 +62,12 @@ class Axis:
 
     @property
     def is_known(self) -> bool:
-        """Whether both sizes are."""
+        """Whether both sizes are known."""
         return self.size is not None and self.output is not None
 
     @property
     def float_scale(self) -> float | None:
-        """The factor as the FLOAT from which ONNX computes the same output size, None where there is none."""
+        """The FLOAT factor from which ONNX computes the same output size, or None."""
         if (self.scale is None or self.count is not None) and not self.is_known:
             return None
         exact = self.scale if self.scale is not None else self.output / self.size  # type: ignore[operator]
@@ -108,8 +108,8 @@ def _axes(
 ) -> list[Axis]:
     """The spatial axes of an interpolation to given sizes, by given factors, or both.
 
-    Where a size stays, linear interpolation and antialiasing copy, and so do nearest pixels of images, which
-    are repeated too where it doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
+    If a size stays, linear interpolation and antialiasing copy. Nearest pixels of images are copied too, and
+    repeated if the size doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
     """
     multiples: tuple[int, ...] = (1,) if mode == "linear" or antialias else ()
     if mode == "nearest" and dimensions == 2:
@@ -182,7 +182,7 @@ def _resized(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Value:
-    """Interpolation with ATen's coordinates: Resize where it has them and the same pixels, else composed."""
+    """Interpolation with ATen's coordinates: Resize if it takes the same pixels, else composed."""
     spatial = _axes(g, input, dimensions, sizes, scales, mode, antialias)
     is_nearest, exact = mode.startswith("nearest"), mode == "nearest_exact"
     factors = [axis.float_scale for axis in spatial]

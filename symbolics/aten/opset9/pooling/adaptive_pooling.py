@@ -1,4 +1,4 @@
-"""Adaptive pooling: windows as even as may be, of which there is a given number along each dimension.
+"""Adaptive pooling: a given number of windows, as even as possible, along each dimension.
 
 Semantics: aten/src/ATen/native/AdaptivePooling.h (`start_index`, `end_index`).
 """
@@ -15,7 +15,7 @@ from .windows import Window, as_batch, is_used, pooled
 def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
     """Where the windows begin and end along one dimension, `[count]` each."""
     numbers, total = g.call("sym::range", start=0, end=count), g.constant(size)
-    # No windows at all divide nothing, and onnxruntime refuses the 0 nevertheless.
+    # onnxruntime refuses a division by 0 even if there are no windows.
     divisor = g.constant(compute(g, "max", count, 1))
     starts = g.op("Div", g.op("Mul", numbers, total), divisor)
     ends = g.op("Add", g.op("Mul", g.op("Add", numbers, 1), total), g.constant(compute(g, "sub", count, 1)))
@@ -25,7 +25,7 @@ def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
 def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value) -> tuple[Value, Size]:
     """Positions of the elements of each window, `[count, length]`, and the length of the longest one.
 
-    In shorter windows the last element stands more than once.
+    Shorter windows repeat their last element.
     """
     rounded_up = compute(g, "add", size, compute(g, "sub", count, 1))
     length = compute(g, "floordiv", rounded_up, compute(g, "max", count, 1))
@@ -42,7 +42,7 @@ def _bounds(size: int, count: int) -> list[tuple[int, int]]:
 
 
 def _regular(size: int, count: int) -> tuple[int, int] | None:
-    """The kernel and stride of windows that are equally long and far apart; None where they are not."""
+    """The kernel and stride of windows that are equally long and far apart; None if they are not."""
     bounds = _bounds(size, count)
     kernel = bounds[0][1]
     stride = bounds[1][0] if count > 1 else kernel
@@ -53,7 +53,7 @@ def _regular(size: int, count: int) -> tuple[int, int] | None:
 
 
 def _window(g: GraphContext, batched: Value, counts: Sequence[Size], overlapping: bool) -> Window | None:
-    """The window that adaptive pooling amounts to, with a stride of its own where windows may overlap."""
+    """The ordinary pooling window that gives the same result, with its own stride if windows may overlap."""
     sizes = spatial_sizes(g, batched, len(counts))
     numbers = [count for count in counts if isinstance(count, int)]
     if sizes is None or len(numbers) < len(counts):
@@ -67,11 +67,11 @@ def _window(g: GraphContext, batched: Value, counts: Sequence[Size], overlapping
 
 
 _LAID_OUT = 8
-"""Up to so many windows along a dimension are taken out one by one."""
+"""Up to this number, windows along a dimension are sliced one by one."""
 
 
 def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
-    """Means over slices of one axis. A product with a matrix would bring NaN and infinity into all means."""
+    """Means over slices of one axis. A product with a matrix would spread NaN and infinity."""
     size = g.size(input, axis)
     if isinstance(size, int) and isinstance(count, int) and count <= _LAID_OUT:
         slices = [
@@ -110,7 +110,7 @@ def _averaged(g: GraphContext, input: Value, counts: list[Size]) -> Value:
 
 
 def _counts(g: GraphContext, output_size: Sequence[int | Value], dimensions: int) -> list[Size]:
-    """The number of windows along each dimension; a lone one is meant for all of them."""
+    """The number of windows along each dimension; a single one applies to all of them."""
     counts = [known(g, count) for count in output_size]
     return counts * dimensions if len(counts) == 1 else counts
 
@@ -120,7 +120,7 @@ def _is_empty(counts: Sequence[Size]) -> bool:
 
 
 def _empty(g: GraphContext, batched: Value, counts: Sequence[Size], dtype: DataType | None) -> Value:
-    """The result of no windows at all."""
+    """The result without any windows."""
     return g.call("aten::zeros", size=[g.size(batched, 0), g.size(batched, 1), *counts], dtype=dtype)
 
 
@@ -158,7 +158,7 @@ def _position_of_largest(g: GraphContext, input: Value, dimensions: int) -> Valu
 def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -> tuple[Value, Value | None]:
     """The largest element of each window, and its position in its plane.
 
-    Windows are taken out of the input as long as the longest may be; their last element fills shorter ones.
+    Gathers windows as long as the longest one; shorter ones repeat their last element.
     """
     positions, lengths = [], []
     for axis, count in enumerate(counts, start=2):

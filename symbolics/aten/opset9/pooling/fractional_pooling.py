@@ -1,4 +1,4 @@
-"""Max pooling over windows that are spread at random, as random numbers that are given spread them.
+"""Max pooling over windows at random places, which given random numbers decide.
 
 Semantics: aten/src/ATen/native/FractionalMaxPool2d.cpp and FractionalMaxPool3d.cpp.
 """
@@ -17,7 +17,7 @@ from ....compositions.windows import is_unbatched, per_dimension
 
 
 def _starts(g: GraphContext, sample: Value, size: Size, count: int, kernel: int) -> Value:
-    """Where windows begin, `[N, C, count]`: as the sample `[N, C, 1]` says, but the last one at the end."""
+    """Where windows begin, `[N, C, count]`, from the sample `[N, C, 1]`; the last one is at the end."""
     dtype = dtype_of(g, sample)
     last = compute(g, "sub", size, kernel)
     gaps = max(count - 1, 1)
@@ -43,7 +43,7 @@ def _windows(
     stride: Size = 1
     rank = 2 + 2 * dimensions
     for index in reversed(range(dimensions)):
-        # Of two samples the first one is that of the width.
+        # The first of two samples is for the width.
         place = 1 - index if dimensions == 2 else index
         sample = g.call("aten::slice", self=samples, dim=2, start=place, end=place + 1)
         starts = _starts(g, sample, sizes[index], counts[index], kernel[index])
@@ -67,7 +67,7 @@ def _register(dimensions: int) -> None:
         unbatched = is_unbatched(g, self, dimensions)
         input = g.op("Unsqueeze", self, axes=[0]) if unbatched else self
         if unbatched:
-            # The module may draw samples for more; those of the first one are taken.
+            # The module may draw samples for more images; use those of the first one.
             random_samples = g.call("aten::slice", self=random_samples, dim=0, start=0, end=1)
         kernel, counts = per_dimension(kernel_size, dimensions), per_dimension(output_size, dimensions)
         sizes = [g.size(input, 2 + index) for index in range(dimensions)]

@@ -41,7 +41,7 @@ class Window:
         )
 
     def right_pads(self, sizes: list[int]) -> list[int]:
-        """Pads on the right that make a floor of ATen's ceil (`pooling_output_shape`).
+        """Pads on the right with which floor gives the same count as ATen's ceil (`pooling_output_shape`).
 
         A last window counts when it begins inside the input or its left padding.
         """
@@ -84,7 +84,7 @@ class Window:
 
 
 def as_batch(g: GraphContext, input: Value, dimensions: int) -> tuple[Value, Callable[[Value], Value]]:
-    """The input with a batch dimension, and what takes it away from a result again."""
+    """The input with a batch dimension, and a function that removes it from a result."""
     if not is_unbatched(g, input, dimensions):
         return input, lambda value: value
     return g.op("Unsqueeze", input, axes=[0]), lambda value: g.op("Squeeze", value, axes=[0])
@@ -99,7 +99,7 @@ def is_used(g: GraphContext, output: int) -> bool:
 
 
 def _within_plane(g: GraphContext, indices: Value, input: Value, dimensions: int) -> Value:
-    """Positions in the whole tensor, as MaxPool gives them, as positions in their own plane."""
+    """Convert positions in the whole tensor, which MaxPool returns, to positions in their own plane."""
     rank = dimensions + 2
     sizes = [g.size(input, axis) for axis in range(2, rank)]
     plane = functools.reduce(lambda a, b: g.op("Mul", a, b), [g.constant(size) for size in sizes])
@@ -107,7 +107,7 @@ def _within_plane(g: GraphContext, indices: Value, input: Value, dimensions: int
 
 
 def _has_kernel(g: GraphContext, input: Value) -> bool:
-    """Whether runtimes have a MaxPool for the element type; onnxruntime's first one is of FLOAT."""
+    """Whether runtimes have a MaxPool for the element type; onnxruntime's first one takes only FLOAT."""
     dtype = g.dtype(input)
     if dtype in (DataType.INT64, DataType.UINT64):
         return False
@@ -117,7 +117,7 @@ def _has_kernel(g: GraphContext, input: Value) -> bool:
 
 
 def pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
-    """MaxPool; where onnxruntime has no kernel, or it gives no positions, windows taken out of the input.
+    """MaxPool; if it has no kernel or returns no positions, gathered windows.
 
     Positions are those in their own plane.
     """
@@ -180,7 +180,7 @@ def _avg_pool(
         summed = g.op("AveragePool", batched, **window.attributes, pads=pads, count_include_pad=1)
         return restored(g.op("Mul", summed, math.prod(window.kernel) / divisor_override))
     if right != padding and any(padding) and count_include_pad:
-        # ATen counts its own padding, and not what lies beyond it: the padding becomes part of the input.
+        # ATen counts its padding, but nothing beyond it: make the padding part of the input.
         batched = _zero_padded(g, batched, padding)
         right = [max(r - p, 0) for r, p in zip(right, padding, strict=True)]
         padding = [0] * dimensions
@@ -194,7 +194,7 @@ def _avg_pool(
 def _avg_pool_of_unknown_size(
     g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
 ) -> Value:
-    """With `ceil_mode`, where windows over the right edge count what they cover and padding does not."""
+    """With `ceil_mode`: windows over the right edge count only the elements that they cover."""
     attributes = {**window.attributes, "pads": window.padding * 2, "ceil_mode": 1, "count_include_pad": 0}
     counts = divisor_override is not None or (count_include_pad and any(window.padding))
     if counts:
