@@ -268,3 +268,20 @@ def test_an_argument_named_by_a_keyword_goes_to_the_parameter_with_an_underscore
         return from_
 
     assert call(uniform, self=tensor(), **{"from": 2}) == 2.0
+
+
+def test_attributes_without_a_parameter_are_passed_on(call):
+    def passing(g, self: Value, axis: int = 0, **attributes: int):
+        return axis, attributes
+
+    assert call(passing, self=tensor(), axis=1, keepdims=0) == (1, {"keepdims": 0})
+
+
+def test_arguments_about_storage_need_no_parameter_in_aten_alone():
+    registry = Registry()
+    for name in ("aten::op", "mylib::op"):
+        registry.register(name, 9, integer)
+    g = context(registry=registry)
+    assert g.call("aten::op", tensor(), k=3, device="cuda:0", layout="strided") == 3
+    with pytest.raises(ArgumentError, match="mylib::op has no parameter 'device'"):
+        g.call("mylib::op", tensor(), device="cuda:0")
