@@ -197,29 +197,28 @@ class Memory:
 
     def both(self, a: Truth, b: Truth) -> Truth:
         """The conjunction of two conditions."""
-        if isinstance(a, bool) or isinstance(b, bool):
-            return (b if a else False) if isinstance(a, bool) else (a if b else False)
-        if a is b:
-            return a
-        for whole, part in ((a, b), (b, a)):
-            producer = whole.producer()
-            if producer is not None and part in producer.inputs and producer.op_type == "logical_and":
-                return whole
-            if producer is not None and part in producer.inputs and producer.op_type == "logical_not":
-                return False
-        return self._truth("logical_and", {"self": a, "other": b})
+        return self._joined("logical_and", True, a, b)
 
     def either(self, a: Truth, b: Truth) -> Truth:
         """The disjunction of two conditions."""
-        if isinstance(a, bool) or isinstance(b, bool):
-            return (True if a else b) if isinstance(a, bool) else (True if b else a)
+        return self._joined("logical_or", False, a, b)
+
+    def _joined(self, name: str, neutral: bool, a: Truth, b: Truth) -> Truth:
+        """Two conditions joined by an operator, for which `neutral` changes nothing."""
+        for known, other in ((a, b), (b, a)):
+            if isinstance(known, bool):
+                return other if known is neutral else known
+        assert isinstance(a, Value)
+        assert isinstance(b, Value)
         if a is b:
             return a
         for whole, part in ((a, b), (b, a)):
             producer = whole.producer()
+            if producer is not None and part in producer.inputs and producer.op_type == name:
+                return whole
             if producer is not None and part in producer.inputs and producer.op_type == "logical_not":
-                return True
-        return self._truth("logical_or", {"self": a, "other": b})
+                return not neutral
+        return self._truth(name, {"self": a, "other": b})
 
     def negated(self, a: Truth) -> Truth:
         """The negation of a condition."""

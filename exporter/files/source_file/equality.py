@@ -159,20 +159,22 @@ def _attributes(subject: str, first: ir.Attr, second: ir.Attr, known: Correspond
     yield from _unlike(f"the text of {subject}", first.doc_string, second.doc_string)
     if first.type != second.type:
         return
-    if first.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        single = first.type == ir.AttributeType.GRAPH
-        pairs = [[item.value] if single else list(item.value) for item in (first, second)]
-        yield from _unlike(f"the number of graphs of {subject}", len(pairs[0]), len(pairs[1]))
-        for one, other in zip(*pairs, strict=False):
-            yield from _graphs(subject, one, other, known)
-    elif first.type in (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS):
-        single = first.type == ir.AttributeType.TENSOR
-        pairs = [[item.value] if single else list(item.value) for item in (first, second)]
-        yield from _unlike(f"the number of tensors of {subject}", len(pairs[0]), len(pairs[1]))
-        for one, other in zip(*pairs, strict=False):
-            yield from _tensors(subject, one, other)
-    else:
+    if first.type not in (*_GRAPHS, *_TENSORS):
         yield from _unlike(subject, _plain(first.value), _plain(second.value))
+        return
+    single = first.type in (_GRAPHS[0], _TENSORS[0])
+    pairs = [[item.value] if single else list(item.value) for item in (first, second)]
+    members = "graphs" if first.type in _GRAPHS else "tensors"
+    yield from _unlike(f"the number of {members} of {subject}", len(pairs[0]), len(pairs[1]))
+    for one, other in zip(*pairs, strict=False):
+        if first.type in _GRAPHS:
+            yield from _graphs(subject, one, other, known)
+        else:
+            yield from _tensors(subject, one, other)
+
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+_TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS)
 
 
 def _plain(value: Any) -> Any:

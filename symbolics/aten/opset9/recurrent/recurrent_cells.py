@@ -3,8 +3,6 @@
 These compositions support every float type and need no shapes.
 """
 
-from collections.abc import Callable, Sequence
-
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import static_size
 from .recurrent_steps import CELLS, LSTM, Cell, advance
@@ -19,48 +17,24 @@ def _gates(g: GraphContext, value: Value, count: int, weight: Value) -> list[Val
     return [g.op("Squeeze", g.op("Gather", apart, [gate], axis=1), axes=[1]) for gate in range(count)]
 
 
-def _cell(
-    g: GraphContext,
-    cell: Cell,
-    input: Value,
-    states: Sequence[Value],
-    w_ih: Value,
-    w_hh: Value,
-    b_ih: Value | None,
-    b_hh: Value | None,
-) -> list[Value]:
-    inward = g.call("aten::linear", input=input, weight=w_ih, bias=b_ih)
-    recurrent = g.call("aten::linear", input=states[0], weight=w_hh, bias=b_hh)
-    return advance(g, cell, inward, recurrent, states, lambda value: _gates(g, value, len(cell.order), w_hh))
-
-
-@onnx_symbolic("aten::lstm_cell")
-def lstm_cell(
-    g: GraphContext,
-    input: Value,
-    hx: list[Value],
-    w_ih: Value,
-    w_hh: Value,
-    b_ih: Value | None = None,
-    b_hh: Value | None = None,
-) -> list[Value]:
-    return _cell(g, LSTM, input, hx, w_ih, w_hh, b_ih, b_hh)
-
-
-def _of_one_state(cell: Cell) -> Callable[..., Value]:
-    def symbolic(
+def _register(name: str, cell: Cell) -> None:
+    @onnx_symbolic(f"aten::{name}_cell")
+    def step(
         g: GraphContext,
         input: Value,
-        hx: Value,
+        hx: Value | list[Value],
         w_ih: Value,
         w_hh: Value,
         b_ih: Value | None = None,
         b_hh: Value | None = None,
-    ) -> Value:
-        return _cell(g, cell, input, [hx], w_ih, w_hh, b_ih, b_hh)[0]
+    ) -> Value | list[Value]:
+        states = [hx] if isinstance(hx, Value) else hx
+        inward = g.call("aten::linear", input=input, weight=w_ih, bias=b_ih)
+        recurrent = g.call("aten::linear", input=states[0], weight=w_hh, bias=b_hh)
+        gates = len(cell.order)
+        new = advance(g, cell, inward, recurrent, states, lambda value: _gates(g, value, gates, w_hh))
+        return new[0] if isinstance(hx, Value) else new
 
-    return symbolic
 
-
-for _name, _kind in CELLS.items():
-    onnx_symbolic(f"aten::{_name}_cell")(_of_one_state(_kind))
+for _name, _kind in {"lstm": LSTM, **CELLS}.items():
+    _register(_name, _kind)

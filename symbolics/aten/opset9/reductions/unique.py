@@ -92,7 +92,7 @@ def _unique(g: GraphContext, self: Value, sorted: bool = True, return_inverse: b
     return g.call("aten::_unique2", self, sorted, return_inverse)[:2]
 
 
-@onnx_symbolic("aten::unique_consecutive")
+@onnx_symbolic(["aten::unique_consecutive", "aten::unique_dim_consecutive"])
 def unique_consecutive(
     g: GraphContext,
     self: Value,
@@ -113,13 +113,6 @@ def unique_consecutive(
     elif return_inverse and g.rank(self) != 1:
         run = g.call("aten::reshape", run, sizes_of(g, self))
     return _results(g, values, run if return_inverse else None, counts if return_counts else None)
-
-
-@onnx_symbolic("aten::unique_dim_consecutive")
-def unique_dim_consecutive(
-    g: GraphContext, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
-) -> list[Value]:
-    return g.call("aten::unique_consecutive", self, return_inverse, return_counts, dim)
 
 
 @onnx_symbolic("aten::unique_dim")
