@@ -69,6 +69,9 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
                 continue
             if argument.name not in parameters and not symbolic.takes_any:
                 yield f"{op} has an argument '{argument.name}' without a parameter"
+    # A function may serve operators of which one has fewer arguments.
+    names = [other.name for other in ATEN if other.function is symbolic.function and other is not symbolic]
+    known |= {argument.name for name in names for op in overloads(name) for argument in op._schema.arguments}
     unknown = set(parameters) - known
     if unknown and known:
         yield f"{symbolic.name}: no overload has {sorted(unknown)}"

@@ -5,7 +5,7 @@ from typing import Any
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 
 
-@onnx_symbolic("aten::to")
+@onnx_symbolic(["aten::to", "aten::_to_copy"])
 def to(
     g: GraphContext,
     self: Value,
@@ -16,11 +16,6 @@ def to(
     """Only the element type has a meaning in ONNX; `other` supplies its element type."""
     if dtype is None and other is not None:
         return g.call("aten::type_as", self=self, other=other)
-    return self if dtype is None else g.cast(self, dtype)
-
-
-@onnx_symbolic("aten::_to_copy")
-def _to_copy(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
     return self if dtype is None else g.cast(self, dtype)
 
 

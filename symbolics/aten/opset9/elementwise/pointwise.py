@@ -181,7 +181,7 @@ def mul(g: GraphContext, self: Value, other: Value | Number) -> Value:
     return g.op("Mul", self, other)
 
 
-@onnx_symbolic(["aten::div", "aten::divide"])
+@onnx_symbolic(["aten::div", "aten::divide", "aten::true_divide"])
 def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "floor":
         return g.call("aten::floor_divide", self, other)
@@ -190,11 +190,6 @@ def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str 
             return integers.quotient(g, self, other)
         return g.call("aten::trunc", g.op("Div", self, other))
     return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
-
-
-@onnx_symbolic("aten::true_divide")
-def true_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    return g.call("aten::div", self, other)
 
 
 def _is_power_of_two(number: Value | Number) -> bool:

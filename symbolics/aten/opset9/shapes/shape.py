@@ -156,7 +156,7 @@ def permute(g: GraphContext, self: Value, dims: list[int]) -> Value:
     return self if perm == sorted(perm) else g.op("Transpose", self, perm=perm)
 
 
-@onnx_symbolic("aten::transpose")
+@onnx_symbolic(["aten::transpose", "aten::swapdims"])
 def transpose(g: GraphContext, self: Value, dim0: int, dim1: int) -> Value:
     order = list(range(known_rank(g, self)))
     a, b = axis(g, self, dim0), axis(g, self, dim1)
@@ -168,11 +168,6 @@ def transpose(g: GraphContext, self: Value, dim0: int, dim1: int) -> Value:
 @onnx_symbolic("aten::swapaxes")
 def swapaxes(g: GraphContext, self: Value, axis0: int, axis1: int) -> Value:
     return g.call("aten::transpose", self=self, dim0=axis0, dim1=axis1)
-
-
-@onnx_symbolic("aten::swapdims")
-def swapdims(g: GraphContext, self: Value, dim0: int, dim1: int) -> Value:
-    return g.call("aten::transpose", self=self, dim0=dim0, dim1=dim1)
 
 
 @onnx_symbolic(["aten::t", "aten::numpy_T"])
@@ -221,7 +216,7 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
     return g.op("Squeeze", self, axes=sorted(ones)) if ones else self
 
 
-@onnx_symbolic("aten::expand")
+@onnx_symbolic(["aten::expand", "aten::broadcast_to"])
 def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implicit: bool = False) -> Value:
     if isinstance(size, Value):
         # -1 keeps the input's size, and so does 1.
@@ -258,11 +253,6 @@ def _raised(g: GraphContext, self: Value, rank: int) -> Value:
     """The value with leading dimensions of size 1 added up to a rank."""
     missing = rank - known_rank(g, self)
     return g.op("Unsqueeze", self, axes=list(range(missing))) if missing > 0 else self
-
-
-@onnx_symbolic("aten::broadcast_to")
-def broadcast_to(g: GraphContext, self: Value, size: list[int | Value]) -> Value:
-    return g.call("aten::expand", self=self, size=size)
 
 
 @onnx_symbolic("aten::expand_as")
