@@ -31,6 +31,8 @@ _PREDICT_NET = re.compile(r"predict_net(\..*)?", re.IGNORECASE)
 _SMALL = 4096
 """Integers of up to this many elements may be sizes."""
 _OWN_DOMAINS = ("", "caffe2")
+_WEIGHTS = frozenset("filter bias W b scale mean var gamma beta Slope".split())
+"""Inputs of operators that are weights."""
 _QUANTIZATION = ("Y_scale", "Y_zero_point")
 
 
@@ -96,8 +98,7 @@ class _Net:
         """Add the operators of the predict_net, and finish."""
         operators = list(predict.op)
         inputs = self._declare_inputs(predict, operators)
-        if not self._graph.initializers:
-            _warn_of_weights(operators, inputs)
+        _warn_of_weights(operators, inputs, has_weights=bool(self._graph.initializers))
         unknown = [name for name in given if name not in inputs]
         if unknown:
             known = ", ".join(inputs) or "none"
@@ -322,12 +323,17 @@ def _blob_names(names: Iterable[str], shown: str) -> list[str]:
     return found
 
 
-def _warn_of_weights(operators: list[Any], inputs: list[str]) -> None:
-    """Warn of inputs that seem to be weights, of a net without an init_net."""
+def _warn_of_weights(operators: list[Any], inputs: list[str], *, has_weights: bool) -> None:
+    """Warn of inputs that seem to be weights: without an init_net every input but an operator's first."""
     readers = _first_readers(operators)
-    weights = [name for name in inputs if name in readers and readers[name][1] > 0]
+    weights = []
+    for name in inputs:
+        operator, index = readers.get(name, (None, 0))
+        if index and (not has_weights or _input_name(operator, index) in _WEIGHTS):
+            weights.append(name)
     if weights:
-        text = f"there is no init_net, so these blobs stay inputs: {', '.join(weights)}"
+        reason = "the init_net does not fill all weights" if has_weights else "there is no init_net"
+        text = f"{reason}, so these blobs stay inputs: {', '.join(weights)}"
         warnings.warn(text if len(text) < 1000 else f"{text[:1000]}…", stacklevel=3)
 
 
@@ -340,10 +346,15 @@ def _first_readers(operators: list[Any]) -> dict[str, tuple[Any, int]]:
     return found
 
 
+def _input_name(operator: Any, index: int) -> str:
+    """The name of an input in the operator's schema, "" if there is none."""
+    schema = table().get(operator.type)
+    return schema.inputs[index] if schema is not None and index < len(schema.inputs) else ""
+
+
 def _read_as(operator: Any, index: int) -> ir.DataType:
     """The element type of an input that nobody states: FLOAT, unless its reader takes another one."""
-    schema = table().get(operator.type)
-    name = schema.inputs[index] if schema is not None and index < len(schema.inputs) else ""
+    name = _input_name(operator, index)
     if name in INTEGER_INPUTS.get(operator.type, ()):
         return ir.DataType.INT64
     return ir.DataType.BOOL if name in BOOL_INPUTS.get(operator.type, ()) else ir.DataType.FLOAT

@@ -231,6 +231,16 @@ def test_the_init_net_is_found_beside_the_predict_net(tmp_path):
         opsetta.load(other, init_net=tmp_path / "none.pb")
 
 
+def test_weights_that_the_init_net_lacks(tmp_path):
+    predict, init = Net(), Net()
+    init.fill("b", np.zeros(2, np.float32))
+    predict.add("FC", ["data", "w", "b"], "y")
+    predict.add("Add", ["y", "more"], "y")
+    with pytest.warns(UserWarning, match="does not fill all weights, so these blobs stay inputs: w$"):
+        model = converted(tmp_path, predict.finish(["data", "w", "b", "more"], ["y"]), init.message)
+    assert model.input_names == ["data", "w", "more"]
+
+
 def placeholder_nets(fill):
     """A pair whose init_net fills the input, too."""
     predict, init = Net(), Net()
