@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -322,14 +324,29 @@ def test_options_of_other_files(tmp_path):
         opsetta.load(path, init_net=path)
 
 
-def test_no_warning_and_no_torch_where_nothing_is_odd(tmp_path):
+def weighted_net():
     predict, init = Net(), Net()
     init.fill("w", np.ones(3, np.float32))
     predict.add("Mul", ["data", "w"], "y")
+    return predict.finish(["data", "w"], ["y"]), init.message
+
+
+def test_no_warning_where_nothing_is_odd(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = converted(tmp_path, predict.finish(["data", "w"], ["y"]), init.message)
+        model = converted(tmp_path, *weighted_net())
         assert operators(model.lower(7)) == ["Mul"]
+
+
+def test_torch_is_not_imported(tmp_path):
+    path = write(tmp_path, *weighted_net())
+    program = f"""
+import sys, opsetta
+opsetta.load({str(path)!r}).lower(11).save({str(tmp_path / "out.onnx")!r})
+assert not {{"torch", "caffe2", "onnxruntime"}} & {{*sys.modules}}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    assert (tmp_path / "out.onnx").exists()
 
 
 def test_a_net_survives_as_a_source_file(tmp_path):
