@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,8 +25,8 @@ from .operators import BOOL_INPUTS, EQUAL_QUANTIZATION, INTEGER_INPUTS, WINDOWS,
 from .reading import read_net
 from .shapes import Description, Given, beside, described
 
-INIT_NET = "init_net"
-_PREDICT_NET = re.compile(r"predict_net(\..*)?", re.IGNORECASE)
+INIT_NET, PREDICT_NET = "init_net", "predict_net"
+_SUFFIXES = (".pb", ".pbtxt", ".prototxt")
 _SMALL = 4096
 """Integers of up to this many elements may be sizes."""
 _OWN_DOMAINS = ("", "caffe2")
@@ -46,8 +45,8 @@ def load_nets(
 
     Args:
         path: the file of the predict_net.
-        init_net: the file of the init_net. By default the one beside a predict_net: init_net.pb beside
-            predict_net.pb.
+        init_net: the file of the init_net. By default the one beside a predict_net, which is named like it:
+            init_net.pb beside predict_net.pb.
         shapes: the shapes of inputs, see `shapes.described`.
         bounds: what the files may take.
 
@@ -68,12 +67,13 @@ def load_nets(
 
 
 def _beside(path: str | os.PathLike) -> pathlib.Path | None:
-    """The init_net beside a predict_net, None if there is none."""
+    """The init_net beside a predict_net, None if there is none; it may have the other form."""
     file = pathlib.Path(os.fsdecode(path))
-    if not _PREDICT_NET.fullmatch(file.name):
+    before, name, after = file.name.rpartition(PREDICT_NET)
+    if not name:
         return None
-    found = file.with_name(INIT_NET + "".join(file.suffixes))
-    return found if found.exists() else None
+    candidates = [file.with_name(f"{before}{INIT_NET}{suffix}") for suffix in (after, *_SUFFIXES)]
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 class _Net:

@@ -222,12 +222,16 @@ def test_the_init_net_is_found_beside_the_predict_net(tmp_path):
     predict.add("Mul", ["data", "w"], "y")
     path = write(tmp_path, predict.finish(["data", "w"], ["y"]), init.message)
     assert opsetta.load(path).input_names == ["data"]
+    named = tmp_path / "squeeze_predict_net.pbtxt"
+    path.rename(named)
+    (tmp_path / "init_net.pb").rename(tmp_path / "squeeze_init_net.pb")
+    assert opsetta.load(named).input_names == ["data"]
     other = tmp_path / "squeeze.pb"
-    path.rename(other)
+    named.rename(other)
     with pytest.warns(UserWarning, match="no init_net.*: w"):
         assert opsetta.load(other).input_names == ["data", "w"]
     weights = tmp_path / "weights.pb"
-    (tmp_path / "init_net.pb").rename(weights)
+    (tmp_path / "squeeze_init_net.pb").rename(weights)
     assert opsetta.load(other, init_net=weights).input_names == ["data"]
     with pytest.raises(opsetta.ModelFileError, match="cannot be read"):
         opsetta.load(other, init_net=tmp_path / "none.pb")
