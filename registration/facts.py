@@ -26,12 +26,14 @@ class Facts:
         computed: the value in the element type that PyTorch computes it in, if it declares another one.
         holder: the graph value that holds this one in another element type. While the graph is built, this
             value represents it, so that symbolic functions see the model's element type; no node reads it.
+        mutated: whether it is a parameter or buffer that the model writes to.
     """
 
     bounds: tuple[float, float] = (-math.inf, math.inf)
     exact_in: DataType | None = None
     computed: Value | None = None
     holder: Value | None = None
+    mutated: bool = False
 
 
 _NONE = Facts()

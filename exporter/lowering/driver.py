@@ -257,21 +257,32 @@ def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
     opset 9): a default that callers may replace is not constant to a runtime.
     """
     graph = model.graph
-    schema = operator_schema("Constant", graph.opset_imports[""])
-    allowed = schema.outputs[0].dtypes if schema is not None else frozenset()
     for value in list(graph.initializers.values()):
-        if value in state or value.dtype not in allowed:
+        if value in state or not may_be_constant_node(value, graph.opset_imports[""]):
             if not value.is_graph_input():
                 graph.inputs.append(value)
             continue
         name = str(value.name)
         del graph.initializers[name]
-        tensor = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
-        constant = ir.Node("", "Constant", [], [tensor], num_outputs=1, name=f"{name}/Constant")
+        constant = constant_node(name, value.const_value)
         result = constant.outputs[0]
-        result.type, result.shape, result.name = value.type, value.shape, name
+        result.type, result.shape = value.type, value.shape
         value.replace_all_uses_with(result)
         graph.insert_before(graph[0], constant)
+
+
+def may_be_constant_node(value: Value, opset: int) -> bool:
+    """Whether the opset's Constant has the value's element type."""
+    schema = operator_schema("Constant", opset)
+    return schema is not None and value.dtype in schema.outputs[0].dtypes
+
+
+def constant_node(name: str, tensor: ir.TensorProtocol | None) -> ir.Node:
+    """A Constant node whose output has a name."""
+    content = ir.Attr("value", ir.AttributeType.TENSOR, tensor)
+    node = ir.Node("", "Constant", [], [content], num_outputs=1, name=f"{name}/Constant")
+    node.outputs[0].name = name
+    return node
 
 
 def check_names(option: str, given: Sequence[str] | None) -> None:

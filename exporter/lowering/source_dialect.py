@@ -16,6 +16,7 @@ from ...registration import (
     DIMENSIONS,
     KIND,
     MODULE,
+    MUTATES,
     GraphError,
     OpsettaError,
     Registry,
@@ -25,6 +26,7 @@ from ...registration import (
     held_in,
     holder_of,
     results_of,
+    state,
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
 from ...registration.emission.folding import MAXIMUM_ELEMENTS
@@ -121,15 +123,16 @@ class _SourceDriver(Driver[_Scope]):
         names = named([v.name or "" for v in self.source.graph.inputs], self.given_inputs, "input_names")
         for name in names:
             self.names.take(name)
+        mutated = {output.metadata_props.get(MUTATES) for output in self.source.graph.outputs}
         for value in self.source.graph.initializers.values():
-            self._declare_state(value)
+            self._declare_state(value, value.name in mutated)
         for name, value in zip(names, self.source.graph.inputs, strict=True):
             copy = ir.Value(name=name, type=value.type, shape=value.shape)
             self.graph.inputs.append(copy)
             self.values[value] = copy
         return _Scope(self.values)
 
-    def _declare_state(self, value: Value) -> None:
+    def _declare_state(self, value: Value, mutated: bool) -> None:
         tensor = value.const_value
         if tensor is None:
             raise GraphError(f"initializer '{value.name}' of the source graph has no data")
@@ -147,6 +150,7 @@ class _SourceDriver(Driver[_Scope]):
             const_value=tensor,
         )
         self.graph.initializers.add(copy)
+        state(copy, mutated=mutated)
         self.values[value] = held_in(copy, ir.DataType.BFLOAT16) if is_held else copy
         self.state.add(copy)
 

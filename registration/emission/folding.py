@@ -1,7 +1,8 @@
-"""Evaluates shape arithmetic on constants while a graph is built.
+"""Evaluates operators on constants while a graph is built.
 
-Covers only the operators of shape arithmetic, in numpy. `onnx.reference` has all operators, but takes half a
-second to import, which is longer than lowering a model.
+Shape arithmetic is folded. Conditions of branches are evaluated with more operators, whose results numpy may
+round in another way than a runtime. `onnx.reference` has all operators, but takes half a second to import,
+which is longer than lowering a model.
 """
 
 from __future__ import annotations
@@ -145,6 +146,68 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _extreme_index(function: Callable[..., Array]) -> Callable[..., Array | None]:
+    def evaluate(attributes: Attributes, data: Array) -> Array | None:
+        if attributes.get("select_last_index") or bool((data != data).any()):
+            return None
+        axis = attributes.get("axis", 0)
+        found = np.asarray(function(data, axis=axis), dtype=np.int64)
+        return np.expand_dims(found, axis) if attributes.get("keepdims", 1) else found
+
+    return evaluate
+
+
+def _mean(data: Array, **named: Any) -> Array:
+    if data.dtype.kind != "f" or not data.size:
+        raise TypeError("left to the runtime")
+    return np.asarray(np.mean(data, **named))
+
+
+def _cumulative(attributes: Attributes, data: Array, axis: Array) -> Array | None:
+    if attributes.get("exclusive") or attributes.get("reverse"):
+        return None
+    return np.cumsum(data, axis=int(axis.item()), dtype=data.dtype)
+
+
+def _clip(attributes: Attributes, data: Array, *bounds: Array) -> Array:
+    low, high = (attributes.get("min"), attributes.get("max")) if not bounds else (*bounds, None)[:2]
+    for function, bound in ((np.maximum, low), (np.minimum, high)):
+        data = data if bound is None else function(data, np.asarray(bound, dtype=data.dtype))
+    return data
+
+
+_SHIFTS = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
+
+_CONDITION_EVALUATORS: dict[str, Callable[..., Any]] = {
+    **_EVALUATORS,
+    "ArgMax": _extreme_index(np.argmax),
+    "ArgMin": _extreme_index(np.argmin),
+    "BitShift": lambda attributes, a, b: _SHIFTS[attributes["direction"]](a, b),
+    "BitwiseAnd": _pure(np.bitwise_and),
+    "BitwiseNot": _pure(np.bitwise_not),
+    "BitwiseOr": _pure(np.bitwise_or),
+    "BitwiseXor": _pure(np.bitwise_xor),
+    "Clip": _clip,
+    "Cos": _pure(np.cos),
+    "CumSum": _cumulative,
+    "Exp": _pure(np.exp),
+    "IsNaN": _pure(np.isnan),
+    "Log": _pure(np.log),
+    "MatMul": _pure(np.matmul),
+    "Pow": _pure(lambda base, power: np.power(base, power.astype(base.dtype))),
+    "Reciprocal": _pure(np.reciprocal),
+    "ReduceMean": _reduce(_mean),
+    "Relu": _pure(lambda data: np.maximum(data, np.zeros((), data.dtype))),
+    "Round": _pure(np.rint),
+    "Sigmoid": _pure(lambda data: 1 / (1 + np.exp(-data))),
+    "Sign": _pure(np.sign),
+    "Sin": _pure(np.sin),
+    "Tan": _pure(np.tan),
+    "Tanh": _pure(np.tanh),
+    "Tile": _pure(np.tile),
+}
+
+
 def _broadcast_size(attributes: Attributes, *arrays: Array) -> int:
     return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
 
@@ -163,14 +226,21 @@ def _gathered_size(attributes: Attributes, data: Array, indices: Array) -> int:
     return data.size // max(1, chosen) * indices.size
 
 
+def _product_size(attributes: Attributes, a: Array, b: Array) -> int:
+    return a.size * b.size
+
+
 _BROADCAST = frozenset(
-    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Sub Where Xor".split()
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual "
+    "Max Min Mod Mul Or Pow Sub Where Xor".split()
 )
 _SIZES: dict[str, Callable[..., int]] = {
     "Concat": lambda attributes, *arrays: sum(array.size for array in arrays),
     "Expand": _expanded_size,
     "Gather": _gathered_size,
+    "MatMul": _product_size,
     "Range": _range_size,
+    "Tile": lambda attributes, data, repeats: data.size * math.prod(repeats.tolist()),
 }
 """The number of result elements for operators whose result can have more elements than their inputs."""
 
@@ -183,13 +253,18 @@ def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array]) -> 
     return size is None or size(attributes, *arrays) <= MAXIMUM_ELEMENTS
 
 
-def evaluate(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -> Array | None:
+def evaluate(
+    op_type: str, inputs: Sequence[Array | None], attributes: Attributes, *, condition: bool = False
+) -> Array | None:
     """The single output of an operator on constants; None to leave it to the runtime.
+
+    Args:
+        condition: whether the result only decides a branch.
 
     Errors of the arithmetic (a division by zero, an axis out of range) are left to the runtime too:
     the node may stand in a branch that is never taken.
     """
-    evaluator = _EVALUATORS.get(op_type)
+    evaluator = (_CONDITION_EVALUATORS if condition else _EVALUATORS).get(op_type)
     if evaluator is None or any(array is None or array.size > MAXIMUM_ELEMENTS for array in inputs):
         return None
     try:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic, schemas
+from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, schemas
+from ...registration.emission import folding
 from .sizes import same
 
 Branch = Callable[[], Sequence[Value]]
@@ -39,6 +41,48 @@ def choose(
     results = g.op("If", condition, then_branch=then_branch, else_branch=else_branch, outputs=len(alike))
     check_carried(g, "If", then_branch.outputs)
     return results if isinstance(results, list) else [results]
+
+
+def constant_condition(condition: Value | bool) -> bool | None:
+    """The value of a condition on constants, and on state that the model never writes to; else None."""
+    if isinstance(condition, bool):
+        return condition
+    array = _contents(condition, {})
+    return None if array is None or array.size != 1 else bool(array.item())
+
+
+_DEPTH = 300
+"""How many operators may be between a parameter and a condition."""
+
+
+def _contents(
+    value: Value | None, found: dict[Value, np.ndarray | None], depth: int = 0
+) -> np.ndarray | None:
+    """The contents of a value that no input of the graph decides; None if unknown or large.
+
+    Buffers that the model writes to are unknown: a later call may be given the new value.
+    """
+    if value is None or facts_of(value).mutated:
+        return None
+    if value in found:
+        return found[value]
+    array, node = None, value.producer()
+    if value.const_value is not None:
+        array = value.const_value.numpy() if value.const_value.size <= folding.MAXIMUM_ELEMENTS else None
+    elif node is not None and not node.domain and len(node.outputs) == 1 and depth < _DEPTH:
+        inputs: list[np.ndarray] = []
+        for item in node.inputs:
+            known = _contents(item, found, depth + 1)
+            if known is None:
+                break
+            inputs.append(known)
+        else:
+            attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+            array = folding.evaluate(node.op_type, inputs, attributes, condition=True)
+            if array is not None and value.dtype is not None:
+                array = array.astype(value.dtype.numpy())
+    found[value] = array
+    return array
 
 
 def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> None:

@@ -94,8 +94,17 @@ def static_size(g: GraphContext, value: Value, dim: int) -> int | None:
 
 
 def axis(g: GraphContext, value: Value, dim: int) -> int:
-    """A non-negative dimension; a zero-dim tensor counts as one-dimensional."""
-    return dim % max(known_rank(g, value), 1) if dim < 0 else dim
+    """A non-negative dimension; a zero-dim tensor counts as one-dimensional.
+
+    Raises:
+        UnsupportedError: the value does not have it; PyTorch does not check this for some empty tensors.
+    """
+    if dim >= 0 and g.rank(value) is None:
+        return dim
+    rank = max(known_rank(g, value), 1)
+    if not -rank <= dim < rank:
+        raise g.refuse(f"its input has no dimension {dim}")
+    return dim % rank
 
 
 def origin(size: Size) -> tuple[Value, int] | None:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic
-from ..compositions.branches import check_carried, choose
+from ..compositions.branches import check_carried, choose, constant_condition
 from ..compositions.list_values import loop_inputs
 from ..compositions.sizes import compute, known
-from ..prim.control_flow import constant_condition
 
 Step = Callable[..., Sequence[Value]]
 """Maps carried values and slices to new carried values and results to stack."""
@@ -22,7 +21,7 @@ Step = Callable[..., Sequence[Value]]
 def cond(g: GraphContext, pred: Value | bool, operands: list[Value | Number]) -> Sequence[Value]:
     """A conditional; if the condition is constant, the taken branch is inlined."""
     true_graph, false_graph = g.blocks
-    decided = constant_condition(g, pred)
+    decided = constant_condition(pred)
     if decided is not None:
         return (true_graph if decided else false_graph).inline(*operands)
     return choose(
@@ -40,7 +39,7 @@ def while_loop(
     """A loop whose condition is evaluated before each run of its body."""
     initial = _initial(g, carried_inputs)
     going = _asked(g, initial, additional_inputs)
-    if constant_condition(g, going) is False:
+    if constant_condition(going) is False:
         return initial
     return _while(g, going, initial, additional_inputs, [])
 
@@ -59,7 +58,7 @@ def while_loop_stack_output(
     def run() -> Sequence[Value]:
         return _while(g, going, initial, additional_inputs, initial)[len(initial) :]
 
-    decided = constant_condition(g, going)
+    decided = constant_condition(going)
     if decided is not None:
         return run() if decided else given()
     length = ir.SymbolicDim(None)
@@ -171,7 +170,7 @@ def _while(
 
     formals = body_fn.graph.inputs[: len(initial)]
     graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")
-    decided = constant_condition(g, going)
+    decided = constant_condition(going)
     return _loop(g, None, None if decided else going, initial, graph)
 
 

@@ -1,6 +1,8 @@
 """Arithmetic and comparison that an opset lacks, or lacks for some element types."""
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from ..compositions.doubling import scanned
 from ..compositions.einsum import contract, read
 from ..compositions.remainders import remainder
 from ..compositions.sizes import axis as front
-from ..compositions.sizes import known_rank
+from ..compositions.sizes import known_rank, same
 from .support import below, by_axis, integers
 
 
@@ -215,6 +217,34 @@ def _register_extreme(op_type: str, comparison: str) -> None:
 
 _register_extreme("Max", "Greater")
 _register_extreme("Min", "Less")
+
+
+def _have_one_shape(values: Sequence[Value]) -> bool:
+    """Whether values are known to have the same shape."""
+    shape = values[0].shape
+    return all(
+        shape is not None
+        and value.shape is not None
+        and len(shape) == len(value.shape)
+        and all(map(same, shape, value.shape))
+        for value in values[1:]
+    )
+
+
+@below("Sum", 8)
+def sum_(g: GraphContext, data_0: list[Value]) -> Value:
+    """At 7: no broadcasting; Add broadcasts."""
+    if _have_one_shape(data_0):
+        return g.op("Sum", *data_0)
+    return functools.reduce(functools.partial(g.op, "Add"), data_0)
+
+
+@below("Mean", 8)
+def mean(g: GraphContext, data_0: list[Value]) -> Value:
+    """At 7: no broadcasting."""
+    if _have_one_shape(data_0):
+        return g.op("Mean", *data_0)
+    return g.op("Div", g.op("Sum", *data_0), float(len(data_0)))
 
 
 @onnx_symbolic("onnx::Clip")

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
-from ..compositions.branches import check_carried
+from ..compositions.branches import check_carried, constant_condition
 from ..compositions.list_values import (
     Known,
     as_sequence,
@@ -36,14 +36,6 @@ def constant(g: GraphContext, value: Number) -> Value:
     """A Python number as a value, for the result of a block."""
     [expected] = g.expected
     return g.constant(value, expected.dtype)
-
-
-def constant_condition(g: GraphContext, condition: Value | bool) -> bool | None:
-    """The value of a condition if it is constant, else None."""
-    if isinstance(condition, bool):
-        return condition
-    array = g.constant_value(condition) if g.is_foldable(condition) else None
-    return None if array is None else bool(array.item())
 
 
 def _unchanged(g: GraphContext, value: Value) -> Value:
@@ -114,7 +106,7 @@ def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
 def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     """A conditional; if the condition is constant, the taken branch is inlined."""
     blocks = g.blocks
-    decided = constant_condition(g, condition)
+    decided = constant_condition(condition)
     if decided is not None:
         return blocks[0 if decided else 1].inline()
     expected = list(g.expected)
@@ -260,7 +252,7 @@ def loop(
         for value, output in zip(carried, expected, strict=True)
     ]
     trips = known(g, max_trip_count)
-    decided = constant_condition(g, condition)
+    decided = constant_condition(condition)
     if decided is False or (isinstance(trips, int) and trips <= 0) or not given:
         return given
     plans = [
@@ -300,7 +292,7 @@ def _loop_body(
         rest = iter(formal)
         values = [plan.formal if plan.scanned else next(rest) for plan in plans]
         condition, *returned = body.inline(iteration, *values)
-        going_on = constant_condition(g, condition) is True
+        going_on = constant_condition(condition) is True
         results = []
         for index, (plan, value) in enumerate(zip(plans, returned, strict=True)):
             if plan.scanned:

@@ -132,8 +132,8 @@ def _truncated_remainder(g: GraphContext, a: Value, b: Value) -> Value:
     return g.op("Sub", a, g.op("Mul", quotient(g, a, b), b))
 
 
-def _float_mod(g: GraphContext, a: Value, b: Value) -> Value:
-    return g.op("Sub", a, g.op("Mul", g.op("Floor", g.op("Div", a, b)), b))
+def _truncated_float_remainder(g: GraphContext, a: Value, b: Value) -> Value:
+    return g.op("Sub", a, g.op("Mul", g.call("aten::trunc", g.op("Div", a, b)), b))
 
 
 @onnx_symbolic("sym::mod")
@@ -141,7 +141,9 @@ def mod(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     """The remainder has the divisor's sign."""
     first, second = _numbers(g, a, b)
     if _is_float(g, a, b):
-        return _float_mod(g, first, second)
+        # TorchScript adds the divisor, which rounds.
+        total = g.op("Add", _truncated_float_remainder(g, first, second), second)
+        return _truncated_float_remainder(g, total, second)
     remainder = _truncated_remainder(g, first, second)
     if is_non_negative(first) and is_non_negative(second):
         return remainder

@@ -6,7 +6,7 @@ import functools
 import warnings
 from typing import Any
 
-TARGETS = (9, 11, 13, 15, 17, 18, 20, 21, 23, 25)
+TARGETS = (7, 8, 9, 11, 13, 15, 17, 18, 20, 21, 23, 25, 26)
 
 # Cases whose outputs are drawn anew at every run: types and shapes are compared.
 RANDOM = ("test_bernoulli", "test_training_dropout")

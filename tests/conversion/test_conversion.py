@@ -199,6 +199,54 @@ def test_other_domains_pass_through():
     assert [found.graph.node[i] for i in range(2)] == nodes[:2]
 
 
+def own_graph(offset):
+    """A node of another domain, whose sub-graph has initializers and, in a branch, an initializer more."""
+    branch = helper.make_graph(
+        [helper.make_node("ReduceSum", ["t", "axes"], ["r"])],
+        "branch",
+        [],
+        [value("r", None, INT64)],
+        [onnx.numpy_helper.from_array(np.array([0]), "axes")],
+    )
+    nodes = [
+        helper.make_node("Cast", ["s"], ["i"], to=INT64),
+        helper.make_node("Add", ["i", "offset"], ["t"]),
+        helper.make_node("GreaterOrEqual", ["t", "offset"], ["m"]),
+        helper.make_node("If", ["flag"], ["p"], then_branch=branch, else_branch=branch),
+        helper.make_node("Where", ["m", "t", "p"], ["u"]),
+    ]
+    stored = {"offset": np.array(offset), "flag": np.array(True)}
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [value("s", [4])],
+        [value("u", [4], INT64)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    node = helper.make_node("Apply", ["x"], ["y"], domain="com.example", body=body)
+    return model(18, [node], [value("x", [4])], [value("y", [4])], imports=[("com.example", 1)])
+
+
+@pytest.mark.parametrize("opset", [7, 8, 9, 13])
+def test_a_sub_graph_of_another_domain_has_its_own_constants(opset):
+    """Below 9, where initializers are inputs, they are Constant nodes, which are FLOAT, DOUBLE or FLOAT16."""
+    found = converted(own_graph(7), opset)
+    [body] = [attribute.g for attribute in found.graph.node[0].attribute]
+    assert [entry.name for entry in found.graph.input] == ["x"]
+    assert not found.graph.initializer
+    alone = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)])
+    alone.ir_version = found.ir_version
+    numbers = np.array([-9, 0, 3, -1], dtype=np.float32)
+    shifted = numbers.astype(np.int64) + 7
+    expected = np.where(shifted >= 7, shifted, shifted.sum())
+    np.testing.assert_array_equal(run(alone, s=numbers)[0], expected)
+
+
+def test_a_constant_of_another_domains_sub_graph_may_need_initializers():
+    with pytest.raises(UnsupportedOperatorsError, match="9"):
+        convert(ir.from_proto(own_graph(2**53 + 1)), 8)
+
+
 @pytest.mark.parametrize("own_opset", [18, 15])
 def test_functions_are_inlined_with_their_own_opset(own_opset):
     scaled = helper.make_node("Mul", ["a", "f"], ["m"])

@@ -173,6 +173,12 @@ CASES = [
     Case("Gemm", 7, (reals(2, 3), reals(4, 3), reals(4)), {"transB": 1, "alpha": 0.5}),
     Case("Mod", 10, (whole(-7, 7, 5), whole(3, -3, 2))),
     Case("OneHot", 9, (whole(0, 2, 1), whole(3), factors(-1, 1)), constant=(1,)),
+    *(
+        Case(name, 8, (reals(3, 1), reals(4), reals(2, 1, 1)), targets=(7, 13))
+        for name in ("Sum", "Mean", "Max", "Min")
+    ),
+    *(Case(name, 8, (IMAGE, IMAGE + 1), targets=(7, 13)) for name in ("Sum", "Mean", "Max", "Min")),
+    *(Case(name, 8, (reals(2, 3),), targets=(7, 13)) for name in ("Sum", "Mean")),
     Case("PRelu", 7, (IMAGE, reals(3, 1, 1))),
     Case("HardSigmoid", 6, (IMAGE,), targets=(9, 21, 22)),
     Case("Selu", 6, (IMAGE,), targets=(9, 22)),

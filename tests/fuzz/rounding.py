@@ -143,6 +143,10 @@ class Rounding(TorchDispatchMode):
         steps = -steps if self._seed == 0 else steps
         inexact = inexact & value.isfinite() & error.isfinite()
         value = torch.where(inexact, value + steps * error, value)
+        if output.dtype == torch.float16 and self._seed == 0 and _is_like(exact, output):
+            # onnxruntime may keep a number in FLOAT that FLOAT16 cannot hold.
+            largest = torch.finfo(torch.float16).max
+            value = torch.where(exact.isfinite(), value.clamp(-largest, largest), value)
         if name not in KEEPS_SIGN_OF_ZERO:
             value = torch.where(value == 0, self._zeros(output.shape), value)
         return value.to(output.dtype)

@@ -164,3 +164,9 @@ def test_strides_over_another_storage_are_refused(view) -> None:
 
     with pytest.raises(opsetta.CaptureError, match="storage"):
         opsetta.export(Model().eval(), (X,), opset=13)
+
+
+def test_a_dimension_that_the_tensor_does_not_have_is_refused() -> None:
+    """PyTorch does not check the dimension of empty tensors here."""
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="no dimension 2"):
+        opsetta.export(lambda x: x.cummin(2), torch.ones(3, 0), opset=13, dynamic_shapes=({0: "n"},))

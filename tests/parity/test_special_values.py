@@ -72,6 +72,21 @@ RECORDS = [
         Record(f"median of no {dtype}", _medians_of_all, (torch.zeros(0, 3, dtype=dtype),), OPSETS)
         for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8, torch.int16, torch.bool)
     ),
+    *(
+        Record(
+            f"log_softmax of {dtype}",
+            lambda x: (F.log_softmax(x, 1), F.softmax(x, 1), F.log_softmax(x, 0)),
+            (_with(floats(6, 4), NAN, (0, 0), (1, 2), (2, 3)).index_fill(0, torch.tensor(4), INF).to(dtype),),
+            OPSETS,
+        )
+        for dtype in (torch.float32, torch.float64)
+    ),
+    Record(
+        "log_softmax beside infinity",
+        lambda x: F.log_softmax(x, -1),
+        (_with(_with(floats(3, 4).double(), INF, (0, 1)), -INF, (1, 2)),),
+        OPSETS,
+    ),
     Record("median of no rows", lambda x: x.median(1), (torch.zeros(0, 3),), OPSETS),
     Record(
         "remainder",

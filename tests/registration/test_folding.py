@@ -93,6 +93,39 @@ RECORDS = [
     ("Identity", [DATA], {}),
 ]
 
+REALS = array([[0.5, -1.5, 2.5], [1.0, -0.0, 0.25]], np.float32)
+
+CONDITION_RECORDS = [
+    ("ArgMax", [DATA], {"axis": 1}),
+    ("ArgMax", [REALS], {"keepdims": 0}),
+    ("ArgMin", [DATA], {"axis": -1, "keepdims": 0}),
+    ("BitShift", [np.abs(DATA).astype(np.uint8), array(1, np.uint8)], {"direction": "LEFT"}),
+    ("BitShift", [np.abs(DATA).astype(np.uint8), array(1, np.uint8)], {"direction": "RIGHT"}),
+    ("BitwiseAnd", [DATA, array(3)], {}),
+    ("BitwiseNot", [DATA], {}),
+    ("BitwiseOr", [DATA, array(3)], {}),
+    ("BitwiseXor", [DATA, array(3)], {}),
+    ("Clip", [REALS, array(-1, np.float32), array(2, np.float32)], {}),
+    ("Clip", [REALS, array(-1, np.float32)], {}),
+    ("Cos", [REALS], {}),
+    ("CumSum", [DATA, array(1)], {}),
+    ("Exp", [REALS], {}),
+    ("IsNaN", [array([np.nan, 1.0], np.float32)], {}),
+    ("Log", [np.abs(REALS)], {}),
+    ("MatMul", [DATA, DATA.T], {}),
+    ("Pow", [REALS, array(2)], {}),
+    ("Reciprocal", [REALS], {}),
+    ("ReduceMean", [REALS], {"axes": [1]}),
+    ("Relu", [REALS], {}),
+    ("Round", [REALS], {}),
+    ("Sigmoid", [REALS], {}),
+    ("Sign", [REALS], {}),
+    ("Sin", [REALS], {}),
+    ("Tan", [REALS], {}),
+    ("Tanh", [REALS], {}),
+    ("Tile", [DATA, array([2, 1])], {}),
+]
+
 
 @pytest.mark.parametrize(
     ("op_type", "inputs", "attributes"), RECORDS, ids=[f"{r[0]}-{i}" for i, r in enumerate(RECORDS)]
@@ -106,8 +139,22 @@ def test_folding_agrees_with_the_reference(op_type, inputs, attributes):
     assert np.array_equal(found, wanted)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"),
+    CONDITION_RECORDS,
+    ids=[f"{r[0]}-{i}" for i, r in enumerate(CONDITION_RECORDS)],
+)
+def test_what_decides_a_branch_agrees_with_the_reference(op_type, inputs, attributes):
+    assert folding.evaluate(op_type, inputs, attributes) is None
+    with np.errstate(divide="ignore"):
+        wanted = reference(op_type, inputs, attributes, opset=18 if op_type.startswith("Bitwise") else 13)
+    found = folding.evaluate(op_type, inputs, attributes, condition=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, strict=True)
+
+
 def test_every_evaluator_has_a_record():
     assert {record[0] for record in RECORDS} == set(folding._EVALUATORS)
+    assert {record[0] for record in [*RECORDS, *CONDITION_RECORDS]} == set(folding._CONDITION_EVALUATORS)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +224,8 @@ def test_large_constants_are_left_alone():
     large = np.zeros(folding.MAXIMUM_ELEMENTS + 1, dtype=I)
     assert folding.evaluate("Neg", [large], {}) is None
     assert folding.evaluate("Expand", [array([1]), array([folding.MAXIMUM_ELEMENTS + 1])], {}) is None
+    for op_type, inputs in (
+        ("Tile", [array([1]), array([2**40])]),
+        ("MatMul", [np.ones((999, 1)), np.ones((1, 999))]),
+    ):
+        assert folding.evaluate(op_type, inputs, {}, condition=True) is None

@@ -22,7 +22,8 @@ from ..descriptions import describe_state
 from ..tensor_kinds import check
 from ..torch_export.source_values import tensor_type
 from ..weights import share_memory
-from .fakes import SAMPLES, UNKNOWN, Fake, Fakes, Tensor
+from .fake_values import SAMPLES, UNKNOWN, Fake, Tensor
+from .fakes import Fakes
 from .objects import WrittenConstant, is_number
 
 _SYMBOLIC_NAMES = {

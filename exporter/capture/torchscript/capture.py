@@ -21,7 +21,8 @@ from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments
 from . import operators
 from .builder import Builder
-from .fakes import Fakes, Tensor
+from .fake_values import Tensor
+from .fakes import Fakes
 from .interpreter import Interpreter
 from .modules import Hierarchy, State
 from .objects import Dict, List, Object, Optional, Raised, Shared, WrittenConstant, is_constant, same

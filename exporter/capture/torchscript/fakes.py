@@ -8,15 +8,17 @@ alone, and no symbolic tracing is needed, which costs a hundred times as much.
 The samples are chosen to distinguish expressions that agree near the example: one is larger than the usual
 constants in programs, one has sizes of 1 or small ones, and one has sizes of 0. Torch refuses some samples;
 an expression is accepted if it fits all others, at least two ordinary ones among them.
+
+The samples of a computed number, and of an unknown size that results gave, are not chosen like that: what
+they say about a result is tried with other numbers and sizes.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import onnx_ir as ir
 import sympy
@@ -29,75 +31,14 @@ from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.silence import quiet
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..torch_export.source_values import element_type
+from .fake_values import SAMPLES, UNKNOWN, Fake, Number, Size, Tensor, Typed, symbols_of
 
-SAMPLES = 6
 _ORDINARY = (0, 1, 2, 5)
 """The samples without sizes of 0, and without sizes of 1 unless the example has them."""
 _ONES, _ZEROS = 3, 4
 _LARGE = 100_003
 """Roughly the largest sample: larger than the usual constants in programs."""
 
-
-class _Unknown:
-    """Marks a value of which nothing is known."""
-
-
-UNKNOWN = _Unknown()
-
-Size: TypeAlias = int | sympy.Expr
-
-
-@dataclasses.dataclass(frozen=True)
-class Typed:
-    """A tensor of which only the element type is known."""
-
-    dtype: torch.dtype
-
-
-@dataclasses.dataclass(eq=False)
-class Tensor:
-    """What is known of a tensor.
-
-    Attributes:
-        samples: a fake tensor for each sample of the sizes, or a single one if no size is dynamic; None if
-            torch refuses the sample.
-        shape: its sizes.
-    """
-
-    samples: list[torch.Tensor | None]
-    shape: list[Size]
-
-    @property
-    def any(self) -> torch.Tensor:
-        """One of the samples."""
-        return next(sample for sample in self.samples if sample is not None)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Its element type."""
-        return self.any.dtype
-
-    def dim(self) -> int:
-        """Its rank."""
-        return len(self.shape)
-
-
-@dataclasses.dataclass(eq=False)
-class Number:
-    """What is known of a Python number that the program computes.
-
-    Attributes:
-        kind: `int`, `float` or `bool`.
-        samples: its value for each sample of the sizes.
-        expression: an int's value as an expression of sizes and other numbers, if known.
-    """
-
-    kind: str
-    samples: list[Any]
-    expression: sympy.Expr | None = None
-
-
-Fake = Tensor | Number | Typed | _Unknown
 
 _EXACT: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
@@ -122,6 +63,8 @@ class Fakes:
         self._known: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
         self._loose: set[sympy.Symbol] = set()
+        self._others: dict[sympy.Symbol, list[int]] = {}
+        """Other samples of the numbers and sizes whose samples are not chosen to distinguish."""
         self.assumes_rank = False
         """Whether a result since the last reset has a rank that is wrong for sizes of 1."""
 
@@ -153,6 +96,8 @@ class Fakes:
         symbol = self._free()
         chosen = zip(sizes, self._sizes[symbol], strict=True)
         self._sizes[symbol] = [other if size is None else size for size, other in chosen]
+        largest = max(self._sizes[symbol])
+        self._others[symbol] = [min(size, largest) for size in (largest, 2, 1, 3, 0, 6)]
         return symbol
 
     def number(self, kind: str) -> Number:
@@ -289,7 +234,9 @@ class Fakes:
             isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1) for leaf in known
         )
         with quiet(), torch.no_grad():
-            result = self._evaluated(function, known, structure, varies)
+            result = self._checked(
+                function, known, structure, self._evaluated(function, known, structure, varies)
+            )
             for changes in self._matches(known) if result is UNKNOWN else ():
                 matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(known)]
                 result = self._evaluated(function, matched, structure, varies)
@@ -309,17 +256,59 @@ class Fakes:
         result = self._evaluated(function, others, structure, True)
         return result if result is UNKNOWN else self._without(result, list(chosen.values()))
 
+    def _checked(
+        self, function: Callable[..., Any], known: Sequence[Any], structure: Any, result: Any
+    ) -> Any:
+        """A result without the sizes that other samples of the numbers and unknown sizes refute."""
+        given = {symbol for leaf in known for symbol in symbols_of(leaf)}
+        if result is UNKNOWN or given.isdisjoint(self._others):
+            return result
+        claims, form = pytree.tree_flatten(result)
+        wrong: list[set[int]] = [set() for _ in claims]
+        usual, self._sizes = (
+            self._sizes,
+            {**self._sizes, **{s: self._others[s] for s in given & set(self._others)}},
+        )
+        try:
+            others = [self._resampled(leaf) for leaf in known]
+            for k in range(SAMPLES):
+                found = self._run_sample(function, others, structure, k)
+                leaves, shape_of = pytree.tree_flatten(found)
+                if found is UNKNOWN or shape_of != form:
+                    continue
+                for dims, claim, leaf in zip(wrong, claims, leaves, strict=True):
+                    if isinstance(claim, Tensor) and leaf.dim() == claim.dim() and not _is_symbolic(leaf):
+                        dims |= {
+                            dim
+                            for dim, size in enumerate(claim.shape)
+                            if symbols_of(size) <= given and leaf.shape[dim] != self._sample(size, k)
+                        }
+        finally:
+            self._sizes = usual
+        if not any(wrong):
+            return result
+        pairs = zip(claims, wrong, strict=True)
+        return pytree.tree_unflatten([self.loosened(c, sorted(d)) if d else c for c, d in pairs], form)
+
+    def _resampled(self, leaf: Any) -> Any:
+        """A fake of an operand for the samples as they are."""
+        if isinstance(leaf, Tensor) and symbols_of(leaf):
+            return self.tensor(leaf.shape, leaf.dtype)
+        if isinstance(leaf, Number) and leaf.expression is not None:
+            return self.sized(leaf.expression)
+        return leaf
+
+    def _run_sample(self, function: Callable[..., Any], known: Sequence[Any], structure: Any, k: int) -> Any:
+        sampled = [_sampled(leaf, k) for leaf in known]
+        if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, known, strict=True)):
+            return UNKNOWN
+        return self._run(function, pytree.tree_unflatten(sampled, structure))
+
     def _evaluated(
         self, function: Callable[..., Any], known: Sequence[Any], structure: Any, varies: bool
     ) -> Any:
-        results = []
-        for k in range(SAMPLES if varies else 1):
-            sampled = [_sampled(leaf, k) for leaf in known]
-            missing = any(
-                leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, known, strict=True)
-            )
-            call = pytree.tree_unflatten(sampled, structure)
-            results.append(UNKNOWN if missing else self._run(function, call))
+        count = SAMPLES if varies else 1
+        results = [self._run_sample(function, known, structure, k) for k in range(count)]
         return self._merged(results, known)
 
     def _matches(self, known: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:

@@ -17,7 +17,7 @@ from ....registration import CaptureError
 from ...torch_boundary.torchscript import is_handle
 from ..torch_export.fx_graph import line_of_frame
 from .builder import Builder, stem_of
-from .fakes import UNKNOWN, Typed
+from .fake_values import UNKNOWN, Typed
 from .modules import Hierarchy, State
 from .objects import (
     UNINITIALIZED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ....registration import GraphContext
 from ....registration.arguments import blocks
 from ....registration.emission.folding import MAXIMUM_ELEMENTS
 from ....registration.opsets import ir_version
-from ..driver import FREE_INITIALIZERS
+from ..driver import FREE_INITIALIZERS, constant_node, may_be_constant_node
 
 _PLAIN = frozenset(
     {
@@ -121,18 +121,46 @@ def owner(graph: ir.Graph, main: ir.Graph, opset: int) -> ir.Graph:
     return graph if ir_version(opset) >= FREE_INITIALIZERS else main
 
 
-def localize(node: ir.Node | None, g: GraphContext) -> None:
-    """Give sub-graphs of another domain's node their own constants: its runtime may not look around them."""
+def localize(node: ir.Node | None, g: GraphContext, moved: Collection[Value]) -> None:
+    """Give sub-graphs of another domain's node their own constants: its runtime may not look around them.
+
+    Args:
+        moved: initializers of sub-graphs that the main graph holds; see `owner`.
+
+    Raises:
+        UnsupportedError: the format has no constants of a sub-graph for an element type or a number.
+    """
     for graph in blocks(node) if node is not None else []:
         copies: dict[Value, Value] = {}
-        for inner in graph:
+        for inner in list(graph.all_nodes()):
             for position, value in enumerate(inner.inputs):
-                if value is None or not g.is_foldable(value):
+                if value is None or not (g.is_foldable(value) or value in moved):
                     continue
                 if value not in copies:
-                    tensor = ir.Tensor(value.const_value.numpy())  # type: ignore[union-attr]
-                    copies[value] = ir.Value(
-                        name=f"{value.name}_local", type=value.type, shape=value.shape, const_value=tensor
-                    )
-                    graph.initializers.add(copies[value])
+                    copies[value] = _local(graph, value, g)
                 inner.replace_input_with(position, copies[value])
+
+
+def _local(graph: ir.Graph, value: Value, g: GraphContext) -> Value:
+    """A copy of a constant in a sub-graph: an initializer, or nodes where the format makes those inputs."""
+    content = value.const_value.numpy()  # type: ignore[union-attr]
+    name = f"{value.name}_local"
+    if ir_version(g.opset) >= FREE_INITIALIZERS:
+        copy = ir.Value(name=name, type=value.type, shape=value.shape, const_value=ir.Tensor(content))
+        graph.initializers.add(copy)
+        return copy
+    if may_be_constant_node(value, g.opset):
+        nodes = [constant_node(name, ir.Tensor(content))]
+    else:
+        wide = content.astype(np.float64) if content.dtype.kind in "biu" else None
+        if wide is None or not np.array_equal(wide.astype(content.dtype), content):
+            raise g.refuse("a sub-graph has no initializers, and Constant no such numbers", first_opset=9)
+        nodes = [constant_node(f"{name}_double", ir.Tensor(wide))]
+        to = ir.AttrInt64("to", int(DataType.from_numpy(content.dtype)))
+        nodes.append(ir.Node("", "Cast", nodes[0].outputs, [to], name=f"{name}/Cast", num_outputs=1))
+    copy = nodes[-1].outputs[0]
+    copy.name, copy.type, copy.shape = name, value.type, value.shape
+    first = graph[0] if len(graph) else None
+    for each in nodes:
+        graph.insert_before(first, each) if first is not None else graph.append(each)
+    return copy

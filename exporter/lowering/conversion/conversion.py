@@ -140,6 +140,7 @@ class _Conversion(Driver[_Scope]):
         self._bound: set[Value] = set()
         self._used_names: set[str] = set()
         self._hidden: dict[Value, ir.TensorProtocol] = {}
+        self._moved: set[Value] = set()
 
     def properties(self) -> dict[str, Any]:
         """The properties of the file."""
@@ -195,7 +196,7 @@ class _Conversion(Driver[_Scope]):
             return self._function(function, inputs, attributes)
         if node.domain not in ("", "ai.onnx"):
             copied = self._copied(node, attributes, scope)
-            constants.localize(copied[0].producer(), self.context)
+            constants.localize(copied[0].producer(), self.context, self._moved)
             return list(copied)
         constant = constants.constant_of(self.context, node.op_type, attributes)
         if constant is not None:
@@ -436,6 +437,8 @@ class _Conversion(Driver[_Scope]):
             name = value.name if is_own else self.names.unique(value.name or "initializer")
             copy = constants.initializer(value, str(name))
             owner.initializers.add(copy)
+            if owner is not graph:
+                self._moved.add(copy)
             values[value] = copy
         self._bound.update(values.maps[0].values())
         scope = dataclasses.replace(outer, values=values)

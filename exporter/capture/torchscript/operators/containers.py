@@ -10,7 +10,7 @@ from onnx_ir import Value
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fakes import UNKNOWN, Fake
+from ..fake_values import UNKNOWN, Fake
 from ..interpreter import Interpreter
 from ..library import call_operator, element_kind, of_constants, script
 from ..objects import Dict, List, is_constant, is_number

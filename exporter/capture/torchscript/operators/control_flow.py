@@ -13,7 +13,7 @@ from onnx_ir import Value, tensor_adapters
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fakes import UNKNOWN, Fake, Tensor
+from ..fake_values import UNKNOWN, Fake, Tensor
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (

@@ -9,7 +9,7 @@ import torch
 from onnx_ir import Value
 
 from ..builder import DTYPES
-from ..fakes import UNKNOWN
+from ..fake_values import UNKNOWN
 from ..interpreter import Interpreter
 from ..objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
 from .control_flow import Block, placeholder, within
@@ -171,6 +171,10 @@ class Closing:
         else:
             result = build.value("loop", self.machine.fakes.renewed(self.machine.fake(formal)))
         if first is UNINITIALIZED:
+            # A placeholder has 1 for each dynamic size.
+            for value in (formal, result):
+                if value.shape is not None:
+                    value.shape = ir.Shape([s if isinstance(s, int) else None for s in value.shape])
             first = placeholder(self.machine, now if not isinstance(now, (Value, torch.Tensor)) else formal)
         self.carried.append(first if is_number(first) else self._source(first, formal))
         self.inputs.append(formal)

@@ -14,7 +14,7 @@ from onnx_ir import Value
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fakes import UNKNOWN, Tensor, Typed
+from ..fake_values import UNKNOWN, Tensor, Typed
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (

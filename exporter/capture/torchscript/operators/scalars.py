@@ -12,7 +12,7 @@ from onnx_ir import Value, tensor_adapters
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fakes import Number, Tensor, Typed
+from ..fake_values import Number, Tensor, Typed
 from ..interpreter import Interpreter
 from ..objects import is_constant, is_number, number_kind
 

@@ -12,7 +12,7 @@ from onnx_ir import Value, tensor_adapters
 from .....registration import CaptureError
 from .. import library
 from ..builder import DTYPES
-from ..fakes import UNKNOWN, Tensor
+from ..fake_values import UNKNOWN, Tensor
 from ..interpreter import Interpreter
 from ..library import call_operator, script
 from ..objects import List, Nested, is_constant, is_number, number_kind

@@ -184,7 +184,12 @@ def softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = Non
 
 @onnx_symbolic("aten::log_softmax")
 def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
-    return _along(g, "LogSoftmax", self if dtype is None else g.cast(self, dtype), dim)
+    """Of DOUBLE onnxruntime loses NaN and infinity, which Softmax has."""
+    value = self if dtype is None else g.cast(self, dtype)
+    result = _along(g, "LogSoftmax", value, dim)
+    if g.dtype(value) != DataType.DOUBLE:
+        return result
+    return g.op("Add", result, g.op("Mul", _along(g, "Softmax", value, dim), 0.0))
 
 
 def _register_special_softmax(name: str, general: str) -> None:

@@ -124,8 +124,20 @@ def test_an_operator_of_computed_numbers(schema):
     if name != "fmod" and schema.name != "aten::divmod":
         lowest = exported.lower(9)
         for call, wanted in calls[:6]:
-            if "remainder" not in name or "float" not in str(schema):
-                _check(lowest(*call), wanted, call)
+            _check(lowest(*call), wanted, call)
+
+
+def left_of_three(number: float):
+    return number % 3.0
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 26])
+def test_a_remainder_of_floats_is_rounded_as_in_torchscript(opset):
+    """To a number below the divisor TorchScript adds the divisor, and takes it away again."""
+    program = torch.jit.script(left_of_three)
+    exported = opsetta.export(program, (1.5,), opset=opset)
+    for number in (0.64, -0.5, 7.3, -7.3, 3.0, 1e-20, -1e-20, 2.9999999, -6.0):
+        assert exported(number) == program(number), number
 
 
 @pytest.mark.parametrize("name", sorted({schema.name for schema in SCHEMAS}))

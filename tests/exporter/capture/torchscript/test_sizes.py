@@ -8,7 +8,8 @@ import sympy
 import torch
 
 import opsetta
-from opsetta.exporter.capture.torchscript.fakes import UNKNOWN, Fakes, Tensor
+from opsetta.exporter.capture.torchscript.fake_values import UNKNOWN, Tensor
+from opsetta.exporter.capture.torchscript.fakes import Fakes
 
 _EXTENTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 33, 64, 100)
 
@@ -128,6 +129,41 @@ def test_a_size_of_data_is_no_size_of_another_tensor():
     assert fakes.is_free(found.shape[0])
 
 
+CUT = {
+    "from a number": lambda x, k: x[k:],
+    "up to a number": lambda x, k: x[:k],
+    "from a remainder": lambda x, k: x[k % 4 :],
+    "from a quotient": lambda x, k: x[k // 2 :],
+    "a window": lambda x, k: x[abs(k) % 5 : 6],
+}
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("cut", CUT)
+def test_a_size_claimed_of_a_computed_cut_holds_for_every_number(cut, before):
+    """The samples of a number depend on how many sizes and numbers there were before."""
+    fakes = Fakes()
+    for _ in range(before):
+        fakes.number("int")
+    x = fakes.describe(ir.Value(), fakes.tensor([7, 3], torch.float32))
+    number = fakes.number("int")
+    k = fakes.describe(ir.Value(), number)
+    first = fakes.evaluate(CUT[cut], {"x": x, "k": k})
+    y = fakes.describe(ir.Value(), first)
+    for name, function in CASES.items():
+        found = fakes.evaluate(lambda y, function=function: function(y, y), {"y": y})
+        for value in range(-9, 10) if isinstance(found, Tensor) else ():
+            given = CUT[cut](torch.ones(7, 3), value)
+            sizes = {number.expression: value, **dict(zip(first.shape, given.shape, strict=True))}
+            try:
+                real = function(given, given)
+            except (RuntimeError, IndexError):
+                continue
+            for known, actual in zip(found.shape, real.shape, strict=True):
+                if isinstance(known, int) or known.free_symbols <= sizes.keys():
+                    assert size_of(known, sizes) == actual, (name, found.shape, value)
+
+
 def rows_up_to_a_comparison(x: torch.Tensor, f: float):
     count = int(int(f) == -2)
     return count, x[:count]
@@ -137,3 +173,30 @@ def test_a_comparison_that_holds_for_few_numbers_is_no_constant():
     exported = opsetta.export(torch.jit.script(rows_up_to_a_comparison), (torch.randn(3, 4), 1.5), opset=13)
     for number in (1.5, -2.5, -2.0):
         exported.verify((torch.randn(3, 4), number))
+
+
+def returned_from_a_loop(x: torch.Tensor, n: int):
+    total = x
+    for i in range(n):
+        if bool((total > 9.0).any()):
+            return total * 2, total[:1]
+        total = total + i
+    return total, total[1:]
+
+
+def test_a_loop_that_may_not_run_states_no_size_of_a_result_it_sets():
+    """Before an iteration sets it, the result is a placeholder, with 1 in the place of a dynamic size."""
+    exported = opsetta.export(
+        torch.jit.script(returned_from_a_loop),
+        (torch.zeros(4, 2), 3),
+        opset=13,
+        dynamic_shapes={"x": {0: "rows"}},
+    )
+    [loop] = [node for node in exported.model.graph if node.op_type == "Loop"]
+    formals = list(loop.attributes["body"].value.inputs)[2:]
+    triples = zip(list(loop.inputs)[2:], formals, loop.outputs, strict=False)
+    stated = [value.shape for given, *others in triples if given.const_value is not None for value in others]
+    assert len(stated) > 2
+    assert all(isinstance(size, int) or size.value is None for shape in stated for size in shape)
+    for rows, count in ((4, 3), (1, 0), (3, 9), (3, 0)):
+        exported.verify((torch.ones(rows, 2), count))

@@ -172,3 +172,49 @@ def test_a_call_that_raises_leaves_no_trace():
         program.verify((-X,))
     assert held(model) == before
     program.verify()
+
+
+class Prepared(nn.Module):
+    """Branches on its buffers, inside a loop and outside."""
+
+    def __init__(self, counts: bool):
+        super().__init__()
+        self.counts = counts
+        self.register_buffer("ready", torch.tensor(1))
+        self.register_buffer("bounds", torch.tensor([3.0, 1.0]))
+
+    def forward(self, x: Tensor):
+        if self.counts:
+            self.ready += 1
+        for _ in range(x.size(0)):
+            if bool(self.bounds.max() > 2.0):
+                x = x * 2
+        if bool(self.ready == 1):
+            x = x + 1
+        return x
+
+
+class Chosen(Prepared):
+    def forward(self, x: Tensor):
+        return torch.cond(self.bounds.sum() > 2, lambda x: x * 2, lambda x: x + 1, (x,))
+
+
+def branches(program: opsetta.Program) -> int:
+    return sum(node.op_type == "If" for node in program.model.graph.all_nodes())
+
+
+@pytest.mark.parametrize("opset", [7, 9, 26])
+def test_a_branch_that_buffers_decide_is_decided(opset):
+    """Nested, such branches make onnxruntime crash while it loads the file."""
+    for model in (torch.jit.script(Prepared(False).eval()), Chosen(False).eval()):
+        dynamic = {"x": {0: "n"}} if isinstance(model, torch.jit.ScriptModule) else None
+        program = opsetta.export(model, (X,), opset=opset, dynamic_shapes=dynamic)
+        assert branches(program) == 0
+        program.verify()
+
+
+def test_a_branch_on_a_buffer_that_the_model_writes_to_stays():
+    """A later call may be given the new value."""
+    program = opsetta.export(torch.jit.script(Prepared(True).eval()), (X,), opset=13, mutations="outputs")
+    assert branches(program) == 1
+    program.verify()

@@ -1,0 +1,80 @@
+"""What is known of a value of a TorchScript program: a tensor, a number, an element type, or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeAlias
+
+import sympy
+import torch
+
+SAMPLES = 6
+"""How many samples there are of the dynamic sizes."""
+
+
+class _Unknown:
+    """Marks a value of which nothing is known."""
+
+
+UNKNOWN = _Unknown()
+
+Size: TypeAlias = int | sympy.Expr
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """A tensor of which only the element type is known."""
+
+    dtype: torch.dtype
+
+
+@dataclasses.dataclass(eq=False)
+class Tensor:
+    """What is known of a tensor.
+
+    Attributes:
+        samples: a fake tensor for each sample of the sizes, or a single one if no size is dynamic; None if
+            torch refuses the sample.
+        shape: its sizes.
+    """
+
+    samples: list[torch.Tensor | None]
+    shape: list[Size]
+
+    @property
+    def any(self) -> torch.Tensor:
+        """One of the samples."""
+        return next(sample for sample in self.samples if sample is not None)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Its element type."""
+        return self.any.dtype
+
+    def dim(self) -> int:
+        """Its rank."""
+        return len(self.shape)
+
+
+@dataclasses.dataclass(eq=False)
+class Number:
+    """What is known of a Python number that the program computes.
+
+    Attributes:
+        kind: `int`, `float` or `bool`.
+        samples: its value for each sample of the sizes.
+        expression: an int's value as an expression of sizes and other numbers, if known.
+    """
+
+    kind: str
+    samples: list[Any]
+    expression: sympy.Expr | None = None
+
+
+Fake = Tensor | Number | Typed | _Unknown
+
+
+def symbols_of(item: Any) -> set[Any]:
+    """The symbols of what is known of an operand, or of one size."""
+    sizes = item.shape if isinstance(item, Tensor) else [getattr(item, "expression", item)]
+    return {symbol for size in sizes if isinstance(size, sympy.Expr) for symbol in size.free_symbols}
