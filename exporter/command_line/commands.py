@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 import sys
 import time
@@ -12,19 +11,18 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
 from ...registration.opsets import check_opset
-from ...registration.printable import printable
 from ..torch_boundary.requirements import need_torch
 from .convert import Trusted, convert
+from .freeze import freeze
 from .output import Output, say
 from .plan import plan
 from .prepack import prepack
 from .progress import stages
+from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from .weights import weights
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,6 +36,8 @@ app = typer.Typer(
 app.command()(convert)
 app.command()(prepack)
 app.command()(plan)
+app.command()(freeze)
+app.command()(weights)
 
 
 def _version(wanted: bool) -> None:
@@ -159,7 +159,7 @@ def export(
         "seconds": round(time.perf_counter() - begin, 3),
         "verification": None if report is None else _report(report),
     }
-    text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {_size(written.size)}"
+    text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {size_text(written.size)}"
     if report is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {report.max_absolute_error:.3g}"
     written.report(found, text, as_json=as_json)
@@ -189,7 +189,7 @@ def verify(
             model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol, trusted=trusted
         )
     if as_json:
-        _print_json({"file": str(model), **_report(report)})
+        print_json({"file": str(model), **_report(report)})
         return
     for entry in report.outputs:
         say(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
@@ -212,7 +212,7 @@ def check(
     except AnnotationError as error:
         unsafe = error.unsafe
     if as_json:
-        _print_json(
+        print_json(
             {"file": str(model), "safe": count, "unsafe": [dataclasses.asdict(entry) for entry in unsafe]}
         )
     for entry in () if as_json else unsafe:
@@ -244,13 +244,13 @@ def ops(
     found = support.operator_support(opsets, text)
     if as_json:
         rows = [dataclasses.asdict(entry) for entries in found.values() for entry in entries.values()]
-        _print_json({"opsets": opsets, "operators": rows})
+        print_json({"opsets": opsets, "operators": rows})
         return
-    table = _table("operator", *map(str, opsets), "refused")
+    shown = table("operator", *map(str, opsets), "refused")
     for name, entries in found.items():
         cells = (support.cell(entry) for entry in entries.values())
-        _row(table, name, *cells, "; ".join(support.remarks(entries)))
-    _show(table)
+        row(shown, name, *cells, "; ".join(support.remarks(entries)))
+    show(shown)
     for at in opsets:
         kinds = [entries[at].support for entries in found.values()]
         served = ", ".join(f"{kinds.count(kind)} {kind}" for kind in support.KINDS)
@@ -280,58 +280,50 @@ def info(
         from ..capture.tensorflow.summary import describe_graph as describe
     found = describe(model, trusted=trusted)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for line in _header(found):
         say(line)
-    table = _table("", "name", "type", "shape")
+    rows = table("", "name", "type", "shape")
     for kind in ("inputs", "outputs"):
-        for value in found[kind][:_MOST_SHOWN]:
-            _row(table, kind.removesuffix("s"), value["name"], value["type"], _shape(value["shape"]))
-        if len(found[kind]) > _MOST_SHOWN:
-            _row(table, kind, _more(len(found[kind])), "", "")
-    _show(table)
+        for value in found[kind][:MOST_SHOWN]:
+            row(rows, kind.removesuffix("s"), value["name"], value["type"], shape_text(value["shape"]))
+        if len(found[kind]) > MOST_SHOWN:
+            row(rows, kind, more(len(found[kind])), "", "")
+    show(rows)
     for entry in found.get("dimensions", ()):
         where = f"{entry['line']}: " if entry["line"] else ""
         print(f"valid for {entry['condition']} ({where}{entry['reason']})")
-    table = _table("operator", "nodes")
-    for name, count in list(found["operators"].items())[:_MOST_SHOWN]:
-        _row(table, name, str(count))
-    if len(found["operators"]) > _MOST_SHOWN:
-        _row(table, _more(len(found["operators"])), "")
-    _row(table, "all", str(found["nodes"]))
-    _show(table)
+    rows = table("operator", "nodes")
+    for name, count in list(found["operators"].items())[:MOST_SHOWN]:
+        row(rows, name, str(count))
+    if len(found["operators"]) > MOST_SHOWN:
+        row(rows, more(len(found["operators"])), "")
+    row(rows, "all", str(found["nodes"]))
+    show(rows)
 
 
 def _header(found: dict[str, Any]) -> Iterator[str]:
     """What `info` says of a file before the tables."""
-    file = f"{found['file']}: {_size(found['bytes'])}"
+    file = f"{found['file']}: {size_text(found['bytes'])}"
     if "opset_imports" in found:
         opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])
         yield f"{file}, opsets {opsets}, IR version {found['ir_version']}"
         weights = found["initializers"]
         where = f", in {_listed(found['external_data'])}" if found["external_data"] else ""
-        yield f"weights: {weights['count']} initializers, {_size(weights['bytes'])}{where}"
+        yield f"weights: {weights['count']} initializers, {size_text(weights['bytes'])}{where}"
         return
     yield f"{file}, {found['form']} {found['kind']}, {found['producer']}"
     constants = found["constants"]
     where = f"; checkpoint {found['checkpoint']}" if found.get("checkpoint") else ""
-    yield f"weights: {constants['count']} constants, {_size(constants['bytes'])}{where}"
+    yield f"weights: {constants['count']} constants, {size_text(constants['bytes'])}{where}"
     if found.get("signatures"):
         yield f"signatures: {_listed(found['signatures'])}; shown is {found['signature'] or 'none of them'}"
 
 
-_MOST_SHOWN = 500
-"""Rows of one kind in a table; laying out a row takes longer than reading it from a file."""
-
-
-def _more(count: int) -> str:
-    return f"and {count - _MOST_SHOWN} more, which --json lists"
-
-
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_MOST_SHOWN])
-    return f"{shown}, {_more(len(names))}" if len(names) > _MOST_SHOWN else shown
+    shown = ", ".join(names[:MOST_SHOWN])
+    return f"{shown}, {more(len(names))}" if len(names) > MOST_SHOWN else shown
 
 
 def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Any:
@@ -390,38 +382,3 @@ def _report(report: Any) -> dict[str, Any]:
             for entry in report.outputs
         ],
     }
-
-
-def _print_json(found: Any) -> None:
-    print(json.dumps(found, indent=2))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    return table
-
-
-def _row(table: Table, *cells: str) -> None:
-    # Plain text, because rich would parse a shape such as [batch, 3] as markup.
-    table.add_row(*(Text(printable(cell)) for cell in cells))
-
-
-def _show(table: Table) -> None:
-    console = Console()
-    if not console.is_terminal:
-        # In a file or a pipe, lines are not truncated.
-        console = Console(width=1000)
-    console.print(table)
-
-
-def _size(count: int) -> str:
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} bytes"
-
-
-def _shape(shape: list[int | str | None] | None) -> str:
-    return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

@@ -6,10 +6,12 @@ import json
 import os
 import pathlib
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any, cast
 
 from ...registration import ModelFileError
 from ...registration.printable import printable
+from ..files.publishing import publish
 from ..files.targets import Stream, Target, reason, resolve, write_into
 
 _STANDARD_OUTPUT = "-"
@@ -18,6 +20,24 @@ _STANDARD_OUTPUT = "-"
 def say(text: object) -> None:
     """Print a line that may contain names from a file."""
     print(printable(str(text)))
+
+
+class Written:
+    """What a function writes, with the method `save` of a model.
+
+    Args:
+        write: writes all of it to a binary file object.
+    """
+
+    def __init__(self, write: Callable[[IO[bytes]], None]):
+        self._write = write
+
+    def save(self, target: Any, *, external_data: bool | None = None) -> None:
+        """Write to a path, completely or not at all, or to a stream."""
+        if isinstance(target, Stream):
+            self._write(cast("IO[bytes]", target))
+        else:
+            publish(target, lambda file, location: self._write(file))
 
 
 class Output:

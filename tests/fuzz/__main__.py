@@ -8,8 +8,8 @@ fields of the message itself. Each is read, described, checked, turned into the 
 with all of its tensors, and written again, which must say what was read, or refused by an error of ours. What
 Python opens outside of the model's folder is a failure, as are other exceptions, crashes, hangs and more
 memory than allowed.
-`--source tensorflow` does the same with TensorFlow's graphs and their reader, `--source caffe2` with Caffe2's
-nets, which it converts, too.
+`--source` does the same with other files: TensorFlow's graphs, its checkpoints, graphs that are frozen, and
+Caffe2's nets, which it converts, too.
 A case depends on the seed and its number alone: `--first 1234 --count 1` runs one again.
 
 Programs, N of each generator, are exported at three opsets each, and give what eager PyTorch gives, or are
@@ -42,7 +42,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--source", choices=["onnx", "tensorflow", "caffe2"], default="onnx")
+    parser.add_argument("--source", choices=cases.SOURCES, default="onnx")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)

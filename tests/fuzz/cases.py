@@ -25,7 +25,7 @@ import opsetta
 from opsetta.exporter.files.reading import read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
 
-from . import caffe2_nets, corpus, mutations, tensorflow_files
+from . import caffe2_nets, checkpoint_files, corpus, mutations, tensorflow_files
 from .canonical import canonical
 
 MEMORY = 3 << 30
@@ -56,20 +56,12 @@ class Setting:
 
     Args:
         root: an empty folder.
-        source: "onnx", or "tensorflow" for its graphs.
+        source: one of `SOURCES`.
     """
 
     def __init__(self, root: pathlib.Path, source: str = "onnx"):
         self.folder = corpus.make_folder(root)
-        files, self.source, self.read_everything = {
-            "onnx": (corpus.files, mutations.ONNX, _read_everything),
-            "tensorflow": (
-                tensorflow_files.files,
-                tensorflow_files.SOURCE,
-                tensorflow_files.read_everything,
-            ),
-            "caffe2": (caffe2_nets.files, caffe2_nets.SOURCE, caffe2_nets.read_everything),
-        }[source]
+        files, self.mutate, self.read_everything = _SOURCES[source]
         self.files = files()
         self.watch = _Watch()
         sys.addaudithook(self.watch)
@@ -110,9 +102,7 @@ def run_cases(root: str, source: str, seed: int, span: tuple[int, int]) -> dict[
 
 def run_case(setting: Setting, seed: int, number: int) -> tuple[str, str]:
     """How one case ended, and what is wrong with that, if anything is."""
-    return run_data(
-        setting, mutations.mutate(random.Random(f"{seed}:{number}"), setting.files, setting.source)
-    )
+    return run_data(setting, setting.mutate(random.Random(f"{seed}:{number}"), setting.files))
 
 
 def run_data(setting: Setting, data: bytes) -> tuple[str, str]:
@@ -172,3 +162,22 @@ def difference(one: onnx.ModelProto, other: onnx.ModelProto) -> str:
     texts = [str(canonical(model)).splitlines() for model in (one, other)]
     changed = [line for line in difflib.unified_diff(*texts, lineterm="", n=2) if not line.startswith("@@")]
     return "\n".join(line[:200] for line in changed[:25])
+
+
+def _mutating(source: mutations.Source) -> Any:
+    return functools.partial(mutations.mutate, source=source)
+
+
+_SOURCES: dict[str, tuple[Any, Any, Any]] = {
+    "onnx": (corpus.files, mutations.mutate, _read_everything),
+    "tensorflow": (
+        tensorflow_files.files,
+        _mutating(tensorflow_files.SOURCE),
+        tensorflow_files.read_everything,
+    ),
+    "checkpoints": (checkpoint_files.files, checkpoint_files.mutate, checkpoint_files.read_everything),
+    "freezing": (checkpoint_files.graphs, checkpoint_files.mutate_graph, checkpoint_files.freeze_everything),
+    "caffe2": (caffe2_nets.files, _mutating(caffe2_nets.SOURCE), caffe2_nets.read_everything),
+}
+SOURCES = tuple(_SOURCES)
+"""Models of ONNX, TensorFlow's graphs, its checkpoints, graphs that are frozen, and Caffe2's nets."""

@@ -86,16 +86,21 @@ def mutate(chance: random.Random, files: list[bytes], source: Source | None = No
     data = chance.choice(files)
     binary = source.is_binary(data)
     if chance.random() < 0.4:
-        for _ in range(chance.choice([1, 1, 1, 2, 3, 8])):
-            data = chance.choice(_WAYS if binary else _TEXT_WAYS)(chance, data, files)
-        return data
+        return change_bytes(chance, data, files, is_text=not binary)
     while not binary:
         data = chance.choice(files)
         binary = source.is_binary(data)
     model = source.parse(data)
     for _ in range(chance.choice([1, 1, 2, 4])):
-        _change_message(chance, model)
+        change_message(chance, model)
     return chance.choice(source.writers)(model)
+
+
+def change_bytes(chance: random.Random, data: bytes, files: list[bytes], *, is_text: bool = False) -> bytes:
+    """Data with some of its bytes changed, cut, doubled, or replaced by those of other files."""
+    for _ in range(chance.choice([1, 1, 1, 2, 3, 8])):
+        data = chance.choice(_TEXT_WAYS if is_text else _WAYS)(chance, data, files)
+    return data
 
 
 def write_binary(model: Any) -> bytes:
@@ -292,7 +297,7 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _change_message(chance: random.Random, model: Any) -> None:
+def change_message(chance: random.Random, model: Any) -> None:
     """Set, double, clear or fill a field of one message of the model."""
     messages = _messages(model)
     message = chance.choice([message for message in messages if message.DESCRIPTOR.fields])

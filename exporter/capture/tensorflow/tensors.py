@@ -63,7 +63,7 @@ def array_of(tensor: Any, shown: str, bounds: Bounds = BOUNDS) -> np.ndarray:
     if not count:
         array = np.empty(0, dtype)
     elif tensor.tensor_content:
-        array = _content(tensor.tensor_content, name, dtype, count, shown)
+        array = _content(tensor, count, shown)
     else:
         array = _filled(_listed(tensor, name, dtype, count), count)
     array = array.reshape(shape)
@@ -109,19 +109,36 @@ def _field(name: str) -> str:
     return _LISTS.get(name, "float8_val" if "FLOAT" in name else "int_val")
 
 
-def _content(content: bytes, name: str, dtype: np.dtype, count: int, shown: str) -> np.ndarray:
+def _content(tensor: Any, count: int, shown: str) -> np.ndarray:
     """The elements of `tensor_content`."""
-    if name == "DT_STRING":
-        return _objects(_strings(content, count, shown))
-    if len(content) != count * dtype.itemsize:
+    if type_name(tensor.dtype) == "DT_STRING":
+        return _objects(_strings(tensor.tensor_content, count, shown))
+    return elements_of(tensor.tensor_content, tensor.dtype, count, shown)
+
+
+def elements_of(content: bytes | np.ndarray, number: int, count: int, shown: str) -> np.ndarray:
+    """The elements in bytes that are as in memory, little-endian; a view of them where possible.
+
+    Args:
+        content: the bytes.
+        number: the element type, not one of strings.
+        count: how many elements there are.
+        shown: what errors call them.
+
+    Raises:
+        ModelFileError: the bytes do not fit.
+    """
+    name, dtype = type_name(number), numpy_type(number)
+    if dtype is None:
+        raise ModelFileError(f"{shown} has the element type {name}, whose contents no file holds")
+    held = np.frombuffer(content, np.uint8)
+    if held.size != count * dtype.itemsize:
         raise ModelFileError(
-            f"{shown} is {count * dtype.itemsize} bytes by its type and shape, and holds {len(content)}"
+            f"{shown} is {count * dtype.itemsize} bytes by its type and shape, and holds {held.size}"
         )
-    if name == "DT_BOOL" and content.translate(None, b"\0\1"):
+    if name == "DT_BOOL" and held.size and held.max() > 1:
         raise ModelFileError(f"{shown} holds booleans that are neither 0 nor 1")
-    if name in _NARROW:
-        return _narrow(np.frombuffer(content, np.uint8), name, dtype)
-    return np.frombuffer(content, dtype)
+    return _narrow(held, name, dtype) if name in _NARROW else held.view(dtype)
 
 
 def _strings(content: bytes, count: int, shown: str) -> list[bytes]:

@@ -141,6 +141,15 @@ class ExternalFiles:
         Raises:
             ModelFileError: the file is not in the folder, cannot be read, or is too short.
         """
+        held = self.whole(location, shown)
+        if offset + size > held.size:
+            raise ModelFileError(
+                f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {held.size} bytes"
+            )
+        return held[offset : offset + size]
+
+    def whole(self, location: str, shown: str) -> np.ndarray:
+        """All bytes of a file in the folder, as in `contents`."""
         if location not in self._mapped:
             real = self._real_path(location, shown)
             try:
@@ -156,12 +165,7 @@ class ExternalFiles:
                     f"{shown} lies in {quoted(location)}, which cannot be read: {reason}"
                 ) from None
             self._mapped[location] = np.frombuffer(whole, np.uint8)
-        held = self._mapped[location]
-        if offset + size > held.size:
-            raise ModelFileError(
-                f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {held.size} bytes"
-            )
-        return held[offset : offset + size]
+        return self._mapped[location]
 
     def _size(self, location: str, shown: str) -> int:
         """The size of a file in the folder."""

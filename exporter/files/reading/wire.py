@@ -230,7 +230,7 @@ def may_be_model(head: bytes, size: int) -> bool:
     return True
 
 
-def varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
     """A number in base 128 and its end; -1 if it does not end."""
     if position < end and data[position] < 0x80:
         return data[position], position + 1

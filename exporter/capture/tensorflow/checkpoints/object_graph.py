@@ -1,0 +1,33 @@
+"""The names of variables in a checkpoint of objects, whose keys are the paths of attributes."""
+
+from __future__ import annotations
+
+from .....registration import ModelFileError
+from .entries import parsed
+from .variables import Checkpoint
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""The key of the graph of objects."""
+
+
+def keys_by_name(checkpoint: Checkpoint) -> dict[str, list[str]]:
+    """The keys of the variables that have a name, in the order of the objects; several may have one name.
+
+    A checkpoint of names has no objects, and gives nothing.
+
+    Raises:
+        ModelFileError: the graph of objects is damaged.
+    """
+    if OBJECT_GRAPH not in checkpoint:
+        return {}
+    shown = f"the graph of objects of the checkpoint '{checkpoint.path}'"
+    held = checkpoint[OBJECT_GRAPH].read()
+    if held.dtype != object or held.size != 1:
+        raise ModelFileError(f"{shown} is damaged: it is not one text")
+    graph = parsed("TrackableObjectGraph", held.item(), shown)
+    found: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for attribute in node.attributes:
+            if attribute.full_name and attribute.checkpoint_key in checkpoint:
+                found.setdefault(attribute.full_name, []).append(attribute.checkpoint_key)
+    return found

@@ -1,0 +1,156 @@
+"""What a checkpoint of either format holds: variables by name, each whole or in slices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from .....registration import ModelFileError
+from ....files.reading.names import quoted
+from ..element_types import numpy_type, type_name
+
+MAXIMUM_RANK = 32
+"""Dimensions of an array in every supported numpy."""
+MOST_SLICES = 10_000
+_MAXIMUM_ELEMENTS = 2**48
+
+Region = tuple[tuple[int, int], ...]
+"""The start and the length of each dimension."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """A slice of a variable.
+
+    Attributes:
+        region: its place in the variable.
+        read: reads its contents, from the file where possible.
+    """
+
+    region: Region
+    read: Callable[[], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a checkpoint; its contents are read when they are needed.
+
+    Attributes:
+        name: its key.
+        dtype: the number of its element type.
+        shape: its shape.
+        parts: finds its slices.
+    """
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    parts: Callable[[], Sequence[Part]]
+
+    def read(self, region: Region | None = None) -> np.ndarray:
+        """The contents, or those of a region. What is stored as one slice is not copied.
+
+        Raises:
+            ModelFileError: the file is damaged, or does not have the whole region.
+        """
+        wanted = tuple((0, size) for size in self.shape) if region is None else region
+        inside = len(wanted) == len(self.shape) and all(
+            start >= 0 and 0 <= length <= size - start
+            for (start, length), size in zip(wanted, self.shape, strict=True)
+        )
+        if not inside:
+            raise ModelFileError(
+                f"{self._shown} has the shape {list(self.shape)}, and no slice {list(wanted)}"
+            )
+        parts = [part for part in self.parts() if _overlap(part.region, wanted) is not None]
+        for part in parts:
+            if part.region == wanted:
+                return part.read()
+        self._check_cover(parts, wanted)
+        # A slice that is not in the file is refused before there is memory for all.
+        held = [part.read() for part in parts]
+        found = np.empty([length for _, length in wanted], numpy_type(self.dtype))
+        for part, array in zip(parts, held, strict=True):
+            common = _overlap(part.region, wanted)
+            if common is not None:
+                found[_within(common, wanted)] = array[_within(common, part.region)]
+        found.flags.writeable = False
+        return found
+
+    def _check_cover(self, parts: Sequence[Part], wanted: Region) -> None:
+        """Refuse slices that overlap, or that leave out elements of a region."""
+        covered = sum(_volume(common) for part in parts if (common := _overlap(part.region, wanted)))
+        bounds = np.array([part.region for part in parts], np.int64).reshape(len(parts), len(wanted), 2)
+        starts, ends = bounds[:, :, 0], bounds.sum(axis=2)
+        for index in range(1, len(parts)):
+            meets = (starts[:index] < ends[index]) & (starts[index] < ends[:index])
+            if meets.all(axis=1).any():
+                raise ModelFileError(f"{self._shown} has slices that overlap")
+        if covered != _volume(wanted):
+            raise ModelFileError(f"{self._shown} is incomplete: slices of it are not in the checkpoint")
+
+    @property
+    def _shown(self) -> str:
+        return f"variable {quoted(self.name)} of the checkpoint"
+
+
+class Checkpoint(Mapping[str, Variable]):
+    """The variables of a checkpoint by their keys, in their order.
+
+    Attributes:
+        path: the path that names it.
+    """
+
+    def __init__(self, path: str, variables: Mapping[str, Variable]):
+        self.path = path
+        self._variables = variables
+
+    def __getitem__(self, name: str) -> Variable:
+        return self._variables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+
+def checked_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, shown: str) -> tuple[int, ...]:
+    """A variable's shape.
+
+    Raises:
+        ModelFileError: it is no shape, or the element type is none.
+    """
+    if numpy_type(dtype) is None and type_name(dtype) not in ("DT_RESOURCE", "DT_VARIANT"):
+        raise ModelFileError(f"{shown} has {type_name(dtype)}, which is no element type of a variable")
+    if unknown_rank or len(sizes) > MAXIMUM_RANK or min(sizes, default=0) < 0:
+        raise ModelFileError(f"{shown} has no shape of at most {MAXIMUM_RANK} known sizes")
+    if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
+        raise ModelFileError(f"{shown} has sizes beyond what any memory holds")
+    return tuple(sizes)
+
+
+def _volume(region: Region) -> int:
+    return math.prod(length for _, length in region)
+
+
+def _overlap(one: Region, other: Region) -> Region | None:
+    """The common region of two, if it has an element; a scalar has one."""
+    common = []
+    for (start, length), (other_start, other_length) in zip(one, other, strict=True):
+        begin, end = max(start, other_start), min(start + length, other_start + other_length)
+        if begin >= end:
+            return None
+        common.append((begin, end - begin))
+    return tuple(common)
+
+
+def _within(region: Region, outer: Region) -> tuple[slice, ...]:
+    """The indices of a region in an array of a region that contains it."""
+    return tuple(
+        slice(start - outer_start, start - outer_start + length)
+        for (start, length), (outer_start, _) in zip(region, outer, strict=True)
+    )

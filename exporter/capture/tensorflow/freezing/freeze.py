@@ -1,0 +1,218 @@
+"""Freezes a graph: variables become constants, and what inference does not reach is left out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .....registration import CaptureError, UsageError
+from ....files.reading import bounds_of
+from ....files.reading.names import listed, quoted
+from ..checkpoints import Checkpoint, open_checkpoint
+from ..element_types import numpy_type
+from ..messages import message_type
+from ..operator_definitions import Definitions
+from ..reading import GraphFile, read_graph
+from .bodies import freeze_scope
+from .calls import Functions
+from .conditions import WRITERS, Carried
+from .frozen_graph import FrozenGraph
+from .inputs import PLACEHOLDERS, feed, give
+from .plans import has_no_results, made
+from .scope import Reference, Scope, reference
+from .variables import GraphVariable, Stored, VariableKeys, variables_of
+
+Names = str | Iterable[str]
+"""Names, or one text of names with commas between them."""
+
+
+def freeze(graph: Any, checkpoint: Any = None, outputs: Names | None = None, **options: Any) -> Any:
+    """Freeze a graph, and return a new GraphDef with its weights in it.
+
+    The arguments and the errors are those of `frozen_graph`, which does not hold the weights in memory.
+    """
+    return frozen_graph(graph, checkpoint, outputs, **options).message()
+
+
+def frozen_graph(
+    graph: str | os.PathLike | GraphFile | Any,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    outputs: Names | None = None,
+    *,
+    inputs: Names | None = None,
+    values: Mapping[str, Any] | None = None,
+    keys: Mapping[str, str] | None = None,
+    signature: str | None = None,
+    allow_links: bool = False,
+    trusted: bool = False,
+) -> FrozenGraph:
+    """Freeze a graph. Neither the graph nor the checkpoint is changed.
+
+    Args:
+        graph: a file with a GraphDef, a MetaGraph or a SavedModel, or what `read_graph` made of one, or a
+            GraphDef message.
+        checkpoint: the checkpoint, see `open_checkpoint`; by default the one beside a MetaGraph or in a
+            SavedModel. A graph without variables needs none.
+        outputs: the results to keep, "logits" or "split:1"; by default those of the signature.
+        inputs: results to feed, which become placeholders: those of a queue or an iterator.
+        values: numbers for placeholders, such as a training flag, by name.
+        keys: keys in the checkpoint, by the names of variables, where the graph does not say them.
+        signature: the signature that has the outputs.
+        allow_links: follow links out of the checkpoint's folder.
+        trusted: lift the bounds on the size of the graph file.
+
+    Raises:
+        ModelFileError: a file cannot be read, or is damaged.
+        CaptureError: the graph cannot be frozen; the error names all nodes that are in the way.
+        UsageError: there is no such input, output or placeholder, or the outputs are missing.
+    """
+    file = graph_file(graph, signature=signature, trusted=trusted)
+    functions = list(file.graph_def.library.function)
+    scope = Scope(file.graph_def.node, "the graph")
+    feed(scope, file.definitions, _names(inputs))
+    give(scope, values or {})
+    wanted = wanted_outputs(scope, file, outputs)
+    variables = variables_of(scope)
+    calls = Functions(functions)
+    carried = {
+        Reference(variable.node, ""): Carried(variable.dtype, variable.node, variable.is_handle)
+        for variable in variables.values()
+    }
+    frozen = freeze_scope(
+        scope,
+        wanted,
+        carried=carried,
+        ranges={},
+        written=calls.written,
+        plan_call=calls.plan,
+        constants={
+            variable.node: made(variable.node, "Const", dtype=variable.dtype)
+            for variable in variables.values()
+        },
+    )
+    needed = [variables[node.name] for node in frozen.nodes if node.name in variables]
+    message = message_type("GraphDef")(versions=file.graph_def.versions)
+    message.node.extend(frozen.nodes)
+    message.library.function.extend(calls.made)
+    stored = _stored(scope, functions, needed, opened_checkpoint(file, checkpoint, allow_links), keys or {})
+    weights = _set_weights(message, stored)
+    return FrozenGraph(message, weights, [str(result) for result in frozen.results])
+
+
+def graph_file(graph: Any, *, signature: str | None = None, trusted: bool = False) -> GraphFile:
+    """The graph of a file or a message.
+
+    Raises:
+        ModelFileError: the file cannot be read.
+        UsageError: it is neither.
+    """
+    if isinstance(graph, GraphFile):
+        return graph
+    if isinstance(graph, (str, os.PathLike)):
+        return read_graph(graph, signature=signature, need_signature=False, bounds=bounds_of(trusted))
+    if not isinstance(graph, message_type("GraphDef")):
+        raise UsageError(f"a graph is a path or a GraphDef, not {type(graph).__name__}")
+    return GraphFile(graph, Definitions(), "GraphDef", "binary")
+
+
+def _names(given: Names | None) -> list[str]:
+    if given is None:
+        return []
+    return [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+
+
+def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list[Reference]:
+    """The results to keep: those that are named, those of the signature, or those that nothing reads.
+
+    Raises:
+        UsageError: there is no such result, or none is named and the graph is one for training.
+    """
+    named = _names(outputs) or list(dict.fromkeys(file.outputs.values()))
+    for name in named:
+        if reference(name).node not in scope.nodes:
+            raise UsageError(f"the graph has no node {quoted(name)} to be an output")
+    if named:
+        return [reference(name) for name in named]
+    last = _last(scope)
+    if not last or any(_TRAINING.fullmatch(node.op) for node in scope.nodes.values()):
+        raise UsageError(
+            "the graph is not one of inference alone: name its outputs, outputs= or --outputs; nothing reads "
+            f"{listed([quoted(name) for name in last]) or 'its variables'}"
+        )
+    return [Reference(name, "") for name in last]
+
+
+def _last(scope: Scope) -> list[str]:
+    """The nodes that depend on a placeholder, and that nothing reads."""
+    readers: dict[str, list[str]] = {}
+    for node in scope.nodes.values():
+        for result in node.inputs:
+            readers.setdefault(result.node, []).append(node.name)
+    pending = [node.name for node in scope.nodes.values() if node.op in PLACEHOLDERS]
+    reached = set(pending)
+    while pending:
+        for reader in readers.get(pending.pop(), ()):
+            if reader not in reached:
+                reached.add(reader)
+                pending.append(reader)
+    return [
+        node.name
+        for node in scope.nodes.values()
+        if node.name in reached and node.name not in readers and not has_no_results(node)
+    ]
+
+
+_TRAINING = re.compile(rf"{WRITERS.pattern}|Save.*|Restore.*|.*Grad.*")
+
+
+def opened_checkpoint(
+    file: GraphFile, checkpoint: str | os.PathLike | Checkpoint | None, allow_links: bool
+) -> Checkpoint | None:
+    """The checkpoint that the caller names, or the one beside the graph, if there is one."""
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    path = file.checkpoint_prefix if checkpoint is None else checkpoint
+    return None if path is None else open_checkpoint(path, allow_links=allow_links)
+
+
+def _stored(
+    scope: Scope,
+    functions: Sequence[Any],
+    needed: Sequence[GraphVariable],
+    checkpoint: Checkpoint | None,
+    keys: Mapping[str, str],
+) -> dict[str, Stored]:
+    """The contents of the variables that the frozen graph needs."""
+    if not needed and not keys:
+        return {}
+    if checkpoint is None:
+        raise CaptureError(
+            f"the graph has variables, and no checkpoint for them: {listed([quoted(v.name) for v in needed])}"
+        )
+    return VariableKeys(scope, functions, checkpoint, keys).stored(needed)
+
+
+def _set_weights(message: Any, stored: Mapping[str, Stored]) -> dict[str, Stored]:
+    """Set the types and shapes of Const nodes; the weights that are still to be written, by name.
+
+    Strings are set too: they are in a list, each with a length.
+    """
+    apart = {}
+    for node in message.node:
+        weight = stored.get(node.name)
+        if weight is None:
+            continue
+        tensor = node.attr["value"].tensor
+        tensor.dtype = weight.dtype
+        tensor.tensor_shape.SetInParent()
+        for size in weight.shape:
+            tensor.tensor_shape.dim.add(size=size)
+        if numpy_type(weight.dtype) == np.object_:
+            tensor.string_val.extend(weight.read().reshape(-1).tolist())
+        else:
+            apart[node.name] = weight
+    return apart

@@ -1,0 +1,104 @@
+"""Results that the caller feeds, and placeholders that the caller gives a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .....registration import UsageError
+from ....files.reading.names import quoted
+from ..element_types import numpy_type, type_name
+from ..messages import message_type
+from ..operator_definitions import Definitions
+from .plans import made
+from .scope import Node, Reference, Scope, reference
+
+PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+
+
+def feed(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> None:
+    """Replace results by placeholders: the first of a node under its name, the next as `name_1`.
+
+    Raises:
+        UsageError: there is no such result, or its element type is not known.
+    """
+    fed: dict[Reference, Reference] = {}
+    nodes = dict(scope.nodes)
+    for text in inputs:
+        result = reference(text)
+        node = nodes.get(result.node)
+        index = int(result.port) if result.port.isdigit() else 0
+        types = [] if node is None else _result_types(node, definitions)
+        if node is None or index >= len(types) or numpy_type(types[index]) is None:
+            raise UsageError(f"the graph has no result {quoted(text)} of a known type to be an input")
+        name = f"{node.name}_{index}" if index else node.name
+        if index and name in scope.nodes:
+            raise UsageError(f"the input {quoted(text)} would be called {quoted(name)}, as another node is")
+        message = made(name, "Placeholder", node.message.device, dtype=types[index])
+        message.attr["shape"].shape.CopyFrom(_result_shape(node, index, len(types)))
+        fed[result] = Reference(name, "")
+        scope.nodes[name] = Node(message, (), ())
+    for node in list(scope.nodes.values()):
+        if any(result in fed and fed[result] != result for result in node.inputs):
+            inputs_of_node = tuple(fed.get(result, result) for result in node.inputs)
+            scope.nodes[node.name] = node._replace(inputs=inputs_of_node)
+
+
+def give(scope: Scope, values: Mapping[str, Any]) -> None:
+    """Replace placeholders by constants.
+
+    Raises:
+        UsageError: there is no such placeholder, or it does not take the value.
+    """
+    for name, value in values.items():
+        node = scope.nodes.get(reference(name).node)
+        if node is None or node.op not in PLACEHOLDERS:
+            raise UsageError(f"the graph has no placeholder {quoted(name)} to give a value")
+        dtype = node.attribute("dtype").type
+        kind = numpy_type(dtype)
+        try:
+            if kind is None or kind == np.object_:
+                raise ValueError("it takes no numbers")
+            array = np.asarray(value, kind)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(
+                f"the placeholder {quoted(name)} is {type_name(dtype)}, and takes no {value!r}: {error}"
+            ) from None
+        message = made(node.name, "Const", node.message.device, dtype=dtype)
+        tensor = message.attr["value"].tensor
+        tensor.dtype, tensor.tensor_content = dtype, array.tobytes()
+        tensor.tensor_shape.SetInParent()
+        for size in array.shape:
+            tensor.tensor_shape.dim.add(size=size)
+        scope.nodes[node.name] = Node(message, (), ())
+
+
+def _result_types(node: Node, definitions: Definitions) -> list[int]:
+    """The element types of a node's results; none if its operator is not known."""
+    definition = definitions(node.op)
+    if definition is None:
+        # Iterators and queues state the types of all their results.
+        stated = (node.attribute(name).list.type for name in ("output_types", "component_types", "dtypes"))
+        return next((list(types) for types in stated if types), [])
+    found: list[int] = []
+    for argument in definition.output_arg:
+        if argument.type_list_attr:
+            found += node.attribute(argument.type_list_attr).list.type
+            continue
+        dtype = argument.type or node.attribute(argument.type_attr).type
+        found += [dtype] * (node.attribute(argument.number_attr).i if argument.number_attr else 1)
+    return found
+
+
+def _result_shape(node: Node, index: int, count: int) -> Any:
+    """The shape of a result, as far as the node states it."""
+    for name in ("output_shapes", "_output_shapes", "shapes"):
+        shapes = node.attribute(name).list.shape
+        if len(shapes) == count:
+            return shapes[index]
+    shape = node.attribute("shape")
+    if node.op in PLACEHOLDERS and shape.HasField("shape"):
+        return shape.shape
+    return message_type("TensorShapeProto")(unknown_rank=True)

@@ -1,0 +1,132 @@
+"""The command `opsetta freeze`."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import IO, Annotated, Any
+
+import typer
+
+from ...registration import UsageError
+from .convert import Trusted
+from .output import Output, Written
+
+_TEXT = (".pbtxt", ".prototxt", ".textproto", ".txt")
+"""Suffixes of files that are written as text."""
+
+Checkpoint = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        help="The checkpoint, model.ckpt-5, or a folder with one; by default the one beside a MetaGraph, or "
+        "in a SavedModel."
+    ),
+]
+Outputs = Annotated[
+    str | None, typer.Option(help="Results to keep, separated by commas; by default those of the signature.")
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key", metavar="VARIABLE=KEY", help="The key of a variable in the checkpoint. May be repeated."
+    ),
+]
+Signature = Annotated[str | None, typer.Option(help="The signature that has the outputs.")]
+AllowLinks = Annotated[
+    bool, typer.Option("--allow-links", help="Follow links out of the checkpoint's folder.")
+]
+
+
+def freeze(
+    graph: Annotated[
+        pathlib.Path,
+        typer.Argument(metavar="GRAPH.pb | GRAPH.meta | SAVED_MODEL", help="The TensorFlow graph to freeze."),
+    ],
+    output: Annotated[
+        pathlib.Path,
+        typer.Option(
+            "--output", "-o", help="The GraphDef to write: text if it is called .pbtxt; - is standard output."
+        ),
+    ],
+    checkpoint: Checkpoint = None,
+    outputs: Outputs = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            help="Results that become placeholders, separated by commas: those of a queue or an iterator."
+        ),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="The value of a placeholder: is_training=false. May be repeated.",
+        ),
+    ] = None,
+    keys: Keys = None,
+    signature: Signature = None,
+    allow_links: AllowLinks = False,
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write a TensorFlow graph with its variables as constants, and without what inference does not reach."""
+    from google.protobuf import text_format
+
+    from ..capture.tensorflow.freezing import frozen_graph
+
+    written = Output(output)
+    begin = time.perf_counter()
+    frozen = frozen_graph(
+        graph,
+        checkpoint,
+        outputs,
+        inputs=inputs,
+        values={name: _number(name, text) for name, text in pairs(values, "--set").items()},
+        keys=pairs(keys, "--key"),
+        signature=signature,
+        allow_links=allow_links,
+        trusted=trusted,
+    )
+
+    def write(file: IO[bytes]) -> None:
+        if output.suffix.lower() in _TEXT:
+            file.write(text_format.MessageToString(frozen.message()).encode())
+        else:
+            frozen.write(file)
+
+    written.save(Written(write), None)
+    nodes = len(frozen.graph_def.node)
+    found: dict[str, Any] = {
+        "file": str(output),
+        "bytes": written.size,
+        "nodes": nodes,
+        "variables": len(frozen.weights),
+        "outputs": frozen.outputs,
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+    text = f"{output}: {nodes} nodes, {len(frozen.weights)} variables as constants, {written.size} bytes"
+    written.report(found, text, as_json=as_json)
+
+
+def pairs(entries: list[str] | None, option: str) -> dict[str, str]:
+    """The entries of an option, NAME=VALUE."""
+    found = {}
+    for entry in entries or []:
+        name, equals, value = entry.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{option}: '{entry}' is not of the form NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _number(name: str, text: str) -> bool | int | float:
+    """A number or a truth value."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise UsageError(f"--set: the value of '{name}' is a number, true or false, not '{text}'")

@@ -1,0 +1,62 @@
+"""Prints tables and JSON for commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...registration.printable import printable
+
+MOST_SHOWN = 500
+"""Rows of one kind in a table; laying out a row takes longer than reading it from a file."""
+
+
+def more(count: int) -> str:
+    """The row that stands for those beyond the shown ones."""
+    return f"and {count - MOST_SHOWN} more, which --json lists"
+
+
+def print_json(found: Any) -> None:
+    """Print an object as JSON."""
+    print(json.dumps(found, indent=2))
+
+
+def table(*columns: str) -> Table:
+    """A table with these headings."""
+    made = Table(box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, no_wrap=True)
+    return made
+
+
+def row(rows: Table, *cells: str) -> None:
+    """Add a row of texts, which may contain names from a file."""
+    # Plain text, because rich would parse a shape such as [batch, 3] as markup.
+    rows.add_row(*(Text(printable(cell)) for cell in cells))
+
+
+def show(rows: Table) -> None:
+    """Print a table."""
+    console = Console()
+    if not console.is_terminal:
+        # In a file or a pipe, lines are not truncated.
+        console = Console(width=1000)
+    console.print(rows)
+
+
+def size_text(count: int) -> str:
+    """A number of bytes, to be read."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def shape_text(shape: Sequence[int | str | None] | None) -> str:
+    """A shape, to be read; `?` is an unknown size."""
+    return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

@@ -1,0 +1,179 @@
+"""The command `opsetta weights`."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import IO, Annotated, Any
+
+import numpy as np
+import typer
+
+from ...registration import ModelFileError, UsageError
+from .convert import Trusted
+from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature, pairs
+from .output import Output, Written, say
+from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+
+
+def weights(
+    model: Annotated[
+        pathlib.Path,
+        typer.Argument(
+            metavar="GRAPH.pb | SAVED_MODEL | CHECKPOINT | MODEL.onnx",
+            help="A TensorFlow graph, a checkpoint alone, or an ONNX file.",
+        ),
+    ],
+    checkpoint: Checkpoint = None,
+    output: Annotated[
+        pathlib.Path | None,
+        typer.Option("--output", "-o", help="The file to write the weights to, .safetensors or .npz."),
+    ] = None,
+    onnx_order: Annotated[
+        bool,
+        typer.Option("--onnx-order", help="Dimensions in the order of ONNX: [out, in, h, w] for Conv2D."),
+    ] = False,
+    outputs: Outputs = None,
+    keys: Keys = None,
+    signature: Signature = None,
+    allow_links: AllowLinks = False,
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the weights of a model, what their dimensions are, and write them to a file."""
+    written = None if output is None else Output(output)
+    if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):
+        raise UsageError(f"weights are written to a file .safetensors or .npz, not to '{output}'")
+    found = _found(model, checkpoint, outputs, pairs(keys, "--key"), signature, allow_links, trusted)
+    left_out = [weight.name for weight in found if not _is_numeric(_kind(weight))]
+    if output is not None and written is not None:
+        kept = [weight for weight in found if weight.name not in set(left_out)]
+        written.save(Written(lambda file: _write(file, output.suffix.lower(), kept, onnx_order)), None)
+    listed = [_description(weight, onnx_order) for weight in found]
+    if as_json:
+        target = None if output is None else str(output)
+        print_json({"file": str(model), "written": target, "left_out": left_out, "weights": listed})
+        return
+    rows = table("weight", "type", "shape", "dimensions", "read by")
+    for entry in listed[:MOST_SHOWN]:
+        dimensions = "" if entry["layout"] is None else shape_text(entry["layout"])
+        cells = entry["name"], entry["dtype"], shape_text(entry["shape"]), dimensions, entry["operator"] or ""
+        row(rows, *cells)
+    if len(listed) > MOST_SHOWN:
+        row(rows, more(len(listed)), "", "", "", "")
+    show(rows)
+    total = sum(entry["bytes"] or 0 for entry in listed)
+    say(f"{len(listed)} weights, {size_text(total)}" + ("" if output is None else f", in {output}"))
+    if output is not None and left_out:
+        say(f"left out, because they are not numbers: {', '.join(left_out[:MOST_SHOWN])}")
+
+
+def _found(
+    model: pathlib.Path,
+    checkpoint: pathlib.Path | None,
+    outputs: str | None,
+    keys: dict[str, str],
+    signature: str | None,
+    allow_links: bool,
+    trusted: bool,
+) -> Sequence[Any]:
+    """The weights of a graph, a checkpoint or an ONNX file."""
+    from ..capture.tensorflow.checkpoints import is_checkpoint
+    from ..capture.tensorflow.recognition import recognise
+    from ..capture.tensorflow.weights import weights_of_checkpoint, weights_of_graph
+
+    if recognise(model) is not None:
+        return weights_of_graph(
+            model,
+            checkpoint,
+            outputs,
+            keys=keys,
+            signature=signature,
+            allow_links=allow_links,
+            trusted=trusted,
+        )
+    if checkpoint is not None or outputs is not None or keys or signature is not None:
+        raise ModelFileError(f"'{model}' is not a graph of TensorFlow, to which the options belong")
+    if is_checkpoint(model):
+        return weights_of_checkpoint(model, allow_links=allow_links)
+    return _of_onnx(model, allow_links, trusted)
+
+
+def _of_onnx(model: os.PathLike, allow_links: bool, trusted: bool) -> Sequence[Any]:
+    from ..capture.tensorflow.weights import Weight
+    from ..loading import load
+    from ..onnx_model import OnnxModel
+
+    loaded = load(model, allow_links=allow_links, trusted=trusted)
+    if not isinstance(loaded, OnnxModel):
+        raise ModelFileError(f"'{model}' is a source file; lower it, and list the weights of the ONNX file")
+    found = []
+    for name, value in loaded.model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is not None:
+            kind = tensor.dtype.numpy()
+            dtype = "string" if kind == np.object_ else kind.name
+            found.append(Weight(name, dtype, tuple(tensor.shape.numpy()), None, tensor.numpy))
+    return found
+
+
+def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
+    layout, shape = weight.layout, weight.shape
+    if layout is not None:
+        names = layout.in_onnx() if onnx_order else layout.dimensions
+        shape = layout.onnx_shape(shape) if onnx_order else shape
+    kind = _kind(weight)
+    size = None
+    if shape is not None and min(shape, default=0) >= 0 and kind is not None and kind != np.object_:
+        size = math.prod(shape) * kind.itemsize
+    return {
+        "name": weight.name,
+        "dtype": weight.dtype,
+        "shape": None if shape is None else [None if size < 0 else size for size in shape],
+        "layout": None if layout is None else list(names),
+        "operator": None if layout is None else layout.operator,
+        "bytes": size,
+    }
+
+
+def _is_numeric(kind: np.dtype | None) -> bool:
+    # numpy takes None for float64 in comparisons.
+    return kind is not None and kind != np.object_
+
+
+def _kind(weight: Any) -> np.dtype | None:
+    """The numpy type of a weight's elements."""
+    import ml_dtypes
+
+    if weight.dtype == "string":
+        return np.dtype(object)
+    try:
+        return np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
+    except TypeError:
+        return None
+
+
+def _write(file: IO[bytes], suffix: str, found: Sequence[Any], onnx_order: bool) -> None:
+    from ..files.tensor_files import NamedTensor, write_npz, write_safetensors
+
+    missing = [weight.name for weight in found if weight.read is None]
+    if missing:
+        raise ModelFileError(
+            f"the graph has variables, such as '{missing[0]}', and their contents are in a checkpoint: give "
+            "--checkpoint"
+        )
+    tensors = []
+    for weight in found:
+        kind, layout, shape, read = _kind(weight), weight.layout, weight.shape, weight.read
+        if kind is None:
+            continue
+        if onnx_order and layout is not None:
+            shape, read = layout.onnx_shape(shape), _moved(layout, read)
+        tensors.append(NamedTensor(weight.name, kind, shape, read))
+    (write_npz if suffix == ".npz" else write_safetensors)(file, tensors)
+
+
+def _moved(layout: Any, read: Any) -> Any:
+    return lambda: layout.to_onnx(read())
