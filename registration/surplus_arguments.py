@@ -17,8 +17,8 @@ ATEN_HINTS = frozenset(
     "sparse_grad stable unsafe".split()
 )
 TENSORFLOW_HINTS = frozenset(
-    "N Tcount use_cudnn_on_gpu use_inter_op_parallelism validate_indices validate_shape parallel_iterations "
-    "bad_indices_policy grad_x grad_y grad_a grad_b is_stateless".split()
+    "N use_cudnn_on_gpu validate_indices validate_shape parallel_iterations "
+    "grad_a grad_b grad_x grad_y".split()
 )
 """Arguments that change no result."""
 
@@ -33,8 +33,10 @@ def is_surplus(operator: str, name: str, argument: Any) -> bool:
     """
     if argument is None:
         return True
-    if not operator.startswith("tf::"):
-        return operator.startswith("aten::") and name in ATEN_HINTS
+    if operator.startswith("aten::"):
+        return name in ATEN_HINTS
+    if not operator.startswith(("tf::", "tf_complex::")):
+        return False
     types = argument if isinstance(argument, list) and argument else [argument]
     return name in TENSORFLOW_HINTS or all(
         isinstance(item, DataType) or item in _FOREIGN_TYPES for item in types

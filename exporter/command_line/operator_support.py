@@ -24,7 +24,7 @@ KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
 INTERNAL = ("before", "composed", "list", "onnx", "packed", "promotion")
 """Internal domains of passes, compositions and conversion (`before13::Softmax`), which no model uses."""
 
-OTHER_FRAMEWORKS = ("tf", "caffe2")
+OTHER_FRAMEWORKS = ("tf", "tf_complex", "caffe2")
 """Domains of operators that torch's databases do not have, and pages of their own list."""
 
 

@@ -11,6 +11,7 @@ Rules, over every graph with its sub-blocks:
    operator that treats both parts alike is applied to each part. `RULES` lists both kinds.
 4. Every other ATen operator with a complex input or output becomes the operator of the same name in the
    domain `complex`, which is composed, decomposed, or refused when it is lowered.
+5. A TensorFlow operator with a complex input or output becomes that of the domain `tf_complex`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def _visit(graph: ir.Graph, pairs: Pairs) -> bool:
             found = True
             if node.domain == "aten":
                 rewrite(pairs, node, arguments(node))
+            elif node.domain == "tf":
+                node.domain = "tf_complex"
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic, shape_inference
 from ..compositions.integers import widened
 from ..compositions.sizes import Size, known
 
@@ -29,6 +29,12 @@ def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
     dtype = g.dtype(x)
     other = widened(g, y) if isinstance(y, Value) else y
     return restored(g, g.op(op_type, widened(g, x), other), dtype)
+
+
+def chosen(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
+    """`t` where the condition holds, else `e`; runtimes choose among integers of INT32 and INT64."""
+    wide, other = widened(g, t), widened(g, e)
+    return restored(g, g.call("composed::where", condition=condition, self=wide, other=other), g.dtype(t))
 
 
 def integers(g: GraphContext, value: Value) -> list[int] | None:
@@ -97,14 +103,42 @@ def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
     return items if isinstance(items, Value) else g.stack(items)
 
 
+def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
+    """Check what an operator does with indices out of range.
+
+    Raises:
+        UnsupportedError: it ignores them, which no ONNX operator does.
+    """
+    if bad_indices_policy == "IGNORE":
+        raise g.refuse("bad_indices_policy IGNORE: indices out of range are errors in ONNX")
+
+
+def shaped(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
+    """The value, with a shape if emission knows none: a later operator may need the rank."""
+    if value.shape is None and shape is not None:
+        value.shape = ir.Shape(shape)
+    return value
+
+
+def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
+    """Two tensors of strings, element by element."""
+    shapes = g.shape(x), g.shape(y)
+    known_shapes = [shape for shape in shapes if shape is not None]
+    joined_shape = shape_inference.broadcast(known_shapes) if len(known_shapes) == 2 else None
+    return shaped(g.op("StringConcat", x, y), joined_shape)
+
+
+def without_axis(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim] | None:
+    """The sizes of a value but one."""
+    shape = g.shape(value)
+    return None if shape is None else [size for at, size in enumerate(shape) if at != axis % len(shape)]
+
+
 def flattened(g: GraphContext, value: Value) -> Value:
     """All elements in one dimension."""
     if g.rank(value) == 1:
         return value
-    result = g.op("Reshape", value, [-1])
-    if result.shape is None:
-        result.shape = ir.Shape([None])
-    return result
+    return shaped(g.op("Reshape", value, [-1]), [None])
 
 
 def front(g: GraphContext, axis: int, *values: Value) -> int:
@@ -131,35 +165,54 @@ def negative_axis(g: GraphContext, axis: int) -> int:
     return axis
 
 
-def read_sizes(g: GraphContext, value: Value) -> Value | None:
-    """The tensor whose shape a vector of integers is; None if it is something else."""
+_SIZES = (DataType.INT32, DataType.INT64)
+
+
+def _maker(value: Value) -> ir.Node | None:
+    """The node that a vector of sizes comes from, before casts to another type of sizes."""
     node = value.producer()
-    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    return node.inputs[0] if node is not None and node.op_type == "Shape" and not node.attributes else None
+    while node is not None and node.op_type == "Cast":
+        source = node.inputs[0]
+        if source is None or source.dtype not in _SIZES:
+            return None
+        node = source.producer()
+    return node
 
 
 def joined(g: GraphContext, value: Value) -> list[Size] | None:
-    """The elements of a vector that was joined from single ones, or read from a tensor of known rank."""
-    source = read_sizes(g, value)
-    if source is not None and g.rank(source) is not None:
-        return [g.size(source, place) for place in range(g.rank(source) or 0)]
-    node = value.producer()
-    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    if node is None or node.op_type != "Concat":
+    """The elements of a vector of sizes that was joined from single ones, or read from a tensor."""
+    if g.dtype(value) not in _SIZES:
         return None
+    node = _maker(value)
+    if node is not None and node.op_type == "Shape" and not node.attributes:
+        source = node.inputs[0]
+        assert source is not None
+        rank = g.rank(source)
+        return None if rank is None else [g.size(source, place) for place in range(rank)]
+    if node is None or node.op_type != "Concat":
+        return _single(g, value)
     found: list[Size] = []
     for part in node.inputs:
         assert part is not None
-        known_part = integers(g, part) if g.is_foldable(part) else None
-        if known_part is not None:
-            found += known_part
-            continue
-        maker = part.producer()
-        single = part.shape is not None and part.shape.dims == (1,)
-        if not single or maker is None:
+        constant = integers(g, part) if g.is_foldable(part) else None
+        inner: list[Size] | None = list(constant) if constant is not None else joined(g, part)
+        if inner is None:
             return None
-        source = maker.inputs[0] if maker.op_type == "Unsqueeze" else None
-        found.append(number(g, source if source is not None else part))
+        found += inner
     return found
+
+
+def _single(g: GraphContext, value: Value) -> list[Size] | None:
+    """The element of a vector that has one."""
+    if value.shape is None or value.shape.dims != (1,):
+        return None
+    node = value.producer()
+    if node is None:
+        return None
+    source = node.inputs[0] if node.op_type == "Unsqueeze" else None
+    return [number(g, source if source is not None else value)]
+
+
+def as_vector(g: GraphContext, items: Sequence[Size], like: Value) -> Value:
+    """Sizes in the element type of the vector that they come from."""
+    return g.cast(g.stack(items), g.dtype(like) or DataType.INT32)

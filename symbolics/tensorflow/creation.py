@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.sizes import known, known_rank
-from ._common import elements, integers, number, sizes
+from ._common import chosen, elements, integers, number, sizes
 
 
 @onnx_symbolic("tf::Fill")
@@ -88,7 +88,7 @@ def one_hot(
     dtype = g.dtype(on_value)
     if dtype is not None and _are(g, on_value, 1) and _are(g, off_value, 0):
         return g.cast(here, dtype)
-    return g.call("composed::where", condition=here, self=on_value, other=off_value)
+    return chosen(g, here, on_value, off_value)
 
 
 def _are(g: GraphContext, value: Value, wanted: int) -> bool:

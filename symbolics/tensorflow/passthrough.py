@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
 
 
 @onnx_symbolic(["tf::Identity", "tf::Snapshot", "tf::GuaranteeConst", "tf::RefIdentity", "tf::StopGradient"])
@@ -86,3 +86,12 @@ def ensure_shape(g: GraphContext, input: Value, shape: list[int] | None = None) 
     result: Value = g.op("Identity", input)
     result.shape = ir.Shape([None if size < 0 else size for size in shape])
     return result
+
+
+@onnx_symbolic("tf::ToBool")
+def to_bool(g: GraphContext, input: Value) -> Value:
+    """A scalar is true if it is not 0, any other tensor if it has elements."""
+    rank = g.rank(input)
+    if rank is None:
+        raise g.refuse("the rank of its input is unknown")
+    return g.cast(input if rank == 0 else g.op("Size", input), DataType.BOOL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import Size
-from ._common import constant_integer, elements, number
+from ._common import constant_integer, elements, number, shaped
 
 _OUTSIDE = 0.022750131948179195
 """The probability that a normal number is below -2."""
@@ -53,7 +53,7 @@ def random_uniform_int(
 @onnx_symbolic("tf::RandomShuffle")
 def random_shuffle(g: GraphContext, value: Value, seed: int = 0, seed2: int = 0) -> Value:
     order = g.call("aten::randperm", g.size(value, 0))
-    return g.op("Gather", value, order, axis=0)
+    return shaped(g.op("Gather", value, order, axis=0), g.shape(value))
 
 
 @onnx_symbolic("tf::Multinomial")
@@ -68,4 +68,5 @@ def multinomial(
     count = constant_integer(g, num_samples, "num_samples")
     rows = g.cast(logits, DataType.FLOAT)
     drawn = g.op("Multinomial", rows, dtype=int(DataType.INT32), sample_size=count)
+    drawn = shaped(drawn, [None, count])
     return g.cast(drawn, output_dtype)

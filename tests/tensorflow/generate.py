@@ -99,7 +99,7 @@ def _feed(item: Any, feeds: dict[Any, Any]) -> Any:
         return [_feed(part, feeds) for part in item]
     array = item.array if isinstance(item, Const) else item
     place = tf.compat.v1.placeholder(tf.string if array.dtype == object else array.dtype, array.shape)
-    feeds[place] = array
+    feeds[place] = array.copy()  # InplaceSub writes to its operand.
     return place
 
 

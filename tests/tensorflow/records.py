@@ -46,7 +46,9 @@ class Record:
         run_until: the highest opset whose operators onnxruntime has; above, the model is only checked.
         needs_rank: it is refused if the ranks of its inputs are unknown.
         needs_sizes: it is refused if the sizes of its inputs are unknown.
+        loses_rank: the rank of a result is unknown if the sizes of the inputs are.
         needs_shapes: it means something else if shapes are unknown, and is not tested so.
+        full_runs_only: whether it is left to full runs.
         outputs: the positions of the results that are used; all unless given.
         compared: whether the values of the results are compared, not only their types and shapes.
     """
@@ -59,7 +61,9 @@ class Record:
     run_until: int = 26
     needs_rank: bool = False
     needs_sizes: bool = False
+    loses_rank: bool = False
     needs_shapes: bool = False
+    full_runs_only: bool = False
     outputs: tuple[int, ...] | None = None
     compared: bool = True
     rtol: float | None = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions import integers
-from .._common import binary, is_integral, restored
+from .._common import binary, concatenated, is_integral, restored
+from .gelu import gelu_operand
 
 
 @onnx_symbolic(["tf::Add", "tf::AddV2"])
 def add(g: GraphContext, x: Value, y: Value) -> Value:
     if g.dtype(x) == DataType.STRING:
-        return g.op("StringConcat", x, y)
+        return concatenated(g, x, y)
     return binary(g, "Add", x, y)
 
 
@@ -21,6 +22,9 @@ def sub(g: GraphContext, x: Value, y: Value) -> Value:
 
 @onnx_symbolic("tf::Mul")
 def mul(g: GraphContext, x: Value, y: Value) -> Value:
+    operand = gelu_operand(g, x, y)
+    if operand is not None:
+        return g.call("aten::gelu", operand)
     return binary(g, "Mul", x, y)
 
 

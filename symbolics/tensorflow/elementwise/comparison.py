@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widened
-from .._common import binary
+from .._common import binary, chosen
 
 
 def _comparable(g: GraphContext, value: Value) -> Value:
@@ -84,7 +84,7 @@ def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
             condition = _raised(g, condition, t)
     elif rank == 1 and own > 1:
         condition = g.op("Unsqueeze", condition, axes=list(range(1, own)))
-    return g.call("composed::where", condition=condition, self=t, other=e)
+    return chosen(g, condition, t, e)
 
 
 def _raised(g: GraphContext, condition: Value, like: Value) -> Value:
@@ -100,4 +100,4 @@ def _raised(g: GraphContext, condition: Value, like: Value) -> Value:
 
 @onnx_symbolic("tf::SelectV2")
 def select_v2(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
-    return g.call("composed::where", condition=condition, self=t, other=e)
+    return chosen(g, condition, t, e)

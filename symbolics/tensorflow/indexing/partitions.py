@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import where_true
 
 
 @onnx_symbolic("tf::DynamicPartition")
@@ -16,7 +17,7 @@ def dynamic_partition(g: GraphContext, data: Value, partitions: Value, num_parti
         data = g.call("aten::reshape", self=data, shape=[-1, *rest])
         partitions = g.op("Reshape", partitions, [-1])
     chosen = [g.op("Equal", partitions, number) for number in range(num_partitions)]
-    places = [g.op("Squeeze", g.op("NonZero", mask), axes=[0]) for mask in chosen]
+    places = [where_true(g, mask) for mask in chosen]
     return [g.op("Gather", data, place, axis=0) for place in places]
 
 

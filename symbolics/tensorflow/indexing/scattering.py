@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widened
-from .._common import HALVES, elements, restored, sizes
+from .._common import HALVES, check_policy, elements, restored, sizes
 
 
 def _wide(g: GraphContext, value: Value) -> Value:
@@ -12,7 +12,7 @@ def _wide(g: GraphContext, value: Value) -> Value:
     return g.cast(value, DataType.FLOAT) if g.dtype(value) in HALVES else widened(g, value)
 
 
-def _combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:
+def combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:
     places = g.cast(indices, DataType.INT64)
     if reduction == "none":
         return g.op("ScatterND", tensor, places, updates)
@@ -21,36 +21,34 @@ def _combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, re
 
 
 @onnx_symbolic("tf::ScatterNd")
-def scatter_nd(g: GraphContext, indices: Value, updates: Value, shape: Value) -> Value:
+def scatter_nd(
+    g: GraphContext, indices: Value, updates: Value, shape: Value, bad_indices_policy: str = ""
+) -> Value:
     """Updates of one place are added to zeros."""
+    check_policy(g, bad_indices_policy)
     wanted = elements(g, shape)
     dtype = g.dtype(updates) or DataType.FLOAT
     zeros = g.call(
         "composed::full", size=sizes(g, shape) if wanted is None else wanted, fill_value=0, dtype=dtype
     )
-    return _combined(g, zeros, indices, updates, "add")
+    return combined(g, zeros, indices, updates, "add")
 
 
-@onnx_symbolic("tf::TensorScatterUpdate")
-def tensor_scatter_update(g: GraphContext, tensor: Value, indices: Value, updates: Value) -> Value:
-    return _combined(g, tensor, indices, updates, "none")
+def _register(name: str, reduction: str) -> None:
+    @onnx_symbolic(f"tf::TensorScatter{name}")
+    def tensor_scatter(
+        g: GraphContext, tensor: Value, indices: Value, updates: Value, bad_indices_policy: str = ""
+    ) -> Value:
+        check_policy(g, bad_indices_policy)
+        new = g.op("Neg", _wide(g, updates)) if name == "Sub" else updates
+        return combined(g, tensor, indices, new, reduction)
 
 
-@onnx_symbolic("tf::TensorScatterAdd")
-def tensor_scatter_add(g: GraphContext, tensor: Value, indices: Value, updates: Value) -> Value:
-    return _combined(g, tensor, indices, updates, "add")
-
-
-@onnx_symbolic("tf::TensorScatterSub")
-def tensor_scatter_sub(g: GraphContext, tensor: Value, indices: Value, updates: Value) -> Value:
-    return _combined(g, tensor, indices, g.op("Neg", _wide(g, updates)), "add")
-
-
-@onnx_symbolic("tf::TensorScatterMax")
-def tensor_scatter_max(g: GraphContext, tensor: Value, indices: Value, updates: Value) -> Value:
-    return _combined(g, tensor, indices, updates, "max")
-
-
-@onnx_symbolic("tf::TensorScatterMin")
-def tensor_scatter_min(g: GraphContext, tensor: Value, indices: Value, updates: Value) -> Value:
-    return _combined(g, tensor, indices, updates, "min")
+for _name, _reduction in (
+    ("Update", "none"),
+    ("Add", "add"),
+    ("Sub", "add"),
+    ("Max", "max"),
+    ("Min", "min"),
+):
+    _register(_name, _reduction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import where_true
 
 
 @onnx_symbolic("tf::ListDiff")
@@ -12,7 +13,7 @@ def list_diff(g: GraphContext, x: Value, y: Value, out_idx: DataType = DataType.
     same = g.cast(g.call("tf::Equal", rows, columns), DataType.INT64)
     # Without elements in `y` the count is 0.
     found = g.op("ReduceSum", same, axes=[1], keepdims=0)
-    kept = g.op("Squeeze", g.op("NonZero", g.op("Less", found, 1)), axes=[0])
+    kept = where_true(g, g.op("Less", found, 1))
     return [g.op("Gather", x, kept, axis=0), g.cast(kept, out_idx)]
 
 

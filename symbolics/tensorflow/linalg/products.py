@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.einsum import read
 from ...compositions.integers import widened
 from ...compositions.sizes import known_rank
-from .._common import restored
+from .._common import restored, shaped
 
 
-def _swapped(g: GraphContext, value: Value) -> Value:
+def swapped(g: GraphContext, value: Value) -> Value:
     """The value with its last two dimensions swapped."""
     rank = known_rank(g, value)
     return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
@@ -31,7 +32,7 @@ def matmul(
 
 @onnx_symbolic(["tf::BatchMatMul", "tf::BatchMatMulV2"])
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
-    return _product(g, _swapped(g, x) if adj_x else x, _swapped(g, y) if adj_y else y)
+    return _product(g, swapped(g, x) if adj_x else x, swapped(g, y) if adj_y else y)
 
 
 @onnx_symbolic("tf::BatchMatMulV3")
@@ -40,12 +41,14 @@ def batch_matmul_v3(
 ) -> Value:
     """The product in the element type of the result."""
     first, second = g.cast(x, Tout), g.cast(y, Tout)
-    return _product(g, _swapped(g, first) if adj_x else first, _swapped(g, second) if adj_y else second, Tout)
+    return _product(g, swapped(g, first) if adj_x else first, swapped(g, second) if adj_y else second, Tout)
 
 
 @onnx_symbolic("tf::Einsum")
 def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
-    return g.call("aten::einsum", equation=equation, tensors=inputs)
+    found = g.call("aten::einsum", equation=equation, tensors=inputs)
+    terms = read(g, equation, [known_rank(g, item) for item in inputs])
+    return shaped(found, [None] * len(terms.output))
 
 
 @onnx_symbolic("tf::Cross")

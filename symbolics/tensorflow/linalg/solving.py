@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transposed
+from .._common import shaped
 
 
 @onnx_symbolic("tf::MatrixInverse")
@@ -13,7 +14,8 @@ def matrix_inverse(g: GraphContext, input: Value, adjoint: bool = False) -> Valu
 
 @onnx_symbolic("tf::MatrixDeterminant")
 def matrix_determinant(g: GraphContext, input: Value) -> Value:
-    return g.call("aten::linalg_det", input)
+    shape = g.shape(input)
+    return shaped(g.call("aten::linalg_det", input), None if shape is None else shape[:-2])
 
 
 @onnx_symbolic("tf::LogMatrixDeterminant")

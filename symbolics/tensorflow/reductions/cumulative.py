@@ -8,7 +8,7 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.doubling import scanned
 from ...compositions.integers import widened
 from ...compositions.sizes import known_rank
-from .._common import HALVES, constant_integer, integers, restored
+from .._common import HALVES, constant_integer, integers, restored, shaped
 
 
 def _register(name: str, op_type: str) -> None:
@@ -24,6 +24,7 @@ def _register(name: str, op_type: str) -> None:
         if isinstance(place, int) and rank:
             place %= rank
         result = g.op(op_type, wide, axis=place, exclusive=int(exclusive), reverse=int(reverse))
+        shaped(result, g.shape(x))
         return restored(g, result, dtype)
 
 

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widened
 from ...compositions.sizes import Size, compute
-from .._common import integers, number, restored
+from .._common import integers, number, restored, shaped
 
 
 def _top(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
     values, indices = g.op("TopK", widened(g, input), K=[k], axis=-1, largest=int(largest), outputs=2)
+    shape = g.shape(input)
+    for result in (values, indices):
+        shaped(result, None if shape is None else [*shape[:-1], k if isinstance(k, int) else None])
     return [restored(g, values, g.dtype(input)), indices]
 
 
@@ -73,6 +76,10 @@ def _unique(g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, c
     if g.rank(x) == 1:
         at = None
     values, _, inverse, counts = g.op("Unique", wide, axis=at, sorted=0, outputs=4)
+    shape = g.shape(x)
+    shaped(values, [None] if at is None else None if shape is None else [None] * len(shape))
+    shaped(inverse, [None])
+    shaped(counts, [None])
     found = [restored(g, values, dtype), g.cast(inverse, out_idx)]
     return [*found, g.cast(counts, out_idx)] if counted else found
 

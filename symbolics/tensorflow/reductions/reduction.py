@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widened
-from ...compositions.sizes import axis, known_rank
-from .._common import constant_integer, flattened, integers, is_integral, restored
+from ...compositions.sizes import axis, known_rank, product
+from .._common import (
+    constant_integer,
+    flattened,
+    integers,
+    is_integral,
+    joined,
+    restored,
+    shaped,
+    without_axis,
+)
 
 
 def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
@@ -14,7 +25,12 @@ def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims
     if known is None:
         vector = g.op("Reshape", g.cast(axes, DataType.INT64), [-1]) if g.rank(axes) != 1 else axes
         vector = g.cast(vector, DataType.INT64)
-        return g.op(op_type, value, axes=vector, keepdims=int(keep_dims), noop_with_empty_axes=1)
+        result = g.op(op_type, value, axes=vector, keepdims=int(keep_dims), noop_with_empty_axes=1)
+        rank, shape = g.rank(value), g.shape(axes) or ()
+        counts = [size for size in shape if isinstance(size, int)]
+        if rank is None or g.rank(axes) is None or len(counts) < len(shape):
+            return result
+        return shaped(result, [None] * (rank if keep_dims else rank - math.prod(counts)))
     if not known:
         return value
     rank = g.rank(value)
@@ -63,6 +79,10 @@ def prod(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     if not is_integral(g, input):
         return _reduced(g, "ReduceProd", input, reduction_indices, keep_dims)
     axes = integers(g, reduction_indices)
+    factors = joined(g, input) if g.rank(input) == 1 and axes in ([0], [-1]) else None
+    if factors is not None:
+        whole = g.constant(product(g, factors))
+        return restored(g, g.op("Unsqueeze", whole, axes=[0]) if keep_dims else whole, g.dtype(input))
     if axes is None:
         raise g.refuse("products of integers over computed axes")
     result = g.cast(input, DataType.INT64)
@@ -105,9 +125,11 @@ def _register_position(name: str) -> None:
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
                 found = g.call("aten::topk", widened(g, input), 1, at, name == "ArgMax")[1]
-                return g.cast(g.op("Squeeze", found, axes=[at]), output_type)
+                place = shaped(g.op("Squeeze", found, axes=[at]), without_axis(g, input, at))
+                return g.cast(place, output_type)
             input = g.cast(input, DataType.INT32)
-        return g.cast(g.op(name, input, axis=at, keepdims=0), output_type)
+        found = shaped(g.op(name, input, axis=at, keepdims=0), without_axis(g, input, at))
+        return g.cast(found, output_type)
 
 
 _register_position("ArgMax")

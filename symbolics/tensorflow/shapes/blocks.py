@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.sizes import Size, compute, sizes_of
-from .._common import constant_integers, elements
+from .._common import constant_integers, elements, shaped
 
 
 def _pairs(g: GraphContext, value: Value, count: int) -> list[tuple[Size, Size]]:
@@ -93,8 +93,9 @@ def _with_channels_first(g: GraphContext, op_type: str, input: Value, block_size
         moved = _with_channels_first(g, op_type, g.cast(input, wide), block_size, layout)
         return g.cast(moved, dtype or DataType.FLOAT)
     if layout == "NCHW":
-        return g.op(op_type, input, blocksize=block_size)
+        return shaped(g.op(op_type, input, blocksize=block_size), [None] * 4)
     moved = g.op(op_type, g.op("Transpose", input, perm=[0, 3, 1, 2]), blocksize=block_size)
+    shaped(moved, [None] * 4)
     return g.op("Transpose", moved, perm=[0, 2, 3, 1])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
+
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.sizes import Size, compute, static_size
 from .._common import constant_integer, elements, front, integers, joined
@@ -61,6 +63,17 @@ def _split(g: GraphContext, value: Value, at: int, count: int) -> list[Value]:
         parts = g.op("Split", value, axis=at, num_outputs=count, outputs=count)
     else:
         parts = g.op("Split", value, axis=at, split=[size // count] * count, outputs=count)
+    return _sized(g, parts, value, at, [None if size is None else size // count] * count)
+
+
+def _sized(
+    g: GraphContext, parts: Sequence[Value], value: Value, at: int, counts: Sequence[int | None]
+) -> list[Value]:
+    """Parts of a value, with their shapes."""
+    shape = g.shape(value)
+    for part, count in zip(parts, counts, strict=True):
+        if shape is not None:
+            part.shape = ir.Shape([*shape[:at], count, *shape[at + 1 :]])
     return list(parts)
 
 
@@ -74,6 +87,8 @@ def unpack(g: GraphContext, value: Value, num: int, axis: int = 0) -> list[Value
         if known is not None and len(known) == num:
             return [g.cast(g.constant(item), g.dtype(value) or DataType.INT32) for item in known]
     parts = [value] if num == 1 else g.op("Split", value, axis=at, split=[1] * num, outputs=num)
+    if num > 1:
+        _sized(g, parts, value, at, [1] * num)
     return [g.op("Squeeze", part, axes=[at]) for part in parts]
 
 
@@ -103,7 +118,8 @@ def split_v(
         counts[place] = compute(g, "sub", g.size(value, at), given)
     elif any(isinstance(count, Value) for count in counts):
         counts = _with_rest(g, counts, g.size(value, at))
-    return list(g.call("aten::split_with_sizes", self=value, split_sizes=counts, dim=at))
+    parts = g.call("aten::split_with_sizes", self=value, split_sizes=counts, dim=at)
+    return _sized(g, parts, value, at, [count if isinstance(count, int) else None for count in counts])
 
 
 def _with_rest(g: GraphContext, counts: Sequence[Size], size: Size) -> list[Size]:

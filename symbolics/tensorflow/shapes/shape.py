@@ -6,7 +6,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.sizes import known_rank
-from .._common import constant_integer, constant_integers, elements, front, integers, sizes
+from .._common import constant_integer, constant_integers, elements, front, integers, shaped, sizes
 
 
 @onnx_symbolic("tf::Shape")
@@ -73,6 +73,7 @@ def invert_permutation(g: GraphContext, x: Value) -> Value:
         return g.constant(np.argsort(known), g.dtype(x))
     places = g.op("Range", g.constant(0), g.call("aten::numel", self=x), g.constant(1))
     found = g.op("ScatterElements", places, g.cast(x, DataType.INT64), places, axis=0)
+    shaped(found, g.shape(x) or [None])
     return g.cast(found, g.dtype(x) or DataType.INT32)
 
 
@@ -123,12 +124,13 @@ def reverse_sequence(
     """ONNX reverses along the first two dimensions only."""
     lengths = g.cast(seq_lengths, DataType.INT64)
     if {seq_dim, batch_dim} == {0, 1}:
-        return g.op("ReverseSequence", input, lengths, batch_axis=batch_dim, time_axis=seq_dim)
+        result = g.op("ReverseSequence", input, lengths, batch_axis=batch_dim, time_axis=seq_dim)
+        return shaped(result, g.shape(input))
     count = known_rank(g, input)
     order = [batch_dim % count, seq_dim % count]
     order += [at for at in range(count) if at not in order]
     moved = g.op("Transpose", input, perm=order)
-    result = g.op("ReverseSequence", moved, lengths, batch_axis=0, time_axis=1)
+    result = shaped(g.op("ReverseSequence", moved, lengths, batch_axis=0, time_axis=1), g.shape(moved))
     return g.op("Transpose", result, perm=[order.index(at) for at in range(count)])
 
 
@@ -139,3 +141,29 @@ def roll(g: GraphContext, input: Value, shift: Value, axis: Value) -> Value:
     if shifts is None:
         shifts = [g.cast(g.op("Reshape", shift, g.constant([], DataType.INT64)), DataType.INT64)]
     return g.call("aten::roll", self=input, shifts=shifts, dims=axes)
+
+
+@onnx_symbolic("tf::DataFormatDimMap")
+def data_format_dim_map(
+    g: GraphContext, x: Value, src_format: str = "NHWC", dst_format: str = "NCHW"
+) -> Value:
+    """Where the dimensions of one layout are in another; a negative number counts from the end."""
+    places = [dst_format.index(dimension) for dimension in src_format]
+    table = g.constant(places + places, g.dtype(x))
+    return g.op("Gather", table, g.op("Add", g.cast(x, DataType.INT64), len(places)), axis=0)
+
+
+@onnx_symbolic("tf::DataFormatVecPermute")
+def data_format_vec_permute(
+    g: GraphContext, x: Value, src_format: str = "NHWC", dst_format: str = "NCHW"
+) -> Value:
+    """Sizes, or pairs of them, in the order of another layout."""
+    size = g.shape(x)
+    count = None if size is None else size[0]
+    source, target = src_format, dst_format
+    if count == 2 and len(source) == 4:
+        # Only the spatial dimensions are given.
+        source, target = (text.replace("N", "").replace("C", "") for text in (source, target))
+    elif count != len(source):
+        raise g.refuse("the number of its elements is unknown")
+    return g.op("Gather", x, [source.index(dimension) for dimension in target], axis=0)

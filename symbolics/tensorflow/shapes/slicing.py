@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.sizes import Size, compute, known, known_rank, product, sizes_of, static_size
-from .._common import constant_integers, elements, flattened, joined
+from .._common import as_vector, constant_integers, elements, flattened, integers, joined
 
 END = 2**63 - 1
 """The end of a slice without end."""
@@ -173,16 +173,25 @@ def _walked_back(g: GraphContext, value: Value, axes: Sequence[tuple[int, int]])
     return _cut(g, value, [_Range(axis, 0, END, -step) for axis, step in axes if step != -1])
 
 
-def _of_sizes(g: GraphContext, input: Value, begin: Value, strides: Value, masks: _Masks) -> Value | None:
-    """One size of a shape, which is a constant where it is known."""
-    if g.rank(input) != 1 or (masks.shrink_axis, masks.new_axis, masks.ellipsis) != (1, 0, 0):
+def _of_sizes(
+    g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
+) -> Value | None:
+    """Sizes of a shape, which are constants where they are known."""
+    if g.rank(input) != 1 or masks.new_axis or masks.ellipsis:
         return None
-    places, known_sizes = elements(g, begin), joined(g, input)
-    if known_sizes is None or places is None or len(places) != 1 or isinstance(places[0], Value):
+    bounds = [integers(g, item) for item in (begin, end, strides)]
+    if any(item is None or len(item) != 1 for item in bounds):
         return None
-    if not -len(known_sizes) <= places[0] < len(known_sizes):
+    first, last, step = (item[0] for item in bounds if item)
+    known_sizes = joined(g, input)
+    if known_sizes is None:
         return None
-    return g.cast(g.constant(known_sizes[places[0]]), g.dtype(input) or DataType.INT32)
+    if not masks.shrink_axis:
+        chosen = slice(None if masks.begin else first, None if masks.end else last, step)
+        return as_vector(g, known_sizes[chosen], input)
+    if not -len(known_sizes) <= first < len(known_sizes):
+        return None
+    return g.cast(g.constant(known_sizes[first]), g.dtype(input) or DataType.INT32)
 
 
 @onnx_symbolic("tf::StridedSlice")
@@ -201,7 +210,7 @@ def strided_slice(
     """Python's slices: an ellipsis comes before a new axis, and that before an axis that is taken away."""
     new_axis_mask &= ~ellipsis_mask
     masks = _Masks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask & ~new_axis_mask)
-    found = _of_sizes(g, input, begin, strides, masks)
+    found = _of_sizes(g, input, begin, end, strides, masks)
     return found if found is not None else _sliced(g, input, begin, end, strides, masks)
 
 

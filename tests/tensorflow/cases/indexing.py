@@ -59,9 +59,25 @@ def _reads():
         batch_dims=-1,
         needs_rank=True,
     )
-    yield record("GatherNd", "rows", params=X, indices=array_of([[0], [3]]), needs_sizes=True)
-    yield record("GatherNd", "elements", params=X, indices=array_of([[0, 1, 1], [3, 2, 0]]), needs_sizes=True)
-    yield record("GatherNd", "matrix", params=X, indices=array_of([[[0, 1]], [[3, 2]]]), needs_sizes=True)
+    yield record(
+        "GatherNd", "rows", params=X, indices=array_of([[0], [3]]), needs_sizes=True, loses_rank=True
+    )
+    yield record(
+        "GatherNd",
+        "elements",
+        params=X,
+        indices=array_of([[0, 1, 1], [3, 2, 0]]),
+        needs_sizes=True,
+        loses_rank=True,
+    )
+    yield record(
+        "GatherNd",
+        "matrix",
+        params=X,
+        indices=array_of([[[0, 1]], [[3, 2]]]),
+        needs_sizes=True,
+        loses_rank=True,
+    )
     yield record("Where", "", input=bools(3, 4))
     yield record("Where", "vector", input=bools(5))
     yield record("Where", "floats", input=array_of([[0.0, 1.0], [-2.0, 0.0]]))
@@ -82,7 +98,15 @@ def _writes():
         shape=const([3, 3]),
         **options,
     )
-    yield record("ScatterNd", "int32", indices=places, updates=integers(3), shape=array_of([5]), **options)
+    yield record(
+        "ScatterNd",
+        "int32",
+        indices=places,
+        updates=integers(3),
+        shape=array_of([5]),
+        loses_rank=True,
+        **options,
+    )
     yield record("TensorScatterUpdate", "", tensor=X, indices=unique, updates=rows, **options)
     yield record(
         "TensorScatterUpdate", "bools", tensor=bools(4), indices=unique, updates=bools(3, seed=1), **options
@@ -154,4 +178,57 @@ def _searches():
     )
 
 
-RECORDS = [*_reads(), *_writes(), *_searches()]
+def _sparse():
+    places = array_of([[0, 1], [2, 0], [2, 3]])
+    numbers = floats(3)
+    zero = const(0.0)
+    yield record(
+        "SparseToDense",
+        "",
+        sparse_indices=places,
+        output_shape=const([3, 4]),
+        sparse_values=numbers,
+        default_value=const(-1.0),
+        needs_sizes=True,
+    )
+    yield record(
+        "SparseToDense",
+        "vector",
+        sparse_indices=array_of([1, 4]),
+        output_shape=const([6]),
+        sparse_values=const(7.0),
+        default_value=zero,
+        needs_rank=True,
+    )
+    matrix = {"a_indices": places.astype(np.int64), "a_values": numbers, "a_shape": const([3, 4], np.int64)}
+    yield record("SparseTensorDenseMatMul", "", **matrix, b=floats(4, 2, seed=1), needs_sizes=True)
+    yield record(
+        "SparseTensorDenseMatMul",
+        "adjoint",
+        **matrix,
+        b=floats(2, 3, seed=1),
+        adjoint_a=True,
+        adjoint_b=True,
+        needs_sizes=True,
+    )
+    for op in ("InplaceUpdate", "InplaceAdd", "InplaceSub"):
+        yield record(
+            op,
+            "",
+            x=floats(4, 2),
+            i=array_of([2, 0]),
+            v=floats(2, 2, seed=1),
+            needs_rank=True,
+        )
+    yield record(
+        "ScatterNdNonAliasingAdd",
+        "",
+        input=X,
+        indices=array_of([[1], [1]]),
+        updates=floats(2, 3, 2, seed=1),
+        needs_sizes=True,
+    )
+    yield record("UnravelIndex", "", indices=array_of([7, 0, 23]), dims=const([2, 3, 4]))
+
+
+RECORDS = [*_reads(), *_writes(), *_searches(), *_sparse()]

@@ -181,6 +181,8 @@ def _strings():
     yield record("Add", "strings", x=words, y=others, lowest=20)
     yield record("StaticRegexFullMatch", "", input=words, pattern="b.*", lowest=20)
     yield record("RegexFullMatch", "", input=words, pattern=const("[ax]"), lowest=20)
+    yield record("StringToNumber", "", string_tensor=array_of(["1.5", "-2", "1e3"]))
+    yield record("StringToNumber", "int64", string_tensor=array_of(["15", "-2"]), out_type="int64")
 
 
 RECORDS = [*_products(), *_solutions(), *_diagonals(), *_random(), *_strings()]

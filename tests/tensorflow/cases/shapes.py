@@ -20,9 +20,9 @@ def _shape():
     yield record("Reshape", "rest", tensor=X, shape=const([-1, 8]))
     yield record("Reshape", "flat", tensor=X, shape=const([-1], np.int64))
     yield record("Reshape", "scalar", tensor=floats(1), shape=const([]))
-    yield record("Reshape", "computed", tensor=X, shape=array_of([4, -1]))
+    yield record("Reshape", "computed", tensor=X, shape=array_of([4, -1]), loses_rank=True)
     yield record("Reshape", "empty", tensor=floats(0, 3), shape=const([3, 0]))
-    yield record("Squeeze", "all", input=floats(1, 3, 1))
+    yield record("Squeeze", "all", input=floats(1, 3, 1), loses_rank=True)
     yield record("Squeeze", "axes", input=floats(1, 3, 1), squeeze_dims=[0])
     yield record("Squeeze", "negative", input=floats(1, 3, 1), squeeze_dims=[-1], needs_rank=True)
     for axis in (0, 1, 3):
@@ -34,7 +34,7 @@ def _shape():
     yield record("InvertPermutation", "constant", x=const([2, 0, 1]))
     yield record("InvertPermutation", "computed", x=array_of([2, 0, 3, 1]))
     yield record("BroadcastTo", "", input=floats(3, 1), shape=const([2, 3, 4]))
-    yield record("BroadcastTo", "computed", input=floats(3, 1), shape=array_of([2, 3, 4]))
+    yield record("BroadcastTo", "computed", input=floats(3, 1), shape=array_of([2, 3, 4]), loses_rank=True)
     yield record("BroadcastTo", "ints", input=integers(1), shape=const([3]))
     yield record("BroadcastArgs", "constant", s0=const([3, 1]), s1=const([2, 1, 4]))
     yield record("BroadcastArgs", "computed", s0=array_of([3, 1]), s1=array_of([2, 1, 4]), needs_sizes=True)
@@ -75,6 +75,22 @@ def _shape():
     yield record("Roll", "", input=X, shift=const([1, -2]), axis=const([0, 2]), needs_rank=True)
     yield record("Roll", "scalar", input=X, shift=const(2), axis=const(1), needs_rank=True)
     yield record("Roll", "computed", input=X, shift=array_of([3]), axis=const([1]), needs_rank=True)
+
+
+def _layouts():
+    yield record("DataFormatDimMap", "", x=array_of([0, 1, 3, -1, -3]))
+    yield record("DataFormatVecPermute", "", x=array_of([1, 8, 9, 3]), needs_sizes=True)
+    yield record("DataFormatVecPermute", "spatial", x=array_of([8, 9]), needs_sizes=True)
+    yield record(
+        "DataFormatVecPermute",
+        "back",
+        x=array_of([1, 3, 8, 9]),
+        src_format="NCHW",
+        dst_format="NHWC",
+        needs_sizes=True,
+    )
+    yield record("ToBool", "scalar", input=array_of(2.5), needs_rank=True)
+    yield record("ToBool", "empty", input=floats(0, 3), needs_rank=True)
 
 
 def _joining():
@@ -340,8 +356,8 @@ def _blocks():
 
 def _creation():
     yield record("Fill", "", dims=const([2, 3]), value=const(1.5))
-    yield record("Fill", "computed", dims=array_of([2, 3]), value=array_of(7))
-    yield record("Fill", "bools", dims=array_of([2, 3]), value=const(True))
+    yield record("Fill", "computed", dims=array_of([2, 3]), loses_rank=True, value=array_of(7))
+    yield record("Fill", "bools", dims=array_of([2, 3]), loses_rank=True, value=const(True))
     for op in ("ZerosLike", "OnesLike"):
         yield record(op, "", x=X)
         yield record(op, "int32", x=integers(3))
@@ -436,6 +452,7 @@ def _passed_on():
 
 RECORDS = [
     *_shape(),
+    *_layouts(),
     *_joining(),
     *_slicing(),
     *_padding(),

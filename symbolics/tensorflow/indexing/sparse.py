@@ -1,0 +1,98 @@
+"""Sparse tensors made dense, and rows of a tensor replaced in place."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import Size, known_rank
+from .._common import elements, flattened
+from ..linalg.products import swapped
+from .scattering import combined
+
+
+def _sizes(g: GraphContext, shape: Value, count: int | None = None) -> list[Size]:
+    found = elements(g, shape, count)
+    if found is None:
+        raise g.refuse("the number of dimensions is unknown")
+    return found
+
+
+def _columns(g: GraphContext, indices: Value) -> Value:
+    """Positions as rows `[count, dimensions]`."""
+    rank = known_rank(g, indices)
+    whole = g.cast(indices, DataType.INT64)
+    if rank == 2:
+        return whole
+    return g.op("Reshape", whole, [1, 1]) if rank == 0 else g.op("Unsqueeze", whole, axes=[1])
+
+
+@onnx_symbolic("tf::SparseToDense")
+def sparse_to_dense(
+    g: GraphContext, sparse_indices: Value, output_shape: Value, sparse_values: Value, default_value: Value
+) -> Value:
+    """A default everywhere but at the given positions."""
+    dtype = g.dtype(sparse_values) or DataType.FLOAT
+    held = g.call("composed::full", size=_sizes(g, output_shape), fill_value=default_value, dtype=dtype)
+    places = _columns(g, sparse_indices)
+    values = sparse_values
+    if known_rank(g, values) == 0:
+        values = g.op("Expand", values, g.stack([g.size(places, 0)]))
+    return g.op("ScatterND", held, places, values)
+
+
+@onnx_symbolic("tf::SparseTensorDenseMatMul")
+def sparse_tensor_dense_matmul(
+    g: GraphContext,
+    a_indices: Value,
+    a_values: Value,
+    a_shape: Value,
+    b: Value,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
+) -> Value:
+    """The product with the dense form of the sparse matrix."""
+    dtype = g.dtype(a_values) or DataType.FLOAT
+    zeros = g.call("composed::full", size=_sizes(g, a_shape, 2), fill_value=0, dtype=dtype)
+    dense = combined(g, zeros, a_indices, a_values, "add")
+    first = g.op("Transpose", dense, perm=[1, 0]) if adjoint_a else dense
+    return g.op("MatMul", first, swapped(g, b) if adjoint_b else b)
+
+
+def _rows(g: GraphContext, i: Value) -> Value:
+    return flattened(g, g.cast(i, DataType.INT64))
+
+
+@onnx_symbolic("tf::InplaceUpdate")
+def inplace_update(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
+    """Rows of a copy replaced."""
+    return g.call("composed::write_rows", self=x, index=_rows(g, i), values=v)
+
+
+@onnx_symbolic("tf::InplaceAdd")
+def inplace_add(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
+    return g.call("composed::accumulate_rows", self=x, index=_rows(g, i), values=v)
+
+
+@onnx_symbolic("tf::InplaceSub")
+def inplace_sub(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
+    return g.call("composed::accumulate_rows", self=x, index=_rows(g, i), values=g.op("Neg", v))
+
+
+@onnx_symbolic("tf::ScatterNdNonAliasingAdd")
+def scatter_nd_add(
+    g: GraphContext, input: Value, indices: Value, updates: Value, bad_indices_policy: str = ""
+) -> Value:
+    return g.call("tf::TensorScatterAdd", input, indices, updates, bad_indices_policy)
+
+
+@onnx_symbolic("tf::UnravelIndex")
+def unravel_index(g: GraphContext, indices: Value, dims: Value) -> Value:
+    """Positions in the flattened tensor as one row for each of its dimensions."""
+    lengths = _sizes(g, dims)
+    rest = g.cast(indices, DataType.INT64)
+    rows: list[Value] = []
+    for length in reversed(lengths):
+        size = g.constant(length, DataType.INT64)
+        rows.append(g.op("Sub", rest, g.op("Mul", g.op("Div", rest, size), size)))
+        rest = g.op("Div", rest, size)
+    raised = [g.op("Unsqueeze", row, axes=[0]) for row in reversed(rows)]
+    return g.cast(g.op("Concat", *raised, axis=0), g.dtype(indices) or DataType.INT32)
