@@ -177,3 +177,9 @@ def test_feature_dropout_drops_whole_channels(opset: int) -> None:
     dropped, _ = _run(lambda x: torch.feature_dropout(x, 0.5, True), images, opset=opset)
     assert torch.equal(dropped, dropped[:, :, :1, :1].expand_as(dropped))
     assert abs(float(dropped.mean()) - 1) < 0.2
+
+
+@pytest.mark.parametrize("opset", [7, 26])
+def test_rrelu_keeps_positive_numbers(opset: int) -> None:
+    for result in _run(lambda x: torch.rrelu(x + 0.5, 0.25, 0.75, True), X, opset=opset):
+        assert torch.equal(result, X + 0.5)
