@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Plan,
         Program,
         SourceModel,
+        StreamingSession,
         check_inplace,
         export,
         load,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
         prepack_conv,
         prepack_linear,
         run_in_arena,
+        run_streaming,
+        save_streaming,
     )
 
 __version__ = "0.1.0"
@@ -85,6 +88,7 @@ __all__ = [
     "Registry",
     "ResultError",
     "SourceModel",
+    "StreamingSession",
     "UnsupportedError",
     "UnsupportedOperatorsError",
     "UsageError",
@@ -99,6 +103,8 @@ __all__ = [
     "prepack_conv",
     "prepack_linear",
     "run_in_arena",
+    "run_streaming",
+    "save_streaming",
 ]
 
 

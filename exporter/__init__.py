@@ -3,6 +3,7 @@
 from .deployment.plan import Plan, run_in_arena
 from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
 from .deployment.prepack.memory_descriptor import MemoryDescriptor
+from .deployment.streaming import StreamingSession, run_streaming, save_streaming
 from .entry import export
 from .loading import load
 from .onnx_model import OnnxModel
@@ -16,6 +17,7 @@ __all__ = [
     "Plan",
     "Program",
     "SourceModel",
+    "StreamingSession",
     "check_inplace",
     "export",
     "load",
@@ -23,4 +25,6 @@ __all__ = [
     "prepack_conv",
     "prepack_linear",
     "run_in_arena",
+    "run_streaming",
+    "save_streaming",
 ]

@@ -35,7 +35,8 @@ _LOCATION = b"\x0a\x08location\x12"
 """The start of an external data entry in a message, up to the length of the file name."""
 _LARGEST_GRAPH = 2**31 - 1
 """Bytes of a protobuf message at most."""
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Bytes that weights in a data file are aligned to by default."""
 _BLOCK = 1 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -47,6 +48,7 @@ def publish(
     *,
     weights: Callable[[DataFile], None] | None = None,
     data_name: str | None = None,
+    alignment: int = ALIGNMENT,
 ) -> None:
     """Write a file completely or not at all, optionally with a data file for its weights.
 
@@ -61,6 +63,7 @@ def publish(
         data_name: a fixed name of the data file. By default it is `<name>.<digest>.data`. A pair with a fixed
             name is replaced in two steps: a reader or a crash between them finds the old graph with the new
             weights.
+        alignment: weights in the data file begin at multiples of this many bytes.
 
     Raises:
         ModelFileError: the path cannot be written. No partial file remains, and an existing model stays.
@@ -76,7 +79,7 @@ def publish(
     try:
         remove_abandoned(target.folder)
         try:
-            _publish(target, write, weights, data_name)
+            _publish(target, write, weights, data_name, alignment)
         finally:
             remove_unnamed(target.folder, target.name)
     except ModelFileError:
@@ -90,12 +93,13 @@ def _publish(
     write: Callable[[Any, str | None], None],
     weights: Callable[[DataFile], None] | None,
     data_name: str | None,
+    alignment: int,
 ) -> None:
     with contextlib.ExitStack() as stack:
         data: DataFile | None = None
         location: str | None = None
         if weights is not None:
-            data = stack.enter_context(DataFile(target))
+            data = stack.enter_context(DataFile(target, alignment))
             weights(data)
             if data.finish():
                 location = data.place() if data_name is None else data_name
@@ -168,8 +172,9 @@ class _Temporary:
 class DataFile(_Temporary):
     """The data file of a graph while it is written, named after its contents at the end."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, alignment: int = ALIGNMENT):
         super().__init__(target)
+        self._alignment = alignment
         self._name = target.name
         self._hash = hashlib.sha256()
         self._size = 0
@@ -185,7 +190,7 @@ class DataFile(_Temporary):
 
         The bytes are read back from the file in blocks and hashed.
         """
-        self.file.write(bytes(-self.file.tell() % _ALIGNMENT))
+        self.file.write(bytes(-self.file.tell() % self._alignment))
         offset = self.file.tell()
         tensor.tofile(self.file)
         self.file.flush()

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ...registration import ModelFileError
 from .message import EXCLUSIVE, Message
-from .publishing import DataFile, publish
+from .publishing import ALIGNMENT, DataFile, publish
 from .reading.carried import carried_by, to_proto
 from .reading.prepacked import NATIVE_DOMAIN, entry
 from .targets import Stream, reason
@@ -47,7 +47,11 @@ def fitting(message: Message, remedy: str) -> Message:
 
 
 def save(
-    model: ir.Model, target: Path | IO[bytes], *, external_data: bool | str | os.PathLike | None = None
+    model: ir.Model,
+    target: Path | IO[bytes],
+    *,
+    external_data: bool | str | os.PathLike | None = None,
+    alignment: int = ALIGNMENT,
 ) -> None:
     """Write a model.
 
@@ -55,6 +59,7 @@ def save(
         target: a path, or a binary file object. Devices, FIFOs and `/dev/stdout` are written to directly.
         external_data: True puts weights into `<name>.<digest>.data` beside the file, a file name into a file
             of that name; False keeps them in the file; None decides by size (2 GB).
+        alignment: weights in external data begin at multiples of this many bytes.
 
     Raises:
         ModelFileError: the target cannot be written. No partial file remains, and an existing model stays.
@@ -97,7 +102,7 @@ def save(
         graph = Message(proto, [])
         fitting(graph, "and no weights of it can go to external data").write(file)
 
-    publish(target, write, weights=stream, data_name=name)
+    publish(target, write, weights=stream, data_name=name, alignment=alignment)
 
 
 _REMEDY = "save to a file with external_data=True"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
 
 from ....registration import PrepackError
+from ..file_records import FileRecord, blob_digest, body_digest, is_beside
 from .environment import Difference, Fingerprint
 
 PLAIN = "model.onnx"
@@ -19,7 +16,6 @@ MANIFEST = "prepack.json"
 FORMAT = 1
 LAYOUTS = ("portable", "native")
 VERIFICATIONS = ("full", "size")
-_BLOCK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,37 +36,6 @@ class PrepackStatus:
 
     def __str__(self) -> str:
         return "used" if self.used else f"fallback ({self.reason})"
-
-
-@dataclasses.dataclass(frozen=True)
-class FileRecord:
-    """A file of the folder: its name, its bytes, and their SHA-256."""
-
-    name: str
-    size: int
-    sha256: str
-
-    @classmethod
-    def of(cls, folder: pathlib.Path, name: str) -> FileRecord:
-        """The record of a file as it is."""
-        path = folder / name
-        return cls(name, path.stat().st_size, digest(path))
-
-    def problem(self, folder: pathlib.Path, verify: str) -> str | None:
-        """What is wrong with the file, or None.
-
-        Args:
-            verify: `"full"` compares its SHA-256, `"size"` only its size.
-        """
-        try:
-            size = (folder / self.name).stat().st_size
-            if size != self.size:
-                return f"'{self.name}' has {size} bytes instead of {self.size}"
-            if verify == "full" and digest(folder / self.name) != self.sha256:
-                return f"'{self.name}' does not have the contents that were saved"
-        except OSError as error:
-            return f"'{self.name}' cannot be read: {error.strerror}"
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +76,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The JSON text, with a digest of the rest as its last member."""
         body = {"format": FORMAT, **dataclasses.asdict(self)}
-        return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
+        return json.dumps({**body, "sha256": body_digest(body)}, indent=2).encode()
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Manifest:
@@ -128,7 +93,7 @@ class Manifest:
                 raise PrepackError(
                     f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}"
                 )
-            if found != _body_digest(body):
+            if found != body_digest(body):
                 raise ValueError("its digest does not match")
             plain, packed = (tuple(FileRecord(**entry) for entry in body[key]) for key in ("plain", "packed"))
             blobs = tuple(Blob(**entry) for entry in body["blobs"])
@@ -139,7 +104,7 @@ class Manifest:
             raise PrepackError(f"'{path}' cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise PrepackError(f"'{path}' is damaged: {error}") from error
-        if manifest.layout not in LAYOUTS or not all(map(_is_beside, (*plain, *packed))):
+        if manifest.layout not in LAYOUTS or not all(map(is_beside, (*plain, *packed))):
             raise PrepackError(f"'{path}' is damaged: it names files outside of the folder")
         return manifest
 
@@ -159,29 +124,3 @@ class Manifest:
                 blob.weight for blob in self.blobs if blob_digest(file, blob.offset, blob.size) != blob.sha256
             ]
         return f" (packed weights: {', '.join(names)})" if names else " (a copy of the plain weights)"
-
-
-def digest(path: str | os.PathLike) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return blob_digest(file, 0, os.fstat(file.fileno()).st_size)
-
-
-def blob_digest(file: Any, offset: int, size: int) -> str:
-    """The SHA-256 of a part of a file, read in blocks."""
-    found = hashlib.sha256()
-    file.seek(offset)
-    while size > 0 and (block := file.read(min(_BLOCK, size))):
-        found.update(block)
-        size -= len(block)
-    return found.hexdigest()
-
-
-def _body_digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _is_beside(record: FileRecord) -> bool:
-    """Whether a record names a file of the folder itself."""
-    text = isinstance(record.name, str) and isinstance(record.sha256, str) and isinstance(record.size, int)
-    return text and record.name == os.path.basename(record.name) and record.name not in ("", ".", "..")

@@ -18,8 +18,9 @@ from ...files.reading.prepacked import PREFIX, parts
 from ...files.reading.subgraphs import with_subgraphs
 from ...files.targets import folder_of, unwritable
 from ...running.session import open_session, session_options
+from ..file_records import FileRecord, blob_digest
 from . import environment
-from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, Blob, FileRecord, Manifest, blob_digest
+from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, Blob, Manifest
 
 PROVIDERS = ("CPUExecutionProvider",)
 LOADED_LEVEL = "ORT_ENABLE_ALL"

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import opsetta
-from opsetta.exporter.deployment.prepack import environment, manifest
+from opsetta.exporter.deployment.file_records import FileRecord, blob_digest
+from opsetta.exporter.deployment.prepack import environment
 from opsetta.exporter.deployment.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
 from opsetta.registration import ModelFileError, PrepackError, UsageError
 from tests.exporter.deployment.models import in_new_process, program, run
@@ -239,7 +240,7 @@ def test_without_a_manifest_the_plain_model_is_taken(copy, plain):
 
 
 def test_a_manifest_cannot_name_files_outside(copy):
-    record = manifest.FileRecord("../elsewhere", 1, "0" * 64)
+    record = FileRecord("../elsewhere", 1, "0" * 64)
     rewrite(copy, packed=(record,))
     with pytest.warns(UserWarning, match="outside of the folder"):
         opsetta.load_session(copy)
@@ -269,7 +270,7 @@ def test_packed_entries_survive_saving(folder, tmp_path):
         offset, size, _ = map(int, place.split(";"))
         assert (kernel, size) == (known[name].kernel, known[name].size)
         with open(data, "rb") as file:
-            assert manifest.blob_digest(file, offset, size) == known[name].sha256
+            assert blob_digest(file, offset, size) == known[name].sha256
     converted = opsetta.load(folder / PLAIN).lower(17)
     converted.save(tmp_path / "converted.onnx", external_data=True)
     assert b"prepacked" not in (tmp_path / "converted.onnx").read_bytes()

@@ -1,0 +1,146 @@
+"""How a model is cut, and how far ahead its weights are read, for a budget of memory."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from ....registration import PlanError, UsageError
+from .segmentation import Sequential, blocks, split
+
+DEFAULT_LOOKAHEAD = 1
+"""Segments that are read ahead without a budget: the next one is read while one runs."""
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)}
+_UNITS |= {f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGT", 1)}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Z]*)")
+
+
+def memory_amount(budget: int | str) -> int:
+    """The bytes of a number, or of a text such as `"200MB"` or `"64 MiB"`.
+
+    Raises:
+        UsageError: it is neither, or is not positive.
+    """
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
+        return budget
+    found = _AMOUNT.fullmatch(budget.strip().upper()) if isinstance(budget, str) else None
+    size = int(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
+    if size <= 0:
+        raise UsageError(f"budget is bytes, or a text such as '200MB' or '64MiB', not {budget!r}")
+    return size
+
+
+@dataclasses.dataclass(frozen=True)
+class Lifetime:
+    """When a value is in memory.
+
+    Attributes:
+        made: the node that makes it; -1 for an input.
+        last: the last node that reads it; the number of nodes for an output.
+    """
+
+    made: int
+    last: int
+
+
+def activation_bytes(
+    places: Sequence[int], lifetimes: Mapping[str, Lifetime], sizes: Mapping[str, int]
+) -> int:
+    """The largest sum of the bytes of values that are in memory at once.
+
+    A value that passes between segments stays until the last segment that reads it has run, and inputs and
+    outputs stay until the end.
+
+    Args:
+        places: the begin of each segment, and the end of the last.
+        sizes: bytes of values; others are not counted.
+    """
+    count = places[-1]
+    # Entry t + 1 is for the time of node t; inputs come at -1, and after the last node is `count`.
+    changes = [0] * (count + 3)
+    for name, size in sizes.items():
+        made, last = lifetimes[name].made, lifetimes[name].last
+        if made < 0:
+            last = count
+        elif last < count:
+            following = bisect.bisect_right(places, last)
+            if made < places[following - 1]:
+                last = places[following] - 1
+        changes[made + 1] += size
+        changes[last + 2] -= size
+    return max(itertools.accumulate(changes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A model cut into segments.
+
+    Attributes:
+        places: the begin of each segment, and the end of the last.
+        sizes: bytes of each segment's weights.
+        activations: bytes of activations, as far as sizes are known.
+    """
+
+    places: tuple[int, ...]
+    sizes: tuple[int, ...]
+    activations: int
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest segment."""
+        return max(self.sizes, default=0)
+
+    def needed(self, lookahead: int) -> int:
+        """The least budget with this lookahead."""
+        return self.activations + self.largest * (lookahead + 1)
+
+    def lookahead(self, budget: int, activations: int | None = None) -> int:
+        """The segments that fit into a budget beside the one that runs; -1 if not even that one fits."""
+        used = self.activations if activations is None else activations
+        if not self.largest:
+            return len(self.sizes) - 1 if used <= budget else -1
+        return max(-1, min((budget - used) // self.largest, len(self.sizes)) - 1)
+
+
+def cut(
+    nodes: Sequential, activations: Callable[[Sequence[int]], int], budget: int | None, lookahead: int | None
+) -> Cut:
+    """Cut a model between its blocks, and into smaller parts where the budget needs it.
+
+    Without a lookahead, there is room for the segment that runs and the next one, or for one alone if the
+    budget allows no more.
+
+    Raises:
+        PlanError: even single nodes do not fit into the budget; the message has the least one that does.
+    """
+
+    def measured(places: list[int]) -> Cut:
+        sizes = tuple(nodes.size(a, b) for a, b in itertools.pairwise(places))
+        return Cut(tuple(places), sizes, activations(places))
+
+    natural = blocks(nodes)
+    first = measured(natural)
+    if budget is None:
+        return first
+    for ahead in [DEFAULT_LOOKAHEAD, 0] if lookahead is None else [lookahead]:
+        found = first
+        # Each cut may add activations that pass between segments, so the capacity may shrink.
+        while found.lookahead(budget) < min(ahead, len(found.sizes) - 1):
+            capacity = max(0, budget - found.activations) // (ahead + 1)
+            finer = measured(split(nodes, found.places, min(capacity, found.largest - 1)))
+            if finer.places == found.places:
+                break
+            found = finer
+        if found.lookahead(budget) >= min(ahead, len(found.sizes) - 1):
+            return found
+    finest = measured(split(nodes, natural, 0))
+    ahead = lookahead or 0
+    raise PlanError(
+        f"a budget of {budget} bytes is too small: with lookahead {ahead} this model needs at least "
+        f"{finest.needed(ahead)}, {finest.largest} for each of {ahead + 1} segments in memory and "
+        f"{finest.activations} for activations"
+    )

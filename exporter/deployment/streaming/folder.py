@@ -1,0 +1,194 @@
+"""A folder with a model whose weights lie on pages of their own, and an index of them.
+
+`model.onnx` is a valid model with external data. `streaming.json` has the name, offset, size and SHA-256 of
+every weight in that data, in the order in which the model uses them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ....registration import ModelFileError, UsageError
+from ...files import writing
+from ...files.publishing import publish
+from ...files.targets import unwritable
+from ..file_records import FileRecord, blob_digest, body_digest, is_beside
+from .mapped_weights import PAGE
+from .preparation import prepared
+
+MODEL = "model.onnx"
+INDEX = "streaming.json"
+FORMAT = 1
+VERIFICATIONS = ("full", "size")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightRecord:
+    """A weight: its bytes in the data file, and their SHA-256."""
+
+    name: str
+    offset: int
+    size: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """The contents of `streaming.json`.
+
+    Attributes:
+        model: the file of the graph.
+        data: the name of the data file; empty if there are no large weights.
+        size: its bytes.
+        alignment: what offsets of weights are multiples of.
+        weights: the large weights, in order of use.
+    """
+
+    model: FileRecord
+    data: str
+    size: int
+    alignment: int
+    weights: tuple[WeightRecord, ...]
+
+    def to_bytes(self) -> bytes:
+        """The JSON text, with a digest of the rest as its last member."""
+        body = {"format": FORMAT, **dataclasses.asdict(self)}
+        return json.dumps({**body, "sha256": body_digest(body)}, indent=2).encode()
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> Index:
+        """Read and check the index of a folder.
+
+        Raises:
+            ModelFileError: it is missing, damaged, or of another format.
+        """
+        path = folder / INDEX
+        try:
+            body = json.loads(path.read_bytes())
+            found = body.pop("sha256")
+            if body.get("format") != FORMAT:
+                raise ModelFileError(
+                    f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}"
+                )
+            if found != body_digest(body):
+                raise ValueError("its digest does not match")
+            weights = tuple(WeightRecord(**entry) for entry in body["weights"])
+            model = FileRecord(**body["model"])
+            index = cls(model, body["data"], body["size"], body["alignment"], weights)
+        except FileNotFoundError as error:
+            raise ModelFileError(
+                f"'{folder}' is no folder of a streamed model: it has no '{INDEX}'; "
+                "opsetta stream MODEL -o FOLDER writes one"
+            ) from error
+        except ModelFileError:
+            raise
+        except OSError as error:
+            raise ModelFileError(f"'{path}' cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise ModelFileError(f"'{path}' is damaged: {error}") from error
+        if not is_beside(model) or (index.data and not is_beside(FileRecord(index.data, index.size, ""))):
+            raise ModelFileError(f"'{path}' is damaged: it names files outside of the folder")
+        return index
+
+    def check(self, folder: pathlib.Path, verify: str) -> None:
+        """Compare the files of the folder with the index.
+
+        Args:
+            verify: `"full"` compares the SHA-256 of the graph and of every weight, `"size"` only sizes.
+
+        Raises:
+            ModelFileError: a file is missing, has another size, or other contents.
+        """
+        problem = self.model.problem(folder, verify)
+        if problem is not None:
+            raise ModelFileError(f"{problem}: write the folder '{folder}' again")
+        if not self.data:
+            return
+        data = FileRecord(self.data, self.size, "")
+        problem = data.problem(folder, "size")
+        if problem is None and verify == "full":
+            problem = self._changed(folder)
+        if problem is not None:
+            raise ModelFileError(f"{problem}: write the folder '{folder}' again")
+
+    def _changed(self, folder: pathlib.Path) -> str | None:
+        """The first weight with other contents, as a sentence."""
+        try:
+            with open(folder / self.data, "rb") as file:
+                for weight in self.weights:
+                    if blob_digest(file, weight.offset, weight.size) != weight.sha256:
+                        where = f"weight '{weight.name}' in '{self.data}'"
+                        return f"{where} does not have the contents that were saved"
+        except OSError as error:
+            return f"'{self.data}' cannot be read: {error.strerror}"
+        return None
+
+
+def save_streaming(model: Any, folder: str | bytes | os.PathLike) -> None:
+    """Write a model into a folder, in the form from which its weights are streamed.
+
+    Args:
+        model: a `Program`, an `OnnxModel`, or an `onnx_ir.Model`. It stays as it is.
+        folder: the folder; it is made if it does not exist.
+
+    Raises:
+        UsageError: `model` or `folder` is none of these.
+        ModelFileError: the folder cannot be written.
+    """
+    graph = graph_of(model)
+    if not isinstance(folder, (str, bytes, os.PathLike)):
+        raise UsageError(f"folder is a path, not {type(folder).__name__}")
+    target = pathlib.Path(os.fsdecode(folder))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        # Without an index, no reader takes the new weights for the old ones.
+        (target / INDEX).unlink(missing_ok=True)
+        writing.save(prepared(graph), target / MODEL, external_data=True, alignment=PAGE)
+        index = _index(target)
+        publish(target / INDEX, lambda file, _: file.write(index.to_bytes()))
+    except (OSError, ValueError) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        raise unwritable(str(target), error) from error
+
+
+def graph_of(model: Any) -> ir.Model:
+    """The ONNX model of what a caller gives.
+
+    Raises:
+        UsageError: it has none.
+    """
+    found = getattr(model, "model", model)
+    if not isinstance(found, ir.Model):
+        raise UsageError(
+            f"weights are streamed of a Program, an OnnxModel or a file, not of a {type(model).__name__}: "
+            "export or lower it first"
+        )
+    return found
+
+
+def _index(folder: pathlib.Path) -> Index:
+    """The index of files that were written a moment ago."""
+    proto = onnx.load(os.fspath(folder / MODEL), load_external_data=False)
+    places = [
+        (tensor.name, {entry.key: entry.value for entry in tensor.external_data})
+        for tensor in proto.graph.initializer
+        if tensor.external_data
+    ]
+    record = FileRecord.of(folder, MODEL)
+    if not places:
+        return Index(record, "", 0, PAGE, ())
+    data = places[0][1]["location"]
+    with open(folder / data, "rb") as file:
+        weights = []
+        for name, place in places:
+            offset, size = int(place["offset"]), int(place["length"])
+            weights.append(WeightRecord(name, offset, size, blob_digest(file, offset, size)))
+    return Index(record, data, (folder / data).stat().st_size, PAGE, tuple(weights))

@@ -1,0 +1,112 @@
+"""Weights in memory-mapped files: read into memory ahead of their use, and given back after it."""
+
+from __future__ import annotations
+
+import collections
+import errno
+import functools
+import mmap
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ...files.reading.names import quoted
+from .system_memory import DONTNEED, POPULATE_READ, WILLNEED, advise
+from .value_types import ValueType
+
+PAGE = 4096
+"""The alignment of weights in a file that opsetta writes."""
+_UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EAGAIN, errno.ENOMEM)
+"""Errors of madvise that do not concern the file: a system without the advice, or short of resources."""
+
+
+class MappedWeight:
+    """A weight in a memory-mapped file.
+
+    Attributes:
+        name: the initializer.
+        type: its element type and shape.
+        size: bytes of memory that it takes.
+    """
+
+    def __init__(self, name: str, kind: ValueType, data: np.ndarray):
+        """Wrap the bytes of a weight, which begin at a multiple of its element size."""
+        self.name = name
+        self.type = kind
+        self._data = data
+        begin = int(data.ctypes.data)
+        self._begin = begin - begin % mmap.PAGESIZE
+        self.size = -(-(begin + data.nbytes - self._begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    @functools.cached_property
+    def value(self) -> Any:
+        """The weight as an onnxruntime value over the mapped memory."""
+        import onnxruntime
+
+        dims = tuple(int(dim) for dim in self.type.dims if dim is not None)
+        kind = ir.DataType(self.type.element_type)
+        if kind.bitwidth < 8:
+            # onnxruntime takes shape and address from the array; its packed elements end within the data.
+            array = np.lib.stride_tricks.as_strided(self._data, dims, _strides(dims))
+        else:
+            array = self._data.view(f"u{kind.bitwidth // 8}").reshape(dims)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, self.type.element_type)
+
+    def populate(self) -> None:
+        """Read the weight into memory.
+
+        Raises:
+            ModelFileError: its file cannot be read, or became shorter.
+        """
+        if advise(self._begin, self.size, WILLNEED) is None:
+            self._touch()
+            return
+        failure = advise(self._begin, self.size, POPULATE_READ)
+        if failure in _UNABLE:
+            self._touch()
+        elif failure:
+            raise ModelFileError(
+                f"weight {quoted(self.name)} cannot be read from its file: {os.strerror(failure)}"
+            )
+
+    def release(self) -> None:
+        """Give the memory back to the system; the file keeps the weight."""
+        advise(self._begin, self.size, DONTNEED)
+
+    def _touch(self) -> None:
+        """Read a byte of each page, for systems that cannot populate a mapping at once."""
+        int(self._data[:: mmap.PAGESIZE].max())
+
+
+class ResidentWeights:
+    """Counts the segments in memory that use each weight; the last one to leave releases it."""
+
+    def __init__(self, weights: dict[str, MappedWeight]):
+        self._weights = weights
+        self._users: collections.Counter[str] = collections.Counter()
+
+    def enter(self, names: Iterable[str]) -> list[MappedWeight]:
+        """Add a segment's use of weights; return them, for the caller to populate."""
+        names = list(names)
+        self._users.update(names)
+        return [self._weights[name] for name in names]
+
+    def leave(self, names: Iterable[str]) -> None:
+        """End a segment's use of weights."""
+        for name in names:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name]
+                self._weights[name].release()
+
+
+def _strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides in bytes of a contiguous array of single bytes."""
+    strides = [1]
+    for size in reversed(dims[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides[: len(dims)]))

@@ -1,0 +1,120 @@
+"""Opens a model for streaming: its graph in memory, its large weights in memory-mapped files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ....registration import UsageError
+from ...files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
+from ...files.reading.carried import to_proto
+from ...files.reading.external import ExternalFiles
+from ...files.reading.names import quoted
+from .folder import MODEL, VERIFICATIONS, Index, graph_of, save_streaming
+from .mapped_weights import MappedWeight
+from .preparation import is_streamed, prepared
+from .segment_models import GraphParts
+from .value_types import ValueType, value_types
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedModel:
+    """A model whose large weights are in files.
+
+    Attributes:
+        parts: its graph by parts.
+        weights: the large weights by name, in order of use.
+    """
+
+    parts: GraphParts
+    weights: dict[str, MappedWeight]
+
+
+def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
+    """Open a folder that `save_streaming` wrote, a model file, or a model in memory.
+
+    Weights that are not in external data, or not at a multiple of their element size, are written to
+    `staging` first.
+
+    Raises:
+        UsageError: `model` is none of these, or `verify` has an unknown value.
+        ModelFileError: a file cannot be read, or is damaged.
+        InferenceError: onnxruntime is not installed, or refuses the model.
+    """
+    if verify not in VERIFICATIONS:
+        raise UsageError(f"verify is {' or '.join(map(repr, VERIFICATIONS))}, not {verify!r}")
+    if not isinstance(model, (str, bytes, os.PathLike)):
+        graph_of(model)
+        return _written(model, staging)
+    path = pathlib.Path(os.fsdecode(model))
+    if path.is_dir():
+        return _of_folder(path, verify, trusted)
+    source = to_ir(read_model(path, bounds_of(trusted)), ModelFolder.of(path), bounds_of(trusted))
+    found = _opened(prepared(source), ModelFolder.of(path))
+    if found is None:
+        map_external_data(source, ModelFolder.of(path))
+        return _written(source, staging)
+    return found
+
+
+def _written(model: Any, staging: pathlib.Path) -> OpenedModel:
+    with tempfile.TemporaryDirectory(dir=staging) as folder:
+        save_streaming(model, folder)
+        # The mapping keeps the weights after their file is removed.
+        return _of_folder(pathlib.Path(folder), "size", trusted=True)
+
+
+def _of_folder(folder: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
+    index = Index.read(folder)
+    index.check(folder, verify)
+    bounds = bounds_of(trusted)
+    place = ModelFolder.of(folder / MODEL)
+    source = to_ir(read_model(folder / MODEL, bounds), place, bounds)
+    found = _opened(source, place)
+    assert found is not None
+    return found
+
+
+def _opened(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
+    """A prepared model over its external data; None if a large weight is not there, or not aligned."""
+    files = ExternalFiles(folder, lambda subject, shown: None)
+    initializers = model.graph.initializers
+    weights = {}
+    for name, value in list(initializers.items()):
+        tensor = value.const_value
+        if tensor is None or not is_streamed(tensor):
+            continue
+        offset = (tensor.offset or 0) if isinstance(tensor, ir.ExternalTensor) else 1
+        if offset % max(1, tensor.dtype.bitwidth // 8) or not isinstance(tensor, ir.ExternalTensor):
+            return None
+        data = files.contents(str(tensor.location), offset, tensor.nbytes, f"weight {quoted(name)}")
+        weights[name] = _mapped(name, tensor, data)
+        del initializers[name]
+    map_external_data(model, folder)
+    return OpenedModel(_parts(to_proto(model), weights), weights)
+
+
+def _mapped(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWeight:
+    kind = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
+    return MappedWeight(name, kind, data)
+
+
+def _parts(proto: onnx.ModelProto, weights: Mapping[str, MappedWeight]) -> GraphParts:
+    kinds = {name: weight.type for name, weight in weights.items()}
+    types = value_types(proto, kinds)
+    return GraphParts(
+        proto,
+        {name: kind for name, kind in types.items() if name not in kinds},
+        kinds,
+        {tensor.name: tensor for tensor in proto.graph.initializer},
+        {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer},
+        {info.name: info for info in proto.graph.input},
+    )

@@ -1,0 +1,70 @@
+"""The form of a model that is streamed: every weight an initializer of the main graph, in order of use."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from ...files.reading.carried import carried_by, keep
+
+STREAMED_FROM = 1025
+"""Weights of at least this many bytes are streamed; smaller ones stay with the graph."""
+_INITIALIZERS_ALONE = 4
+"""The IR version from which initializers need not be inputs."""
+
+
+def prepared(model: ir.Model) -> ir.Model:
+    """A copy of a model with the same tensors, ready to be cut.
+
+    Constants and the initializers of sub-graphs become initializers of the main graph, which are no inputs;
+    nodes and initializers that nothing reads are removed.
+    """
+    copy = model.clone()
+    # Packed forms are valid for the original graph only, and training is not streamed.
+    keep(copy, dataclasses.replace(carried_by(model), packed={}, training=[]))
+    copy.ir_version = max(copy.ir_version, _INITIALIZERS_ALONE)
+    passes: list[ir.passes.InPlacePass] = [
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.LiftSubgraphInitializersToMainGraphPass(),
+    ]
+    for one in passes:
+        one(copy)
+    graph = copy.graph
+    _remove_unread(graph)
+    stored = set(graph.initializers.values())
+    inputs = [value for value in graph.inputs if value not in stored]
+    graph.inputs.clear()
+    graph.inputs.extend(inputs)
+    _order(graph)
+    return copy
+
+
+def is_streamed(tensor: ir.TensorProtocol) -> bool:
+    """Whether a weight is large enough, and of an element type that a file can hold."""
+    return tensor.dtype != ir.DataType.STRING and tensor.nbytes >= STREAMED_FROM
+
+
+def _remove_unread(graph: ir.Graph) -> None:
+    """Remove nodes and initializers of a main graph that nothing reads.
+
+    onnx-ir's pass also shortens the outputs of nodes; for that it loads the schemas of all operators.
+    """
+    for node in reversed(graph):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+            del graph.initializers[name]
+
+
+def _order(graph: ir.Graph) -> None:
+    """Put the initializers into the order in which nodes read them first."""
+    first: dict[ir.Value, None] = {}
+    for node in graph.all_nodes():
+        first.update((value, None) for value in node.inputs if value is not None and value.is_initializer())
+    everything = dict.fromkeys([*first, *graph.initializers.values()])
+    graph.initializers.clear()
+    for value in everything:
+        graph.initializers.add(value)

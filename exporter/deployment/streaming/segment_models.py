@@ -1,0 +1,220 @@
+"""The segments of a model as models of their own, whose large weights are inputs.
+
+Names are replaced in order of appearance, so that segments of equal structure become equal messages and
+share one onnxruntime session. Small constants stay in the message where all segments of a structure have the
+same; where they differ, they are inputs as well, but are not streamed.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from .value_types import ValueType
+
+_SHAPING = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING})
+"""Element types of constants that onnxruntime may need when it opens a model: shapes, axes, conditions."""
+Scope = collections.ChainMap[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphParts:
+    """The parts of a model's main graph, by name.
+
+    Attributes:
+        proto: the model, for its nodes, functions and opsets.
+        types: the types of inputs and results that are tensors of numbers.
+        weights: the types of the large weights.
+        constants: the other initializers.
+        sparse: the sparse initializers.
+        inputs: the declarations of the inputs.
+    """
+
+    proto: onnx.ModelProto
+    types: Mapping[str, ValueType]
+    weights: Mapping[str, ValueType]
+    constants: Mapping[str, onnx.TensorProto]
+    sparse: Mapping[str, onnx.SparseTensorProto]
+    inputs: Mapping[str, onnx.ValueInfoProto]
+
+    def declaration(self, name: str) -> onnx.ValueInfoProto:
+        """The declaration of a value as an input of a segment."""
+        found = self.weights.get(name) or self.types.get(name)
+        return self.inputs[name] if found is None else found.value_info(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A part of a model.
+
+    Attributes:
+        index: its place in the order of execution.
+        nodes: the number of its nodes.
+        weight_bytes: bytes of memory that its large weights take.
+        values: names of the values that it reads, by the names in its session.
+        weights: likewise its large weights.
+        constants: likewise the constants that other segments of its session have with other contents.
+        outputs: names of what it makes for other segments or the caller, in the order of its session.
+        session: the number of its session.
+    """
+
+    index: int
+    nodes: int
+    weight_bytes: int
+    values: Mapping[str, str]
+    weights: Mapping[str, str]
+    constants: Mapping[str, str]
+    outputs: tuple[str, ...]
+    session: int
+
+
+class SegmentModel:
+    """A segment with names by order of appearance, before it is compared with others."""
+
+    def __init__(self, parts: GraphParts, nodes: Sequence[onnx.NodeProto], wanted: frozenset[str]):
+        """Build the model of some nodes.
+
+        Args:
+            wanted: names of values that later segments or the caller read.
+        """
+        self._parts = parts
+        self.count = len(nodes)
+        self.names: dict[str, str] = {}
+        self._numbers = itertools.count()
+        self.proto = onnx.ModelProto(ir_version=parts.proto.ir_version)
+        self.proto.opset_import.extend(parts.proto.opset_import)
+        self.proto.functions.extend(parts.proto.functions)
+        graph = self.proto.graph
+        graph.name = "segment"
+        scope: Scope = collections.ChainMap(self.names)
+        graph.node.extend(self._node(node, scope) for node in nodes)
+        made = {name for node in nodes for name in node.output if name}
+        self.outputs = tuple(name for name in self.names if name in made & wanted)
+        graph.output.extend(onnx.ValueInfoProto(name=self.names[name]) for name in self.outputs)
+        read = [name for name in self.names if name not in made]
+        self.values = [name for name in read if name in parts.types or name in parts.inputs]
+        self.weights = [name for name in read if name in parts.weights]
+        self.constants = []
+        for name in read:
+            if name in parts.sparse:
+                tensor = graph.sparse_initializer.add()
+                tensor.CopyFrom(parts.sparse[name])
+                tensor.values.name = self.names[name]
+            elif name in parts.constants:
+                constant = parts.constants[name]
+                if constant.data_type in _SHAPING:
+                    self._fix(name)
+                else:
+                    self.constants.append(name)
+        for name in (*self.values, *self.weights):
+            self._feed(name, parts.declaration(name))
+
+    def key(self) -> tuple[bytes, tuple]:
+        """Equal for segments that can share a session."""
+        constants = [self._parts.constants[name] for name in self.constants]
+        kinds = tuple((tensor.data_type, *tensor.dims) for tensor in constants)
+        named = tuple(map(self.names.__getitem__, (*self.constants, *self.values, *self.weights)))
+        return self.proto.SerializeToString(deterministic=True), (len(self.weights), kinds, named)
+
+    def contents(self) -> list[bytes]:
+        """The contents of the constants that segments of this structure may have with other contents."""
+        found = []
+        for name in self.constants:
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(self._parts.constants[name])
+            tensor.name = ""
+            found.append(tensor.SerializeToString(deterministic=True))
+        return found
+
+    def finish(self, is_fed: Sequence[bool]) -> bytes:
+        """The model, with the constants that are not fed in it."""
+        for name, fed in zip(self.constants, is_fed, strict=True):
+            if fed:
+                tensor = self._parts.constants[name]
+                kind = onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
+                self._feed(name, kind)
+            else:
+                self._fix(name)
+        return self.proto.SerializeToString(deterministic=True)
+
+    def _fix(self, name: str) -> None:
+        tensor = self.proto.graph.initializer.add()
+        tensor.CopyFrom(self._parts.constants[name])
+        tensor.name = self.names[name]
+        tensor.ClearField("doc_string")
+
+    def _feed(self, name: str, declaration: onnx.ValueInfoProto) -> None:
+        kind = self.proto.graph.input.add()
+        kind.type.CopyFrom(declaration.type)
+        kind.name = self.names[name]
+
+    def _read(self, name: str, scope: Scope) -> str:
+        if name and name not in scope:
+            self.names[name] = f"v{next(self._numbers)}"
+        return scope[name] if name else ""
+
+    def _make(self, name: str, scope: Scope) -> str:
+        if not name:
+            return ""
+        scope.maps[0][name] = f"v{next(self._numbers)}"
+        return scope[name]
+
+    def _node(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
+        found = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload)
+        found.input.extend(self._read(name, scope) for name in node.input)
+        for attribute in sorted(node.attribute, key=lambda attribute: attribute.name):
+            copy = found.attribute.add()
+            copy.CopyFrom(attribute)
+            copy.ClearField("doc_string")
+            if attribute.HasField("g"):
+                copy.g.CopyFrom(self._graph(attribute.g, scope))
+            if attribute.graphs:
+                del copy.graphs[:]
+                copy.graphs.extend(self._graph(graph, scope) for graph in attribute.graphs)
+        found.output.extend(self._make(name, scope) for name in node.output)
+        return found
+
+    def _graph(self, graph: onnx.GraphProto, scope: Scope) -> onnx.GraphProto:
+        """A sub-graph, which reads values of the graphs around it by name."""
+        inner = scope.new_child()
+        found = onnx.GraphProto(name="graph")
+        for declared in graph.input:
+            found.input.add(name=self._make(declared.name, inner)).type.CopyFrom(declared.type)
+        for tensor in graph.initializer:
+            found.initializer.add().CopyFrom(tensor)
+            found.initializer[-1].name = inner.maps[0].get(tensor.name) or self._make(tensor.name, inner)
+        for sparse in graph.sparse_initializer:
+            found.sparse_initializer.add().CopyFrom(sparse)
+            found.sparse_initializer[-1].values.name = self._make(sparse.values.name, inner)
+        found.node.extend(self._node(node, inner) for node in graph.node)
+        for declared in graph.output:
+            result = found.output.add(name=self._read(declared.name, inner))
+            if declared.HasField("type"):
+                result.type.CopyFrom(declared.type)
+        return found
+
+
+def build_segments(
+    models: Sequence[SegmentModel], weight_bytes: Sequence[int]
+) -> tuple[list[Segment], list[bytes]]:
+    """The segments, and the model of each session that they share."""
+    groups: dict[tuple, list[int]] = {}
+    for index, model in enumerate(models):
+        groups.setdefault(model.key(), []).append(index)
+    segments: dict[int, Segment] = {}
+    sessions = []
+    for members in groups.values():
+        contents = zip(*(models[index].contents() for index in members), strict=True)
+        is_fed = [len(set(different)) > 1 for different in contents]
+        for index in members:
+            model = models[index]
+            fed = [name for name, flag in zip(model.constants, is_fed, strict=True) if flag]
+            named = [{model.names[n]: n for n in names} for names in (model.values, model.weights, fed)]
+            size = weight_bytes[index]
+            segments[index] = Segment(index, model.count, size, *named, model.outputs, len(sessions))
+        sessions.append(models[members[0]].finish(is_fed))
+    return [segments[index] for index in range(len(models))], sessions

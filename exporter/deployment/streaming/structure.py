@@ -1,0 +1,121 @@
+"""What a model's main graph says about cuts: kinds of nodes, lifetimes of values, weights of each node."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+
+from ...files.reading.subgraphs import subgraphs
+from .budget import Lifetime
+from .segment_models import GraphParts
+from .segmentation import Sequential
+
+
+class Structure:
+    """The nodes of a main graph in execution order.
+
+    Attributes:
+        nodes: the nodes.
+        lifetimes: of inputs and results, by name.
+        sequential: what a cut depends on.
+    """
+
+    def __init__(self, parts: GraphParts, weight_bytes: Mapping[str, int]):
+        self.nodes: Sequence[onnx.NodeProto] = list(parts.proto.graph.node)
+        self._reads = [list(dict.fromkeys(reads(node))) for node in self.nodes]
+        outputs = [info.name for info in parts.proto.graph.output]
+        self.lifetimes = self._lifetimes(parts, outputs)
+        self.sequential = Sequential(
+            [_kind(node, parts) for node in self.nodes],
+            [frozenset(name for name in names if name in parts.weights) for names in self._reads],
+            weight_bytes,
+            self._widths(parts),
+        )
+        self._outputs = frozenset(outputs)
+
+    def read_from(self, place: int) -> frozenset[str]:
+        """Names that the nodes from a place on read, and the names of the outputs."""
+        return frozenset(name for name, life in self.lifetimes.items() if life.last >= place)
+
+    def _lifetimes(self, parts: GraphParts, outputs: Sequence[str]) -> dict[str, Lifetime]:
+        made = dict.fromkeys(parts.inputs, -1)
+        made |= {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
+        last = dict(made)
+        for index, names in enumerate(self._reads):
+            last.update((name, index) for name in names if name in made)
+        last.update((name, len(self.nodes)) for name in outputs if name in made)
+        return {name: Lifetime(made[name], last[name]) for name in made}
+
+    def _widths(self, parts: GraphParts) -> list[int | None]:
+        """The values that pass each place; None where one of them is not a tensor of numbers."""
+        count = len(self.nodes)
+        changes = [0] * (count + 2)
+        barred = [0] * (count + 2)
+        for name, life in self.lifetimes.items():
+            if life.made < 0:
+                # The caller keeps inputs in any case.
+                continue
+            passed = changes if name in parts.types else barred
+            last = min(life.last, count)
+            if last == count and name not in parts.types:
+                # An output of another type goes to the caller, but to no other segment.
+                last = self._last_read(name)
+            passed[life.made + 1] += 1
+            passed[last + 1] -= 1
+        widths: list[int | None] = []
+        width = bars = 0
+        for place in range(count + 1):
+            width, bars = width + changes[place], bars + barred[place]
+            widths.append(None if bars else width)
+        return widths
+
+    def _last_read(self, name: str) -> int:
+        found = [index for index, names in enumerate(self._reads) if name in names]
+        made = self.lifetimes[name].made
+        return max([made, *found])
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """The names of values that a node reads, those that its sub-graphs read from outside included."""
+    yield from filter(None, node.input)
+    for graph in subgraphs(node):
+        own = {item.name for item in (*graph.input, *graph.initializer)}
+        own.update(sparse.values.name for sparse in graph.sparse_initializer)
+        own.update(name for inner in graph.node for name in inner.output)
+        for inner in graph.node:
+            yield from (name for name in reads(inner) if name not in own)
+        yield from (item.name for item in graph.output if item.name not in own)
+
+
+def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple:
+    """A key that is equal for nodes that differ in names and in the contents of weights only."""
+    inputs = tuple(_input_kind(name, parts) for name in node.input)
+    attributes = []
+    for attribute in node.attribute:
+        if not (attribute.HasField("g") or attribute.graphs):
+            attributes.append((attribute.name, _digest(attribute)))
+        else:
+            inner = tuple(_kind(one, parts) for graph in subgraphs(node) for one in graph.node)
+            attributes.append((attribute.name, inner))
+    return (
+        node.domain,
+        node.op_type,
+        inputs,
+        tuple(map(bool, node.output)),
+        tuple(sorted(attributes, key=str)),
+    )
+
+
+def _input_kind(name: str, parts: GraphParts) -> object:
+    if name in parts.weights:
+        return parts.weights[name]
+    if name in parts.constants:
+        constant = parts.constants[name]
+        return constant.data_type, *constant.dims
+    return bool(name)
+
+
+def _digest(attribute: onnx.AttributeProto) -> bytes:
+    return hashlib.sha256(attribute.SerializeToString(deterministic=True)).digest()

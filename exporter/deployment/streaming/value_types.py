@@ -1,0 +1,84 @@
+"""The element types and sizes of a graph's values, as onnxruntime infers them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from ...running.session import open_session, session_options
+
+_TENSOR = re.compile(r"tensor\((\w+)\)")
+_ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()}
+"""Numbers of element types by the names that onnxruntime gives them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueType:
+    """The type of a tensor of numbers.
+
+    Attributes:
+        element_type: a number of `onnx.TensorProto.DataType`.
+        dims: sizes, names of dimensions, or None.
+    """
+
+    element_type: int
+    dims: tuple[int | str | None, ...]
+
+    def nbytes(self, dimensions: Mapping[str, int]) -> int | None:
+        """Its bytes; None if a size is unknown.
+
+        Args:
+            dimensions: sizes by name.
+        """
+        sizes = [dimensions.get(dim) if isinstance(dim, str) else dim for dim in self.dims]
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(sizes):
+            return None
+        return -(-math.prod(known) * ir.DataType(self.element_type).bitwidth // 8)
+
+    def value_info(self, name: str) -> onnx.ValueInfoProto:
+        """The declaration of a value of this type."""
+        return onnx.helper.make_tensor_value_info(name, self.element_type, self.dims)
+
+
+def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """The types of the main graph's inputs and results; those that are no tensors of numbers are left out.
+
+    Args:
+        proto: the model without its large weights.
+        weights: the types of these weights by name.
+
+    Raises:
+        InferenceError: onnxruntime is not installed, or refuses the model.
+    """
+    probe = onnx.ModelProto()
+    probe.CopyFrom(proto)
+    graph = probe.graph
+    # Types that a file states of intermediate values may be wrong; onnxruntime would keep them.
+    del graph.value_info[:]
+    del graph.output[:]
+    graph.input.extend(kind.value_info(name) for name, kind in weights.items())
+    made = dict.fromkeys(name for node in graph.node for name in node.output if name)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    if not made:
+        graph.output.extend(onnx.ValueInfoProto(name=item.name) for item in graph.input)
+    options = session_options()
+    import onnxruntime
+
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = open_session(probe.SerializeToString(), "the graph of the model", options=options)
+    return dict(_types((*session.get_inputs(), *session.get_outputs())))
+
+
+def _types(arguments: Iterable) -> Iterable[tuple[str, ValueType]]:
+    for argument in arguments:
+        found = _TENSOR.fullmatch(argument.type)
+        element_type = _ELEMENT_TYPES.get(found[1]) if found else None
+        if element_type not in (None, onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+            yield argument.name, ValueType(element_type, tuple(argument.shape))
