@@ -40,7 +40,7 @@ def sizes_of_dimensions(parts: GraphParts, fed: Mapping[str, Any]) -> dict[str, 
     found: dict[str, int] = {}
     for name, value in fed.items():
         kind = parts.types.get(name)
-        if kind is not None:
+        if kind is not None and kind.dims is not None:
             shape = _shape(value)
             found |= {dim: size for dim, size in zip(kind.dims, shape, strict=True) if isinstance(dim, str)}
     return found

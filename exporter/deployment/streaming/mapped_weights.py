@@ -30,7 +30,7 @@ class MappedWeight:
     Attributes:
         name: the initializer.
         type: its element type and shape.
-        size: bytes of memory that it takes.
+        size: bytes of memory that it takes, in whole pages.
     """
 
     def __init__(self, name: str, kind: ValueType, data: np.ndarray):
@@ -38,16 +38,18 @@ class MappedWeight:
         self.name = name
         self.type = kind
         self._data = data
+        # Weights of equal shapes have equal sizes, wherever they begin: equal blocks are cut alike.
+        self.size = -(-data.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         begin = int(data.ctypes.data)
         self._begin = begin - begin % mmap.PAGESIZE
-        self.size = -(-(begin + data.nbytes - self._begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._length = begin + data.nbytes - self._begin
 
     @functools.cached_property
     def value(self) -> Any:
         """The weight as an onnxruntime value over the mapped memory."""
         import onnxruntime
 
-        dims = tuple(int(dim) for dim in self.type.dims if dim is not None)
+        dims = tuple(int(dim) for dim in self.type.dims or () if dim is not None)
         kind = ir.DataType(self.type.element_type)
         if kind.bitwidth < 8:
             # onnxruntime takes shape and address from the array; its packed elements end within the data.
@@ -62,10 +64,10 @@ class MappedWeight:
         Raises:
             ModelFileError: its file cannot be read, or became shorter.
         """
-        if advise(self._begin, self.size, WILLNEED) is None:
+        if advise(self._begin, self._length, WILLNEED) is None:
             self._touch()
             return
-        failure = advise(self._begin, self.size, POPULATE_READ)
+        failure = advise(self._begin, self._length, POPULATE_READ)
         if failure in _UNABLE:
             self._touch()
         elif failure:
@@ -75,7 +77,7 @@ class MappedWeight:
 
     def release(self) -> None:
         """Give the memory back to the system; the file keeps the weight."""
-        advise(self._begin, self.size, DONTNEED)
+        advise(self._begin, self._length, DONTNEED)
 
     def _touch(self) -> None:
         """Read a byte of each page, for systems that cannot populate a mapping at once."""

@@ -44,7 +44,10 @@ class GraphParts:
     def declaration(self, name: str) -> onnx.ValueInfoProto:
         """The declaration of a value as an input of a segment."""
         found = self.weights.get(name) or self.types.get(name)
-        return self.inputs[name] if found is None else found.value_info(name)
+        if name in self.inputs and (found is None or found.dims is None):
+            return self.inputs[name]
+        assert found is not None
+        return found.value_info(name)
 
 
 @dataclasses.dataclass(frozen=True)

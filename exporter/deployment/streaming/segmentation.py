@@ -63,8 +63,9 @@ def blocks(nodes: Sequential) -> list[int]:
             continue
         block = nodes.size(repeated[0], repeated[1])
         together = -(-least // block) if block else len(repeated)
-        places.update([*repeated[::together], repeated[-1]])
-        largest = max(largest, block * together)
+        merged = [*repeated[::together], repeated[-1]]
+        places.update(merged)
+        largest = max([largest, *(nodes.size(a, b) for a, b in itertools.pairwise(merged))])
         pending += [(start, repeated.start), (repeated[-1], stop)]
     return split(nodes, sorted(places), largest or -(-total // _PARTS))
 

@@ -23,11 +23,12 @@ class ValueType:
 
     Attributes:
         element_type: a number of `onnx.TensorProto.DataType`.
-        dims: sizes, names of dimensions, or None.
+        dims: sizes, names of dimensions, or None; None if the rank is unknown. onnxruntime does not tell
+            scalars from values of unknown rank.
     """
 
     element_type: int
-    dims: tuple[int | str | None, ...]
+    dims: tuple[int | str | None, ...] | None
 
     def nbytes(self, dimensions: Mapping[str, int]) -> int | None:
         """Its bytes; None if a size is unknown.
@@ -35,6 +36,8 @@ class ValueType:
         Args:
             dimensions: sizes by name.
         """
+        if self.dims is None:
+            return None
         sizes = [dimensions.get(dim) if isinstance(dim, str) else dim for dim in self.dims]
         known = [size for size in sizes if size is not None]
         if len(known) < len(sizes):
@@ -42,8 +45,9 @@ class ValueType:
         return -(-math.prod(known) * ir.DataType(self.element_type).bitwidth // 8)
 
     def value_info(self, name: str) -> onnx.ValueInfoProto:
-        """The declaration of a value of this type."""
-        return onnx.helper.make_tensor_value_info(name, self.element_type, self.dims)
+        """The declaration of a value of this type; names of dimensions are left out."""
+        dims = None if self.dims is None else [dim if isinstance(dim, int) else None for dim in self.dims]
+        return onnx.helper.make_tensor_value_info(name, self.element_type, dims)
 
 
 def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dict[str, ValueType]:
@@ -81,4 +85,4 @@ def _types(arguments: Iterable) -> Iterable[tuple[str, ValueType]]:
         found = _TENSOR.fullmatch(argument.type)
         element_type = _ELEMENT_TYPES.get(found[1]) if found else None
         if element_type not in (None, onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
-            yield argument.name, ValueType(element_type, tuple(argument.shape))
+            yield argument.name, ValueType(element_type, tuple(argument.shape) or None)
