@@ -3,7 +3,7 @@
 Linux only. Each row is of fresh processes. Peaks are those of resident memory above the bare process, which
 has its imports and inputs.
 
-python benchmarks/streaming.py [--repeats 3] [--tokens 128] [--data-limit 200] [--json]
+python benchmarks/streaming.py [--repeats 3] [--tokens 128] [--data-limit 256] [--json]
 """
 
 import argparse
@@ -170,7 +170,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--data-limit", type=int, default=200, help="MiB")
+    parser.add_argument("--data-limit", type=int, default=256, help="MiB")
     parser.add_argument("--budget", default="200MB")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -21,6 +21,7 @@ from .output import Output, say
 from .plan import plan
 from .prepack import prepack
 from .progress import stages
+from .stream import stream
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .weights import weights
 
@@ -38,6 +39,7 @@ app.command()(prepack)
 app.command()(plan)
 app.command()(freeze)
 app.command()(weights)
+app.command()(stream)
 
 
 def _version(wanted: bool) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-import re
 from typing import Annotated
 
 import typer
 
 from ...registration import UsageError
+from ..deployment.memory_amounts import memory_amount
 from .convert import Trusted
 from .output import say
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_AMOUNT = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>[kmg]i?)?b?", re.IGNORECASE)
 
 
 def plan(
@@ -39,7 +36,7 @@ def plan(
     from ..onnx_model import OnnxModel
 
     dimensions = dict(_dimension(text) for text in dim or ())
-    limit = None if budget is None else amount(budget)
+    limit = None if budget is None else memory_amount(budget)
     source = load(model, trusted=trusted)
     found = source if isinstance(source, OnnxModel) else source.lower()
     planned = found.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
@@ -50,18 +47,6 @@ def plan(
         say(f"{output}: {summary(planned)}")
     if planned.fits is False:
         raise typer.Exit(1)
-
-
-def amount(text: str) -> int:
-    """The bytes of `200MB`, `64 MiB` or `4096`.
-
-    Raises:
-        UsageError: it is no amount of memory.
-    """
-    found = _AMOUNT.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"'{text}' is no amount of memory such as 200MB, 64MiB or 4096")
-    return int(float(found["number"]) * _UNITS[(found["unit"] or "").lower()])
 
 
 def _dimension(text: str) -> tuple[str, int]:

@@ -5,33 +5,13 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 
-from ....registration import PlanError, UsageError
+from ....registration import PlanError
 from .segmentation import Sequential, blocks, split
 
 DEFAULT_LOOKAHEAD = 1
 """Segments that are read ahead without a budget: the next one is read while one runs."""
-_UNITS = {"": 1, "B": 1}
-_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)}
-_UNITS |= {f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGT", 1)}
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Z]*)")
-
-
-def memory_amount(budget: int | str) -> int:
-    """The bytes of a number, or of a text such as `"200MB"` or `"64 MiB"`.
-
-    Raises:
-        UsageError: it is neither, or is not positive.
-    """
-    if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
-        return budget
-    found = _AMOUNT.fullmatch(budget.strip().upper()) if isinstance(budget, str) else None
-    size = int(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
-    if size <= 0:
-        raise UsageError(f"budget is bytes, or a text such as '200MB' or '64MiB', not {budget!r}")
-    return size
 
 
 @dataclasses.dataclass(frozen=True)

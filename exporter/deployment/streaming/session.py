@@ -16,7 +16,8 @@ from typing import Any
 
 from ....registration import InferenceError, PlanError, UsageError
 from ...running.session import as_python, open_session, session_options
-from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut, memory_amount
+from ..memory_amounts import memory_amount
+from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
 from .inputs import feeds, sizes_of_dimensions
 from .mapped_weights import MappedWeight, ResidentWeights
 from .opening import open_model

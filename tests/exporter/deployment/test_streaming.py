@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opsetta
 from opsetta import ModelFileError, PlanError, StreamingSession, UsageError, run_streaming, save_streaming
-from opsetta.exporter.deployment.streaming import budget, mapped_weights, segmentation
+from opsetta.exporter.command_line import cli
+from opsetta.exporter.deployment.memory_amounts import memory_amount
+from opsetta.exporter.deployment.streaming import mapped_weights, segmentation
 from opsetta.exporter.deployment.streaming.folder import INDEX, Index
 from opsetta.exporter.deployment.streaming.mapped_weights import MappedWeight
 
@@ -251,11 +253,11 @@ class TestBudget:
         [(5, 5), ("5", 5), ("2 kB", 2000), ("200MB", 200_000_000), ("64 MiB", 2**26), ("1.5GiB", 3 << 29)],
     )
     def test_is_bytes_or_text(self, text, size):
-        assert budget.memory_amount(text) == size
+        assert memory_amount(text) == size
 
     @pytest.mark.parametrize("text", [0, -1, True, "", "MB", "1 XB", "-1MB", 1.5, "0"])
     def test_of_another_form_is_refused(self, text, folder):
-        with pytest.raises(UsageError, match="budget is bytes"):
+        with pytest.raises(UsageError, match="amount of memory"):
             StreamingSession(folder, budget=text)
 
 
@@ -611,6 +613,33 @@ with opsetta.StreamingSession(sys.argv[1], lookahead=1) as session:
     assert len(session.segments) == 16 and session.weight_bytes == 64 << 20
 print(json.dumps(memory("VmHWM") - bare))
 """
+
+
+class TestCommand:
+    def test_writes_a_folder_and_shows_the_segments(self, folder, tmp_path, capsys):
+        target = tmp_path / "streamed"
+        arguments = ["stream", str(folder.parent / "plain.onnx"), "-o", str(target)]
+        assert command(*arguments, "--budget", "200KB", "--json") == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["segments"] == LAYERS
+        assert shown["lookahead"] == 200_000 // shown["largest_segment"] - 1
+        assert shown["weight_bytes"] == LAYERS * LAYER
+        agrees(target / "model.onnx", rows())
+        assert command(*arguments, "--opset", "11", "--lookahead", "2") == 0
+        assert "lookahead 2" in capsys.readouterr().out
+        assert onnx.load(target / "model.onnx").opset_import[0].version == 11
+
+    @pytest.mark.parametrize("wrong", [["--budget", "much"], ["--budget", "1KB"], ["--lookahead", "-1"]])
+    def test_refuses_what_cannot_be(self, folder, tmp_path, wrong):
+        arguments = ["stream", str(folder.parent / "plain.onnx"), "-o", str(tmp_path / "streamed")]
+        assert str(command(*arguments, *wrong)).startswith("opsetta: ")
+
+
+def command(*arguments):
+    """The exit code of the command line, or its message."""
+    with pytest.raises(SystemExit) as exited:
+        cli.main(arguments)
+    return exited.value.code or 0
 
 
 def test_the_model_of_a_path_stays_as_it_is(tmp_path):

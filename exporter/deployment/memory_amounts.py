@@ -1,0 +1,30 @@
+"""Amounts of memory that a caller gives, as numbers or as text."""
+
+from __future__ import annotations
+
+import re
+
+from ...registration import UsageError
+
+_PREFIXES = {"": 1} | {
+    f"{prefix}{binary}": (1024 if binary else 1000) ** power
+    for power, prefix in enumerate("KMGT", 1)
+    for binary in ("", "I")
+}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", re.ASCII)
+
+
+def memory_amount(amount: int | str) -> int:
+    """The bytes of a number, or of a text such as `"200MB"`, `"64 MiB"` or `"4096"`.
+
+    Raises:
+        UsageError: it is neither, or is not positive.
+    """
+    size = 0
+    if isinstance(amount, int) and not isinstance(amount, bool):
+        size = amount
+    elif isinstance(amount, str) and (found := _AMOUNT.fullmatch(amount.strip().upper())):
+        size = int(float(found[1]) * _PREFIXES[found[2] or ""])
+    if size <= 0:
+        raise UsageError(f"{amount!r} is no amount of memory such as 200MB, 64MiB or 4096")
+    return size
