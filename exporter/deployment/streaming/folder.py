@@ -38,6 +38,11 @@ class WeightRecord:
     size: int
     sha256: str
 
+    def is_valid(self) -> bool:
+        """Whether its fields can be those of a weight."""
+        numbers = [self.offset, self.size]
+        return isinstance(self.name, str) and all(isinstance(n, int) and 0 <= n < 2**63 for n in numbers)
+
 
 @dataclasses.dataclass(frozen=True)
 class Index:
@@ -82,6 +87,8 @@ class Index:
             weights = tuple(WeightRecord(**entry) for entry in body["weights"])
             model = FileRecord(**body["model"])
             index = cls(model, body["data"], body["size"], body["alignment"], weights)
+            if not all(map(WeightRecord.is_valid, weights)):
+                raise ValueError("a weight has no place in the data file")
         except FileNotFoundError as error:
             raise ModelFileError(
                 f"'{folder}' is no folder of a streamed model: it has no '{INDEX}'; "

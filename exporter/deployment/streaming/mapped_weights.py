@@ -7,7 +7,7 @@ import errno
 import functools
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,7 @@ class MappedWeight:
         dims = tuple(int(dim) for dim in self.type.dims or () if dim is not None)
         kind = ir.DataType(self.type.element_type)
         if kind.bitwidth < 8:
-            # onnxruntime takes shape and address from the array; its packed elements end within the data.
-            array = np.lib.stride_tricks.as_strided(self._data, dims, _strides(dims))
+            array = packed_array(self._data, dims)
         else:
             array = self._data.view(f"u{kind.bitwidth // 8}").reshape(dims)
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, self.type.element_type)
@@ -106,9 +105,12 @@ class ResidentWeights:
                 self._weights[name].release()
 
 
-def _strides(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides in bytes of a contiguous array of single bytes."""
+def packed_array(data: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+    """An array for onnxruntime over elements of less than a byte: of that shape, at the address of the data.
+
+    Nobody may read its elements: as bytes, they would go beyond the data.
+    """
     strides = [1]
     for size in reversed(dims[1:]):
         strides.append(strides[-1] * size)
-    return tuple(reversed(strides[: len(dims)]))
+    return np.lib.stride_tricks.as_strided(data, dims, tuple(reversed(strides[: len(dims)])))

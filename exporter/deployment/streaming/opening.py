@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +16,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ....registration import UsageError
+from ....registration import ModelFileError, UsageError
 from ...files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from ...files.reading.carried import to_proto
 from ...files.reading.external import ExternalFiles
@@ -23,6 +26,20 @@ from .mapped_weights import MappedWeight
 from .preparation import is_streamed, prepared
 from .segment_models import GraphParts
 from .value_types import ValueType, value_types
+
+_LARGE = 1 << 26
+"""Bytes of a file that must have weights in it."""
+_REFUSED = 3
+_CHILD = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+import opsetta
+try:
+    opsetta.save_streaming(opsetta.load(sys.argv[2], trusted=sys.argv[4] == "1"), sys.argv[3])
+except opsetta.OpsettaError as error:
+    sys.stdout.buffer.write(str(error).encode(errors="replace"))
+    sys.exit(3)
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +74,35 @@ def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) ->
     path = pathlib.Path(os.fsdecode(model))
     if path.is_dir():
         return _of_folder(path, verify, trusted)
+    if path.is_file() and path.stat().st_size > _LARGE and _written_apart(path, staging, trusted):
+        return _of_folder(staging, "size", trusted=True)
     source = to_ir(read_model(path, bounds_of(trusted)), ModelFolder.of(path), bounds_of(trusted))
     found = _opened(prepared(source), ModelFolder.of(path))
     if found is None:
         map_external_data(source, ModelFolder.of(path))
         return _written(source, staging)
     return found
+
+
+def _written_apart(path: pathlib.Path, staging: pathlib.Path, trusted: bool) -> bool:
+    """Write a large file to a folder in another process, which takes the memory for its weights with it.
+
+    Returns:
+        Whether it could; otherwise this process has to try.
+
+    Raises:
+        ModelFileError: the file cannot be read or written.
+    """
+    if not sys.executable:
+        return False
+    arguments = [json.dumps(sys.path), str(path.absolute()), str(staging), str(int(trusted))]
+    try:
+        done = subprocess.run([sys.executable, "-c", _CHILD, *arguments], capture_output=True, check=False)
+    except OSError:
+        return False
+    if done.returncode == _REFUSED:
+        raise ModelFileError(done.stdout.decode(errors="replace"))
+    return done.returncode == 0
 
 
 def _written(model: Any, staging: pathlib.Path) -> OpenedModel:

@@ -133,6 +133,10 @@ class SegmentModel:
             found.append(tensor.SerializeToString(deterministic=True))
         return found
 
+    def named(self, names: Sequence[str]) -> dict[str, str]:
+        """Names of the original graph by those of the model."""
+        return {self.names[name]: name for name in names}
+
     def finish(self, is_fed: Sequence[bool]) -> bytes:
         """The model, with the constants that are not fed in it."""
         for name, fed in zip(self.constants, is_fed, strict=True):
@@ -209,15 +213,22 @@ def build_segments(
     for index, model in enumerate(models):
         groups.setdefault(model.key(), []).append(index)
     segments: dict[int, Segment] = {}
-    sessions = []
+    sessions: list[bytes] = []
     for members in groups.values():
         contents = zip(*(models[index].contents() for index in members), strict=True)
         is_fed = [len(set(different)) > 1 for different in contents]
         for index in members:
             model = models[index]
             fed = [name for name, flag in zip(model.constants, is_fed, strict=True) if flag]
-            named = [{model.names[n]: n for n in names} for names in (model.values, model.weights, fed)]
-            size = weight_bytes[index]
-            segments[index] = Segment(index, model.count, size, *named, model.outputs, len(sessions))
+            segments[index] = Segment(
+                index,
+                model.count,
+                weight_bytes[index],
+                model.named(model.values),
+                model.named(model.weights),
+                model.named(fed),
+                model.outputs,
+                len(sessions),
+            )
         sessions.append(models[members[0]].finish(is_fed))
     return [segments[index] for index in range(len(models))], sessions

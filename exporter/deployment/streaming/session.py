@@ -6,7 +6,6 @@ import collections
 import concurrent.futures
 import dataclasses
 import itertools
-import os
 import pathlib
 import tempfile
 import threading
@@ -14,12 +13,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import onnx_ir as ir
+
 from ....registration import InferenceError, PlanError, UsageError
 from ...running.session import as_python, open_session, session_options
 from ..memory_amounts import memory_amount
 from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
 from .inputs import feeds, sizes_of_dimensions
-from .mapped_weights import MappedWeight, ResidentWeights
+from .mapped_weights import MappedWeight, ResidentWeights, packed_array
 from .opening import open_model
 from .segment_models import GraphParts, Segment, SegmentModel, build_segments
 from .structure import Structure
@@ -74,7 +76,7 @@ class StreamingSession:
                 large for it are cut further.
             lookahead: segments that are read ahead of the one that runs. By default as many as the budget
                 allows, or 1 without a budget.
-            threads: threads that compute; by default one for each core.
+            threads: threads that compute; by default onnxruntime's choice.
             verify: of a folder, `"full"` compares the SHA-256 of every weight first, `"size"` sizes only.
             trusted: lift the bounds on the size of the graph; see `opsetta.load`.
 
@@ -109,6 +111,7 @@ class StreamingSession:
         self._outputs = [info.name for info in opened.parts.proto.graph.output]
         self._resident = ResidentWeights(self._weights)
         self._lock = threading.Lock()
+        self._closed = False
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "opsetta-weights")
         self.events: tuple[Event, ...] = ()
         trim()
@@ -149,11 +152,13 @@ class StreamingSession:
             numpy arrays in the order of the outputs; lists and dicts for sequences and maps.
 
         Raises:
-            UsageError: the arrays do not fit the inputs.
+            UsageError: the arrays do not fit the inputs, or the session is closed.
             PlanError: with inputs of these sizes, the budget is too small.
             InferenceError: onnxruntime cannot run the model.
             ModelFileError: a file of weights cannot be read.
         """
+        if self._closed:
+            raise UsageError("the session is closed")
         fed = feeds(self._parts, inputs)
         dimensions = sizes_of_dimensions(self._parts, fed)
         activations = self._activations(self._cut.places, dimensions)
@@ -170,6 +175,7 @@ class StreamingSession:
 
     def close(self) -> None:
         """End the thread that reads weights. The session cannot run afterwards."""
+        self._closed = True
         self._reader.shutdown()
 
     def __enter__(self) -> StreamingSession:
@@ -320,7 +326,7 @@ def _open(message: bytes, threads: int | None) -> Any:
     options = session_options()
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    options.intra_op_num_threads = threads or os.cpu_count() or 1
+    options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
     # Waiting threads that spin would take the cores from the segment that runs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -330,10 +336,20 @@ def _open(message: bytes, threads: int | None) -> Any:
 
 
 def _constant(parts: GraphParts, name: str) -> Any:
-    import onnx_ir as ir
+    """A small initializer as an onnxruntime value; strings as an array."""
     import onnxruntime
 
-    return onnxruntime.OrtValue.ortvalue_from_numpy(ir.from_proto(parts.constants[name]).numpy())
+    tensor = ir.serde.TensorProtoTensor(parts.constants[name])
+    if tensor.dtype == ir.DataType.STRING:
+        return tensor.numpy().astype(str).astype(object)
+    if tensor.dtype.bitwidth < 8:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            packed_array(np.frombuffer(tensor.tobytes(), np.uint8), tensor.shape.numpy()), int(tensor.dtype)
+        )
+    array = np.array(tensor.numpy(), order="C")
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+        array.view(f"u{array.dtype.itemsize}"), int(tensor.dtype)
+    )
 
 
 def _computed(runner: Any, fed: Mapping[str, Any]) -> list[Any]:

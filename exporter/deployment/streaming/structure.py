@@ -92,7 +92,7 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
 def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple:
     """A key that is equal for nodes that differ in names and in the contents of weights only."""
     inputs = tuple(_input_kind(name, parts) for name in node.input)
-    attributes = []
+    attributes: list[tuple[str, object]] = []
     for attribute in node.attribute:
         if not (attribute.HasField("g") or attribute.graphs):
             attributes.append((attribute.name, _digest(attribute)))

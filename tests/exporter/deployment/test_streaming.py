@@ -1,11 +1,14 @@
 """Streamed weights: the outputs of plain onnxruntime, with few segments in memory."""
 
+import dataclasses
 import errno
 import json
 import pathlib
 import shutil
+import subprocess
 import threading
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,10 +18,12 @@ from onnx import TensorProto, helper, numpy_helper
 import opsetta
 from opsetta import ModelFileError, PlanError, StreamingSession, UsageError, run_streaming, save_streaming
 from opsetta.exporter.command_line import cli
+from opsetta.exporter.deployment.file_records import FileRecord
 from opsetta.exporter.deployment.memory_amounts import memory_amount
-from opsetta.exporter.deployment.streaming import mapped_weights, segmentation
-from opsetta.exporter.deployment.streaming.folder import INDEX, Index
+from opsetta.exporter.deployment.streaming import mapped_weights, opening, segmentation
+from opsetta.exporter.deployment.streaming.folder import INDEX, Index, WeightRecord
 from opsetta.exporter.deployment.streaming.mapped_weights import MappedWeight
+from tests.exporter.deployment.models import image, in_new_process, program
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 WIDTH, LAYERS = 64, 6
@@ -174,6 +179,30 @@ def test_weights_in_the_file_itself_are_written_aside(tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_a_large_file_is_written_aside_by_another_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "_LARGE", 100_000)
+    path = saved(layered(), tmp_path, external=False)
+    reads = []
+    read = opening.read_model
+    monkeypatch.setattr(
+        opening, "read_model", lambda path, bounds: (reads.append(path.name), read(path, bounds))[1]
+    )
+    with StreamingSession(path) as session:
+        np.testing.assert_allclose(session.run(rows())[0], plain(path, rows())[0], rtol=1e-5, atol=1e-6)
+    assert len(reads) == 1
+
+
+def test_errors_of_the_other_process_are_raised(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "_LARGE", 100_000)
+    path = saved(layered(), tmp_path, external=False)
+    done = [subprocess.CompletedProcess([], opening._REFUSED, b"the disk is full")]
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: done[0])
+    with pytest.raises(ModelFileError, match="the disk is full"):
+        StreamingSession(path)
+    done[0] = subprocess.CompletedProcess([], -9, b"")
+    agrees(path, rows())
+
+
 def test_weights_at_odd_places_are_written_aside(tmp_path):
     model = layered()
     path = saved(model, tmp_path)
@@ -191,16 +220,12 @@ def test_weights_at_odd_places_are_written_aside(tmp_path):
 
 
 def test_a_program_is_streamed_and_stays_as_it_is():
-    import torch
-
-    torch.manual_seed(0)
-    layers = [torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)) for _ in range(4)]
-    program = opsetta.export(torch.nn.Sequential(*layers).eval(), (torch.ones(2, 32),), opset=11)
-    before = program.model_proto.SerializeToString(deterministic=True)
-    x = torch.randn(2, 32)
-    [actual] = run_streaming(program, x, budget="64KB")
-    np.testing.assert_allclose(actual, program(x).numpy(), rtol=1e-5, atol=1e-6)
-    assert program.model_proto.SerializeToString(deterministic=True) == before
+    made = program()
+    before = made.model_proto.SerializeToString(deterministic=True)
+    [expected] = onnxruntime.InferenceSession(before).run(None, {made.input_names[0]: image()})
+    [actual] = run_streaming(made, image(), budget="2MB")
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    assert made.model_proto.SerializeToString(deterministic=True) == before
 
 
 class TestBudget:
@@ -362,12 +387,13 @@ class TestGraphs:
         session = agrees(path, rows(), lookahead=0)
         assert len(session.segments) > 1
 
-    def test_outputs_that_are_inputs_or_intermediate(self, tmp_path):
+    def test_outputs_that_are_inputs_weights_or_intermediate(self, tmp_path):
         build = Builder()
         first = build.layer("x")
         last = build.layer(first)
         kind = (FLOAT, ["n", WIDTH])
-        model = build.model({"x": kind, "unused": (FLOAT, [2])}, {first: kind, last: kind, "x": kind})
+        outputs = {first: kind, last: kind, "x": kind, "w0": (FLOAT, [WIDTH, 2 * WIDTH]), "w1": (FLOAT, None)}
+        model = build.model({"x": kind, "unused": (FLOAT, [2])}, outputs)
         path = tmp_path / "model.onnx"
         onnx.save(model, path)
         agrees(path, rows(), np.ones(2, np.float32), lookahead=0)
@@ -389,11 +415,61 @@ class TestGraphs:
             scale = build.weight(1, name=f"s{last}")
             weight = build.node("DequantizeLinear", f"q{last}", build.node("Abs", scale))
             last = build.node("MatMul", last, weight)
-            half = build.node("Cast", build.weight(WIDTH, WIDTH, kind=np.float16), to=FLOAT)
-            last = build.node("Tanh", build.node("MatMul", last, half))
+            for kind in (np.float16, ml_dtypes.bfloat16):
+                half = build.node("Cast", build.weight(WIDTH, WIDTH, kind=kind), to=FLOAT)
+                last = build.node("Tanh", build.node("MatMul", last, half))
         path = saved(build.model({"x": (FLOAT, ["n", WIDTH])}, {last: (FLOAT, None)}, 21, 10), tmp_path)
         save_streaming(opsetta.load(path), tmp_path / "folder")
         agrees(tmp_path / "folder" / "model.onnx", rows(), lookahead=0)
+
+    def test_strings_and_maps_of_the_caller(self, tmp_path):
+        build = Builder()
+        text = helper.make_tensor("text", TensorProto.STRING, [1], [b"cat"])
+        build.initializers.append(text)
+        found = build.node("Cast", build.node("Equal", "names", "text"), to=FLOAT)
+        for _ in range(2):
+            last = build.layer(build.node("Mul", found, "x"))
+        build.node("ZipMap", build.node("Tanh", last), domain="ai.onnx.ml", classlabels_int64s=range(WIDTH))
+        key = helper.make_tensor_type_proto(FLOAT, [])
+        maps = helper.make_sequence_type_proto(helper.make_map_type_proto(INT64, key))
+        model = build.model(
+            {"x": (FLOAT, ["n", WIDTH]), "names": (TensorProto.STRING, ["n", 1])}, {found: (FLOAT, None)}, 19
+        )
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+        model.graph.output.append(helper.make_value_info(build.nodes[-1].output[0], maps))
+        path = tmp_path / "model.onnx"
+        onnx.save(model, path)
+        names = np.array([["cat"], ["dog"], ["cat"]], object)
+        with StreamingSession(path, lookahead=0) as session:
+            actual, expected = session.run(rows(), names), plain(path, rows(), names)
+        np.testing.assert_array_equal(actual[0], expected[0])
+        assert [list(one) for one in actual[1]] == [list(one) for one in expected[1]]
+        values = [[list(one.values()) for one in result[1]] for result in (actual, expected)]
+        np.testing.assert_allclose(*values, rtol=1e-5)
+
+    def test_functions_and_sparse_initializers(self, tmp_path):
+        build = Builder()
+        last = "x"
+        for index in range(3):
+            values = numpy_helper.from_array(build.random.standard_normal(9).astype("f"), f"sparse{index}")
+            places = numpy_helper.from_array(np.arange(0, 9 * 7, 7), f"places{index}")
+            sparse = helper.make_sparse_tensor(values, places, [WIDTH])
+            weight = build.weight(WIDTH, WIDTH)
+            last = build.node("Twice", last, weight, f"sparse{index}", domain="own")
+            build.sparse = [*getattr(build, "sparse", []), sparse]
+        model = build.model({"x": (FLOAT, ["n", WIDTH])}, {last: (FLOAT, None)})
+        model.graph.sparse_initializer.extend(build.sparse)
+        model.opset_import.append(helper.make_opsetid("own", 1))
+        body = [
+            helper.make_node("MatMul", ["a", "b"], ["once"]),
+            helper.make_node("Add", ["once", "c"], ["sum"]),
+            helper.make_node("Tanh", ["sum"], ["d"]),
+        ]
+        imports = [helper.make_opsetid("", 17)]
+        model.functions.append(helper.make_function("own", "Twice", ["a", "b", "c"], ["d"], body, imports))
+        path = tmp_path / "model.onnx"
+        onnx.save(model, path)
+        assert len(agrees(path, rows(), lookahead=0).segments) == 3
 
     def test_a_convolutional_network_without_repeated_blocks(self, tmp_path):
         build = Builder()
@@ -435,6 +511,12 @@ class TestInputs:
         with StreamingSession(folder) as session:
             with pytest.raises(UsageError, match=message):
                 session.run(*inputs)
+            session.run(rows())
+
+    def test_after_the_end_are_refused(self, folder):
+        session = StreamingSession(folder)
+        session.close()
+        with pytest.raises(UsageError, match="closed"):
             session.run(rows())
 
     @pytest.mark.parametrize(
@@ -502,6 +584,22 @@ class TestFolder:
         change(body)
         (copy / INDEX).write_text(json.dumps(body))
         with pytest.raises(ModelFileError, match=INDEX):
+            StreamingSession(copy)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"data": "../data"},
+            {"data": 3},
+            {"weights": (WeightRecord("w", "0", 1, ""),)},
+            {"weights": (WeightRecord("w", -5, 1, ""),)},
+            {"model": FileRecord("../model.onnx", 1, "")},
+        ],
+        ids=str,
+    )
+    def test_with_a_hostile_index_is_refused(self, copy, changes):
+        (copy / INDEX).write_bytes(dataclasses.replace(Index.read(copy), **changes).to_bytes())
+        with pytest.raises(ModelFileError, match="is damaged"):
             StreamingSession(copy)
 
     def test_without_its_files_is_refused(self, copy):
@@ -590,8 +688,6 @@ def test_weights_that_stay_together_stay_together():
 
 def test_memory_of_the_run_is_bounded(tmp_path):
     """Sixteen layers of 4 MB: 64 MB of weights in a few segments of memory."""
-    from tests.exporter.deployment.models import in_new_process
-
     build = Builder()
     last = "x"
     for _ in range(16):
