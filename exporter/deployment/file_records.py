@@ -10,6 +10,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from ...registration import OpsettaError
+
 _BLOCK = 1 << 20
 
 
@@ -60,8 +62,40 @@ def blob_digest(file: Any, offset: int, size: int) -> str:
     return found.hexdigest()
 
 
-def body_digest(body: Mapping[str, Any]) -> str:
-    """The SHA-256 of the members of a JSON object."""
+def signed(body: Mapping[str, Any]) -> bytes:
+    """A JSON object as text, with a digest of it as its last member."""
+    return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
+
+
+def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -> dict[str, Any]:
+    """The members of a file that `signed` made.
+
+    Args:
+        version: the member `format` that is read.
+        failure: the error that is raised.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        OpsettaError: it cannot be read, is damaged, or has another format.
+    """
+    try:
+        body = json.loads(path.read_bytes())
+        found = body.pop("sha256")
+        intact = found == _body_digest(body)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failure(f"'{path}' cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise failure(f"'{path}' is damaged: {error}") from error
+    if body.get("format") != version:
+        raise failure(f"'{path}' has format {body.get('format')!r}, and this opsetta reads {version}")
+    if not intact:
+        raise failure(f"'{path}' is damaged: its digest does not match")
+    return dict(body)
+
+
+def _body_digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

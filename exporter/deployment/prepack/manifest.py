@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 
 from ....registration import PrepackError
-from ..file_records import FileRecord, blob_digest, body_digest, is_beside
+from ..file_records import FileRecord, blob_digest, is_beside, read_signed, signed
 from .environment import Difference, Fingerprint
 
 PLAIN = "model.onnx"
@@ -75,8 +74,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The JSON text, with a digest of the rest as its last member."""
-        body = {"format": FORMAT, **dataclasses.asdict(self)}
-        return json.dumps({**body, "sha256": body_digest(body)}, indent=2).encode()
+        return signed({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Manifest:
@@ -87,22 +85,13 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            body = json.loads(path.read_bytes())
-            found = body.pop("sha256")
-            if body.get("format") != FORMAT:
-                raise PrepackError(
-                    f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}"
-                )
-            if found != body_digest(body):
-                raise ValueError("its digest does not match")
+            body = read_signed(path, FORMAT, PrepackError)
             plain, packed = (tuple(FileRecord(**entry) for entry in body[key]) for key in ("plain", "packed"))
             blobs = tuple(Blob(**entry) for entry in body["blobs"])
             manifest = cls(dict(body["fingerprint"]), body["layout"], plain, packed, blobs)
         except FileNotFoundError as error:
             raise PrepackError(f"there is no '{path}'") from error
-        except OSError as error:
-            raise PrepackError(f"'{path}' cannot be read: {error.strerror}") from error
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             raise PrepackError(f"'{path}' is damaged: {error}") from error
         if manifest.layout not in LAYOUTS or not all(map(is_beside, (*plain, *packed))):
             raise PrepackError(f"'{path}' is damaged: it names files outside of the folder")

@@ -7,7 +7,6 @@ every weight in that data, in the order in which the model uses them.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 from typing import Any
@@ -19,7 +18,7 @@ from ....registration import ModelFileError, UsageError
 from ...files import writing
 from ...files.publishing import publish
 from ...files.targets import unwritable
-from ..file_records import FileRecord, blob_digest, body_digest, is_beside
+from ..file_records import FileRecord, blob_digest, is_beside, read_signed, signed
 from .mapped_weights import PAGE
 from .preparation import prepared
 
@@ -64,8 +63,7 @@ class Index:
 
     def to_bytes(self) -> bytes:
         """The JSON text, with a digest of the rest as its last member."""
-        body = {"format": FORMAT, **dataclasses.asdict(self)}
-        return json.dumps({**body, "sha256": body_digest(body)}, indent=2).encode()
+        return signed({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Index:
@@ -76,14 +74,7 @@ class Index:
         """
         path = folder / INDEX
         try:
-            body = json.loads(path.read_bytes())
-            found = body.pop("sha256")
-            if body.get("format") != FORMAT:
-                raise ModelFileError(
-                    f"'{path}' has format {body.get('format')!r}, and this opsetta reads {FORMAT}"
-                )
-            if found != body_digest(body):
-                raise ValueError("its digest does not match")
+            body = read_signed(path, FORMAT, ModelFileError)
             weights = tuple(WeightRecord(**entry) for entry in body["weights"])
             model = FileRecord(**body["model"])
             index = cls(model, body["data"], body["size"], body["alignment"], weights)
@@ -94,11 +85,7 @@ class Index:
                 f"'{folder}' is no folder of a streamed model: it has no '{INDEX}'; "
                 "opsetta stream MODEL -o FOLDER writes one"
             ) from error
-        except ModelFileError:
-            raise
-        except OSError as error:
-            raise ModelFileError(f"'{path}' cannot be read: {error.strerror}") from error
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             raise ModelFileError(f"'{path}' is damaged: {error}") from error
         if not is_beside(model) or (index.data and not is_beside(FileRecord(index.data, index.size, ""))):
             raise ModelFileError(f"'{path}' is damaged: it names files outside of the folder")
