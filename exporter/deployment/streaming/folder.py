@@ -144,7 +144,7 @@ def save_streaming(model: Any, folder: str | bytes | os.PathLike) -> None:
         target.mkdir(parents=True, exist_ok=True)
         # Without an index, no reader takes the new weights for the old ones.
         (target / INDEX).unlink(missing_ok=True)
-        writing.save(prepared(graph), target / MODEL, external_data=True, alignment=PAGE)
+        writing.save(prepared(graph, stored=True), target / MODEL, external_data=True, alignment=PAGE)
         index = _index(target)
         publish(target / INDEX, lambda file, _: file.write(index.to_bytes()))
     except (OSError, ValueError) as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
@@ -15,11 +17,14 @@ _INITIALIZERS_ALONE = 4
 """The IR version from which initializers need not be inputs."""
 
 
-def prepared(model: ir.Model) -> ir.Model:
+def prepared(model: ir.Model, *, stored: bool = False) -> ir.Model:
     """A copy of a model with the same tensors, ready to be cut.
 
     Constants and the initializers of sub-graphs become initializers of the main graph, which are no inputs;
     nodes and initializers that nothing reads are removed.
+
+    Args:
+        stored: whether the weights will be written anew, and may get another layout.
     """
     copy = model.clone()
     # Packed forms are valid for the original graph only, and training is not streamed.
@@ -33,8 +38,10 @@ def prepared(model: ir.Model) -> ir.Model:
         one(copy)
     graph = copy.graph
     _remove_unread(graph)
-    stored = set(graph.initializers.values())
-    inputs = [value for value in graph.inputs if value not in stored]
+    if stored:
+        _transpose_weights(graph)
+    initializers = set(graph.initializers.values())
+    inputs = [value for value in graph.inputs if value not in initializers]
     graph.inputs.clear()
     graph.inputs.extend(inputs)
     _order(graph)
@@ -57,6 +64,36 @@ def _remove_unread(graph: ir.Graph) -> None:
     for name, value in list(graph.initializers.items()):
         if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
             del graph.initializers[name]
+
+
+def _transpose_weights(graph: ir.Graph) -> None:
+    """Lay out weights as their only reader, a Transpose, does: it would copy them in each run."""
+    for node in list(graph):
+        if node.op_type != "Transpose" or node.domain not in ("", "ai.onnx"):
+            continue
+        [source], [result] = node.inputs, node.outputs
+        tensor = None if source is None else source.const_value
+        if source is None or tensor is None or not source.is_initializer() or not is_streamed(tensor):
+            continue
+        outward = any(value.is_graph_output() or value.is_graph_input() for value in (source, result))
+        if outward or len(source.uses()) > 1 or tensor.dtype.bitwidth < 8:
+            continue
+        order = node.attributes.get_ints("perm", list(reversed(range(len(tensor.shape)))))
+        source.const_value = _transposed(tensor, order)
+        source.shape = source.const_value.shape
+        result.replace_all_uses_with(source)
+        graph.remove(node, safe=True)
+
+
+def _transposed(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTensor:
+    """The transposed tensor, computed when it is written."""
+    shape = ir.Shape([tensor.shape[axis] for axis in order])
+
+    def compute() -> ir.Tensor:
+        array = np.ascontiguousarray(tensor.numpy().transpose(order))
+        return ir.Tensor(array, dtype=tensor.dtype, shape=shape, name=tensor.name)
+
+    return ir.LazyTensor(compute, dtype=tensor.dtype, shape=shape, name=tensor.name)
 
 
 def _order(graph: ir.Graph) -> None:

@@ -371,6 +371,25 @@ class TestGraphs:
         assert len(session.segments) == 4
         assert {segment.session for segment in session.segments} == {0}
 
+    def test_weights_of_transposes_are_stored_transposed(self, tmp_path):
+        build = Builder()
+        shared, last = build.weight(WIDTH, WIDTH), "x"
+        for _ in range(3):
+            kept = build.node("Transpose", shared)
+            moved = build.node("Transpose", build.weight(WIDTH, 1, WIDTH), perm=[2, 1, 0])
+            last = build.node("MatMul", build.node("MatMul", last, kept), build.node("Squeeze", moved, "one"))
+            last = build.node("Tanh", last)
+        build.initializers.append(numpy_helper.from_array(np.array([1]), "one"))
+        path = tmp_path / "model.onnx"
+        onnx.save(build.model({"x": (FLOAT, ["n", WIDTH])}, {last: (FLOAT, ["n", WIDTH])}), path)
+        agrees(path, rows(), lookahead=0)
+        save_streaming(opsetta.load(path), tmp_path / "folder")
+        proto = onnx.load(tmp_path / "folder" / "model.onnx")
+        assert [node.op_type for node in proto.graph.node].count("Transpose") == 3
+        onnx.checker.check_model(proto)
+        with StreamingSession(tmp_path / "folder") as session:
+            np.testing.assert_allclose(session.run(rows())[0], plain(path, rows())[0], rtol=1e-5, atol=1e-6)
+
     def test_sequences_do_not_pass_between_segments(self, tmp_path):
         build = Builder()
         first = build.layer("x")
