@@ -38,6 +38,7 @@ from .metadata import (
     ALIAS,
     COMPLEX,
     DIMENSIONS,
+    FROZEN,
     INPLACE,
     KIND,
     LINE,

@@ -69,6 +69,8 @@ class Driver(abc.ABC, Generic[S]):
         names: the names that are taken.
         output_names: names for the outputs of the graph, in order.
         state: values of the new graph that the model brings: no constants of our own making.
+        folds_weights: whether they are constants that may be folded, as in a frozen graph; else they keep
+            their names and contents.
     """
 
     def __init__(self, source: ir.Model, graph: ir.Graph, registry: Registry):
@@ -81,6 +83,7 @@ class Driver(abc.ABC, Generic[S]):
         self.names = self.construction.names
         self.output_names: list[str] = []
         self.state: set[Value] = set()
+        self.folds_weights = False
         self._failures: list[_Failure] = []
 
     @abc.abstractmethod
@@ -123,7 +126,7 @@ class Driver(abc.ABC, Generic[S]):
         if self.failed:
             raise UnsupportedOperatorsError(self.opset, _grouped(self._failures))
         model = ir.Model(self.graph, ir_version=ir_version(self.opset), **self.properties())
-        optimize(model)
+        optimize(model, () if self.folds_weights else self.state)
         self._finish_outputs()
         if model.ir_version < FREE_INITIALIZERS:
             _initializers_as_inputs(model, self.state)

@@ -14,6 +14,7 @@ from onnx_ir import Value
 from ...passes.target.inplace_annotations import annotate_inplace
 from ...registration import (
     DIMENSIONS,
+    FROZEN,
     KIND,
     MODULE,
     MUTATES,
@@ -96,6 +97,7 @@ class _SourceDriver(Driver[_Scope]):
     def __init__(self, source: ir.Model, opset: int, registry: Registry, decompose: Decompose | None):
         graph = ir.Graph([], [], nodes=[], opset_imports={"": check_opset(opset)}, name="main_graph")
         super().__init__(source, graph, registry)
+        self.folds_weights = source.metadata_props.get(FROZEN) == "true"
         self.decompose = decompose
         self.values: dict[Value, Value] = {}
         self.given_inputs: Sequence[str] = ()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration import schemas
+from .fold_constants import FoldConstants
+from .fold_scales import FoldScales
 from .fuse_rms_normalization import FuseRMSNormalization
+from .initializers import Initializers
+from .padded_pooling import SeparatePaddedPools
 from .quantized_products import SplitQuantizedProducts
 from .sliced_dimensions import NameSlicedDimensions
+from .transposes.push_transposes import PushTransposes
 
 
 class _CommonSubexpressionElimination(common.CommonSubexpressionEliminationPass):
@@ -59,23 +66,37 @@ class _IdentityElimination(common.IdentityEliminationPass):
 _MAXIMUM_OUTPUTS = 512
 """For each node that a pass of onnx-ir removes, it looks through the graph's outputs."""
 
-_PASSES = ir.passes.Sequential(
-    common.RemoveUnusedNodesPass(),
-    _CommonSubexpressionElimination(),
-    _IdentityElimination(),
-    FuseRMSNormalization(),
-    SplitQuantizedProducts(),
-    common.RemoveUnusedNodesPass(),
-    NameSlicedDimensions(),
+_PASSES_OF_MANY_OUTPUTS = ir.passes.Sequential(
+    common.RemoveUnusedNodesPass(), NameSlicedDimensions(), SeparatePaddedPools()
 )
-_PASSES_OF_MANY_OUTPUTS = ir.passes.Sequential(common.RemoveUnusedNodesPass(), NameSlicedDimensions())
 
 
-def optimize(model: ir.Model) -> bool:
-    """Remove dead code, duplicates and identities, and fuse patterns; return whether the graph changed.
+def optimize(model: ir.Model, kept: Collection[ir.Value] = ()) -> bool:
+    """Remove dead code, duplicates, identities and Transposes, fold constants, and fuse patterns.
 
-    Names of graph outputs may move to other values; inputs and initializers stay. A graph of more than 512
-    outputs keeps its repeats and identities, so that the time stays in proportion to its nodes.
+    Names of graph outputs may move to other values; inputs stay. A graph of more than 512 outputs keeps its
+    repeats and identities, so that the time stays in proportion to its nodes.
+
+    Args:
+        kept: initializers that keep their names and contents.
+
+    Returns:
+        Whether the graph changed.
     """
-    many = len(model.graph.outputs) > _MAXIMUM_OUTPUTS
-    return (_PASSES_OF_MANY_OUTPUTS if many else _PASSES)(model).modified
+    if len(model.graph.outputs) > _MAXIMUM_OUTPUTS:
+        return _PASSES_OF_MANY_OUTPUTS(model).modified
+    known = Initializers(model, kept)
+    passes = ir.passes.Sequential(
+        common.RemoveUnusedNodesPass(),
+        _CommonSubexpressionElimination(),
+        _IdentityElimination(),
+        FoldConstants(known),
+        PushTransposes(known),
+        FoldScales(known),
+        FuseRMSNormalization(),
+        SplitQuantizedProducts(),
+        common.RemoveUnusedNodesPass(),
+        NameSlicedDimensions(),
+        SeparatePaddedPools(),
+    )
+    return passes(model).modified

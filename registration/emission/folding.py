@@ -130,6 +130,7 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
     "Range": _pure(
         lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
     ),
+    "Reciprocal": _pure(np.reciprocal),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
     "ReduceProd": _reduce(np.prod),

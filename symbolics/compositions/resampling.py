@@ -225,10 +225,10 @@ def _filtered(
     weights = arithmetic(g, "Div", weights, total)
     if isinstance(size, int) and np.array_equal(weights, np.eye(size)):
         return data
-    return _product(g, data, weights, at)
+    return weighted(g, data, weights, at)
 
 
-def _product(g: GraphContext, data: Value, weights: Numbers, at: int) -> Value:
+def weighted(g: GraphContext, data: Value, weights: Numbers, at: int) -> Value:
     """Weighted sums along one dimension, by weights `[output, size]`; the last two need no transposition."""
     rank, dtype = known_rank(g, data), g.dtype(data) or DataType.FLOAT
     if at == rank - 1:

@@ -103,6 +103,20 @@ def _feed(item: Any, feeds: dict[Any, Any]) -> Any:
     return place
 
 
+_QUANTIZED = ("qint8", "quint8", "qint16", "quint16", "qint32")
+
+
+def _all_inputs(record: Record, names: list[str]) -> dict[str, Any]:
+    """The inputs, with the lists that are empty."""
+    empty = {name: [] for name in names if record.attributes.get(name) == []}
+    return {name: item for name in names if (item := {**record.inputs, **empty}.get(name)) is not None}
+
+
+def _plain(array: Any) -> Any:
+    """A quantized tensor as its integers."""
+    return array.view(array.dtype[0]) if array.dtype.fields else array
+
+
 def run(record: Record) -> Stored:
     """Run a record as a graph of one node."""
     definition = op_def_registry.get(record.op)
@@ -111,29 +125,35 @@ def run(record: Record) -> Stored:
     with tf.Graph().as_default() as graph:
         feeds: dict[Any, Any] = {}
         wanted = [argument.name for argument in definition.input_arg]
-        assert list(record.inputs) == wanted, f"the inputs in their order are {wanted}"
-        places = {name: _feed(item, feeds) for name, item in record.inputs.items()}
-        # Not by tf.raw_ops, which renames arguments.
+        inputs = _all_inputs(record, wanted)
+        assert list(inputs) == wanted, f"the inputs in their order are {wanted}"
+        places = {name: _feed(item, feeds) for name, item in inputs.items()}
         attributes = {**_defaults(definition), **record.attributes}
+        attributes = {name: item for name, item in attributes.items() if name not in wanted}
+        for argument in definition.input_arg:
+            kind = attributes.get(argument.type_attr)
+            if isinstance(kind, str) and kind in _QUANTIZED:
+                places[argument.name] = tf.bitcast(places[argument.name], attributes.pop(argument.type_attr))
         for attribute in definition.attr:
             if attribute.type == "shape" and isinstance(attributes.get(attribute.name), (list, type(None))):
                 given = attributes[attribute.name]
                 sizes = None if given is None else [None if size < 0 else size for size in given]
                 attributes[attribute.name] = tf.TensorShape(sizes)
-        node = op_def_library._apply_op_helper(record.op, **places, **attributes)[2]
+        # Not by tf.raw_ops, which renames arguments.
+        node = op_def_library._apply_op_helper(record.op, name="the_node", **places, **attributes)[2]
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             fetched = [] if not node.outputs else session.run(list(node.outputs), feeds)
     count = 0
     arguments: dict[str, Any] = {}
-    for name, item in record.inputs.items():
+    for name, item in inputs.items():
         size = len(item) if isinstance(item, list) else 1
         positions = list(range(count, count + size))
         arguments[name] = ["inputs", positions] if isinstance(item, list) else ["input", count]
         count += size
     for attribute in definition.attr:
         arguments[attribute.name] = _attribute(node.node_def.attr[attribute.name])
-    return Stored(record.digest(), arguments, [np.asarray(item) for item in fetched])
+    return Stored(record.digest(), arguments, [_plain(np.asarray(item)) for item in fetched])
 
 
 def main() -> None:

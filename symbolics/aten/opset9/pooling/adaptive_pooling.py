@@ -6,10 +6,11 @@ Semantics: aten/src/ATen/native/AdaptivePooling.h (`start_index`, `end_index`).
 from collections.abc import Sequence
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.outputs import is_used
 from ....compositions.sizes import Size, compute, dimension, known, same
 from ....compositions.sliding import largest_at
 from ....compositions.windows import spatial_sizes
-from .windows import Window, as_batch, is_used, pooled
+from .windows import Window, as_batch, pooled
 
 
 def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ....compositions.outputs import is_used
 from ....compositions.sliding import Slide, averaged, largest
 from ....compositions.windows import is_unbatched, per_dimension, spatial_sizes
 
@@ -88,14 +89,6 @@ def as_batch(g: GraphContext, input: Value, dimensions: int) -> tuple[Value, Cal
     if not is_unbatched(g, input, dimensions):
         return input, lambda value: value
     return g.op("Unsqueeze", input, axes=[0]), lambda value: g.op("Squeeze", value, axes=[0])
-
-
-def is_used(g: GraphContext, output: int) -> bool:
-    """Whether anything uses this output of the source node."""
-    if len(g.expected) <= output:
-        return False
-    value = g.expected[output]
-    return bool(value.uses()) or value.is_graph_output()
 
 
 def _within_plane(g: GraphContext, indices: Value, input: Value, dimensions: int) -> Value:

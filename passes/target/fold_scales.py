@@ -1,0 +1,244 @@
+"""Target pass: folds what is done to each channel of a product into the product's weights and bias.
+
+    Conv, ConvTranspose, Gemm or MatMul -> Mul, Div, Add, Sub or BatchNormalization by constants
+
+1. The product has no other reader, and is no output of a graph.
+2. Weights that are scaled are a constant without another reader; a bias is a constant or absent.
+3. The constant has one number, or one for each channel. A MatMul takes no bias.
+4. New weights are computed when they are written, one at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+
+from .initializers import Initializers
+
+_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Product:
+    """A product with constant weights.
+
+    Attributes:
+        channels: how many it gives, and `axis` where they are in its result.
+    """
+
+    node: ir.Node
+    weight: ir.Value
+    dtype: ir.DataType
+    shape: tuple[int, ...]
+    channels: int
+    axis: int
+    rank: int | None
+
+    @property
+    def bias(self) -> ir.Value | None:
+        return self.node.inputs[2] if len(self.node.inputs) > 2 else None
+
+
+class FoldScales(ir.passes.InPlacePass):
+    """Folds arithmetic by channel into the weights of products."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
+        modified = False
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if not node.domain:
+                modified |= self._fold(node)
+        return ir.passes.PassResult(model, modified)
+
+    def _fold(self, node: ir.Node) -> bool:
+        if node.op_type == "BatchNormalization":
+            folded = self._fold_normalization(node)
+        elif node.op_type in ("Mul", "Div", "Add", "Sub"):
+            folded = self._fold_arithmetic(node)
+        else:
+            return False
+        if folded is None:
+            return False
+        result, old = folded.node.outputs[0], node.outputs[0]
+        if result.shape is None:
+            result.shape = old.shape
+        old.replace_all_uses_with(result, replace_graph_outputs=True)
+        assert node.graph is not None
+        node.graph.remove(node, safe=True)
+        return True
+
+    def _fold_arithmetic(self, node: ir.Node) -> _Product | None:
+        a, b = node.inputs
+        for operand, other in ((a, b), (b, a)):
+            if other is a and node.op_type in ("Div", "Sub"):
+                return None
+            product = self._product(operand, node.graph)
+            if product is None or not self._known.is_constant(other):
+                continue
+            assert other is not None
+            if _by_channel(product, other) is None:
+                continue
+            if node.op_type in ("Mul", "Div"):
+                return product if self._scale(product, other, node.op_type == "Div") else None
+            return product if self._shift(product, other, -1.0 if node.op_type == "Sub" else 1.0) else None
+        return None
+
+    def _fold_normalization(self, node: ir.Node) -> _Product | None:
+        """In inference, by constant statistics."""
+        product = self._product(node.inputs[0], node.graph)
+        used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
+        training = node.attributes.get("training_mode")
+        if product is None or used or (training is not None and training.as_int()):
+            return None
+        if product.axis != 1 or product.node.op_type not in ("Conv", "ConvTranspose"):
+            return None
+        parameters = [value for value in node.inputs[1:] if value is not None]
+        if len(parameters) != 4 or not all(map(self._known.is_constant, parameters)):
+            return None
+        epsilon = node.attributes.get("epsilon")
+        eps = 1e-5 if epsilon is None else epsilon.as_float()
+        scale, offset, mean, variance = (_array(value).astype(np.float64) for value in parameters)
+        factor = scale / np.sqrt(variance + eps)
+        if factor.shape != (product.channels,) or not self._may_scale(product):
+            return None
+        stem = f"{node.name or node.op_type}_factor"
+        kind = product.dtype.numpy()
+        if not self._scale(product, self._known.make(factor.astype(kind), stem), False):
+            return None
+        shift = self._known.make((offset - mean * factor).astype(kind), f"{node.name or node.op_type}_shift")
+        rescaled = self._product_of(product.node)
+        assert rescaled is not None
+        return rescaled if self._shift(rescaled, shift, 1.0) else None
+
+    def _product(self, value: ir.Value | None, graph: object) -> _Product | None:
+        """The product that makes a value, if nothing else reads it."""
+        node = value.producer() if value is not None else None
+        if node is None or value is None or node.graph is not graph or node.domain:
+            return None
+        if len(value.uses()) != 1 or value.is_graph_output():
+            return None
+        return self._product_of(node)
+
+    def _product_of(self, node: ir.Node) -> _Product | None:
+        if node.op_type not in _PRODUCTS or len(node.inputs) < 2:
+            return None
+        weight, rank = node.inputs[1], None
+        if weight is None or not self._known.is_constant(weight) or weight.const_value is None:
+            return None
+        dtype, shape = weight.const_value.dtype, tuple(weight.const_value.shape.numpy())
+        if dtype not in _FLOATS or len(shape) < 2:
+            return None
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if bias is not None and not self._known.is_constant(bias):
+            return None
+        axis, group = 1, node.attributes.get("group")
+        if node.op_type == "Conv":
+            channels, rank = shape[0], len(shape)
+        elif node.op_type == "ConvTranspose":
+            channels, rank = shape[1] * (1 if group is None else group.as_int()), len(shape)
+        else:
+            turned = node.op_type == "Gemm" and _integer(node, "transB")
+            channels, axis = shape[0 if turned else -1], -1
+            data = node.inputs[0]
+            known = node.outputs[0].shape or (data.shape if data is not None else None)
+            rank = 2 if node.op_type == "Gemm" else None if known is None else len(known)
+            if node.op_type == "MatMul" and len(shape) != 2:
+                return None
+        return _Product(node, weight, dtype, shape, channels, axis, rank)
+
+    def _may_scale(self, product: _Product) -> bool:
+        return len(product.weight.uses()) == 1 and not product.weight.is_graph_output()
+
+    def _scale(self, product: _Product, other: ir.Value, divides: bool) -> bool:
+        """Multiply or divide the weights and the bias."""
+        numbers = _by_channel(product, other)
+        if numbers is None or not self._may_scale(product):
+            return False
+        wide = numbers.astype(np.float64)
+        with np.errstate(all="ignore"):
+            factor = 1.0 / wide if divides else wide
+        if not np.isfinite(factor).all():
+            return False
+        node, kind = product.node, product.dtype.numpy()
+
+        def compute(weight: np.ndarray) -> np.ndarray:
+            return _scaled(node, weight, factor, product).astype(kind)
+
+        bias = product.bias
+        weight = self._known.derive([product.weight], compute, product.dtype, product.shape)
+        node.replace_input_with(1, weight)
+        if bias is not None:
+            scaled = (_array(bias).astype(np.float64) * factor).astype(kind)
+            node.replace_input_with(2, self._known.make(scaled, bias.name or "bias"))
+        return True
+
+    def _shift(self, product: _Product, other: ir.Value, sign: float) -> bool:
+        """Add to the bias."""
+        node, numbers = product.node, _by_channel(product, other)
+        if node.op_type == "MatMul" or numbers is None:
+            return False
+        beta = node.attributes.get("beta")
+        if beta is not None and beta.as_float() != 1.0:
+            return False
+        total = np.broadcast_to(numbers.astype(np.float64) * sign, (product.channels,))
+        bias = product.bias
+        if bias is not None:
+            own = _array(bias).astype(np.float64)
+            if own.shape != (product.channels,):
+                return False
+            total = total + own
+        made = self._known.make(total.astype(product.dtype.numpy()), f"{node.name or node.op_type}_bias")
+        if len(node.inputs) < 3:
+            node.resize_inputs(3)
+        node.replace_input_with(2, made)
+        return True
+
+
+def _integer(node: ir.Node, name: str) -> int:
+    attribute = node.attributes.get(name)
+    return 0 if attribute is None else attribute.as_int()
+
+
+def _array(value: ir.Value) -> np.ndarray:
+    assert value.const_value is not None
+    array: np.ndarray = value.const_value.numpy()
+    return array
+
+
+def _by_channel(product: _Product, other: ir.Value) -> np.ndarray | None:
+    """One number, or one for each channel, if the constant is that and leaves the rank as it is."""
+    assert other.const_value is not None
+    shape = tuple(other.const_value.shape.numpy())
+    if other.const_value.dtype != product.dtype:
+        return None
+    if product.node.op_type in ("Conv", "ConvTranspose") or product.rank is not None:
+        if product.rank is None or len(shape) > product.rank:
+            return None
+    elif len(shape) > 1:
+        return None
+    behind = 0 if product.axis == -1 else (product.rank or 2) - 2
+    at = len(shape) - 1 - behind
+    if any(size != 1 for axis, size in enumerate(shape) if axis != at):
+        return None
+    numbers = _array(other).reshape(-1)
+    return numbers if numbers.size in (1, product.channels) else None
+
+
+def _scaled(node: ir.Node, weight: np.ndarray, factor: np.ndarray, product: _Product) -> np.ndarray:
+    """The weights with each output channel scaled."""
+    if factor.size == 1:
+        return weight * factor.reshape(())
+    if node.op_type == "Conv" or (node.op_type == "Gemm" and _integer(node, "transB")):
+        return weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
+    if node.op_type == "ConvTranspose":
+        groups = product.channels // weight.shape[1]
+        apart = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
+        return (apart * factor.reshape(groups, 1, -1, 1)).reshape(weight.shape)
+    return weight * factor

@@ -1,0 +1,92 @@
+"""The constants that a target pass may fold or replace, and new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import Names
+
+
+class Initializers:
+    """The initializers of a model's main graph.
+
+    Attributes:
+        graph: the main graph, whose initializers the graphs inside of it see, too.
+        kept: those that keep their names and contents, such as the parameters of a PyTorch model.
+    """
+
+    def __init__(self, model: ir.Model, kept: Collection[ir.Value] = ()):
+        self.graph = model.graph
+        self.kept = kept
+        self._names: Names | None = None
+        self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
+
+    def is_constant(self, value: ir.Value | None) -> bool:
+        """Whether a value is an initializer that a pass may fold. What callers may replace is not."""
+        return (
+            value is not None
+            and value.const_value is not None
+            and self.graph.initializers.get(value.name or "") is value
+            and not value.is_graph_input()
+            and value not in self.kept
+        )
+
+    def unique(self, stem: str) -> str:
+        """A name that no value of any graph has."""
+        if self._names is None:
+            self._names = Names()
+            values = [value for node in self.graph.all_nodes() for value in node.outputs]
+            for graph in (self.graph, *self.graph.subgraphs()):
+                values += [*graph.inputs, *graph.initializers.values()]
+            for value in values:
+                self._names.take(value.name or "")
+        return self._names.unique(stem)
+
+    def make(self, array: np.ndarray, stem: str) -> ir.Value:
+        """An initializer with contents; the same one for equal contents."""
+        tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
+        key = tensor.dtype, array.shape, array.tobytes()
+        made = self._made.get(key)
+        if made is None or not self.is_constant(made):
+            made = self._made[key] = self._added(tensor, self.unique(stem))
+        return made
+
+    def derive(
+        self,
+        sources: list[ir.Value],
+        compute: Callable[..., np.ndarray],
+        dtype: ir.DataType,
+        shape: tuple[int, ...],
+        readers: int = 1,
+    ) -> ir.Value:
+        """An initializer whose contents are computed from others each time that they are read.
+
+        It takes the name of the first source if that has no other readers than those it is derived for.
+
+        Args:
+            readers: how many uses the first source has on behalf of the new one.
+        """
+        tensors = [source.const_value for source in sources]
+        assert all(tensor is not None for tensor in tensors)
+        first = sources[0]
+        name = first.name or "constant"
+        if len(first.uses()) <= readers and not first.is_graph_output():
+            del self.graph.initializers[name]
+        else:
+            name = self.unique(name)
+
+        def contents() -> ir.Tensor:
+            array = compute(*(tensor.numpy() for tensor in tensors if tensor is not None))
+            return ir.Tensor(np.ascontiguousarray(array).astype(dtype.numpy(), copy=False), name=name)
+
+        return self._added(ir.LazyTensor(contents, dtype=dtype, shape=ir.Shape(shape), name=name), name)
+
+    def _added(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        shape = ir.Shape(tensor.shape.numpy())
+        tensor.name = name
+        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
+        self.graph.initializers.add(value)
+        return value

@@ -1,0 +1,62 @@
+"""Target pass: keeps onnxruntime from merging a Pad of zeros into the MaxPool behind it.
+
+onnxruntime's Pad_Fusion does so up to at least 1.31, but the padding of MaxPool counts as minus infinity, so
+that windows of negative numbers get other results. It leaves a MaxPool with `auto_pad`, or with positions.
+
+1. A MaxPool without padding of its own gets `auto_pad="VALID"`, which means the same.
+2. Another one gets its second output, if the opset has that.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...registration import schemas
+
+
+class SeparatePaddedPools(ir.passes.InPlacePass):
+    """Marks each MaxPool that reads a Pad of zeros."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Mark them in the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        opset = model.opset_imports.get("", 0)
+        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+            if node.op_type == "MaxPool" and not node.domain and _pads_zeros(node.inputs[0]):
+                modified |= _mark(node, opset)
+        return ir.passes.PassResult(model, modified)
+
+
+def _pads_zeros(value: ir.Value | None) -> bool:
+    """Whether a Pad makes the value, by zeros as far as is known."""
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != "Pad" or node.domain:
+        return False
+    mode, attribute = node.attributes.get("mode"), node.attributes.get("value")
+    if mode is not None and mode.as_string() != "constant":
+        return False
+    if attribute is not None:
+        return attribute.as_float() == 0
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    return given is None or given.const_value is None or not given.const_value.numpy().any()
+
+
+def _mark(node: ir.Node, opset: int) -> bool:
+    auto_pad, ceil = node.attributes.get("auto_pad"), node.attributes.get("ceil_mode")
+    if auto_pad is not None and auto_pad.as_string() != "NOTSET":
+        return False
+    if len(node.outputs) > 1:
+        return False
+    pads = node.attributes.get("pads")
+    if (pads is None or not any(pads.as_ints())) and (ceil is None or not ceil.as_int()):
+        node.attributes.pop("pads", None)
+        node.attributes["auto_pad"] = ir.AttrString("auto_pad", "VALID")
+        return True
+    schema = schemas.operator_schema("MaxPool", opset)
+    if schema is None or len(schema.outputs) < 2:
+        return False
+    node.resize_outputs(2)
+    indices = node.outputs[1]
+    indices.name = f"{node.outputs[0].name}_positions"
+    indices.type, indices.shape = ir.TensorType(ir.DataType.INT64), node.outputs[0].shape
+    return True

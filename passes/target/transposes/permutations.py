@@ -1,0 +1,71 @@
+"""Permutations of dimensions. Dimension i of a Transpose is dimension `perm[i]` of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import onnx_ir as ir
+
+Permutation = tuple[int, ...]
+
+
+def is_identity(perm: Permutation) -> bool:
+    """Whether nothing moves."""
+    return perm == tuple(range(len(perm)))
+
+
+def inverse(perm: Permutation) -> Permutation:
+    """The permutation that undoes another one."""
+    return tuple(perm.index(axis) for axis in range(len(perm)))
+
+
+def composed(first: Permutation, second: Permutation) -> Permutation:
+    """Two Transposes, one after the other, as one."""
+    return tuple(first[axis] for axis in second)
+
+
+def without(perm: Permutation, axes: Collection[int]) -> Permutation:
+    """The permutation of the dimensions that remain where some of the result are left out."""
+    gone = sorted(perm[axis] for axis in axes)
+    left = [place for axis, place in enumerate(perm) if axis not in axes]
+    return tuple(place - sum(other < place for other in gone) for place in left)
+
+
+def inserted(perm: Permutation, axes: Collection[int]) -> Permutation:
+    """The permutation with dimensions inserted, which are where they are in both."""
+    rank = len(perm) + len(axes)
+    places = [axis for axis in range(rank) if axis not in axes]
+    result = list(range(rank))
+    for axis, place in enumerate(perm):
+        result[places[axis]] = places[place]
+    return tuple(result)
+
+
+def permutation_of(node: ir.Node) -> Permutation | None:
+    """That of a Transpose node; None if it is unknown."""
+    perm = node.attributes.get("perm")
+    if perm is not None:
+        return tuple(perm.as_ints())
+    data = node.inputs[0] if node.inputs else None
+    known = data.shape if data is not None else None
+    return None if known is None else tuple(range(len(known)))[::-1]
+
+
+def is_reshape(shape: ir.Shape | None, perm: Permutation) -> bool:
+    """Whether a Transpose moves only dimensions of size 1, and a Reshape can say so."""
+    if shape is None or len(shape) != len(perm):
+        return False
+    left = [axis for axis in perm if shape[axis] != 1]
+    return left == sorted(left) and sum(not isinstance(size, int) for size in shape) <= 1
+
+
+def permuted(shape: ir.Shape | None, perm: Permutation) -> ir.Shape | None:
+    """The shape of a Transpose's result."""
+    if shape is None or len(shape) != len(perm):
+        return None
+    return ir.Shape([shape[axis] for axis in perm])
+
+
+def full_rank(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    """A shape with dimensions of size 1 in front, up to a rank."""
+    return (*[1] * (rank - len(shape)), *shape)

@@ -1,0 +1,170 @@
+"""Finds the forms of a graph's values, and the regions in which fewer Transposes do.
+
+A region is a set of Transposes and of nodes between them that compute on bases. Its Transposes go, and one
+is left for each form that a node outside of it reads. A region in which that is no gain stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from . import permutations
+from .permutations import Permutation
+from .rules import Rules, Turned
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A value as the Transpose of another one.
+
+    Attributes:
+        base: that value; a node that computes on bases gives it in the place of its own result.
+        region: a number that stands for the region.
+    """
+
+    base: ir.Value
+    perm: Permutation
+    region: int
+
+    @property
+    def is_alias(self) -> bool:
+        """Whether the value is its base."""
+        return permutations.is_identity(self.perm)
+
+
+class Plan:
+    """The forms of the values of one graph.
+
+    Attributes:
+        forms: by value.
+        transposes: the Transposes that go, and `turned` the nodes that compute on bases.
+    """
+
+    def __init__(self, graph: ir.Graph, rules: Rules):
+        self.graph = graph
+        self.rules = rules
+        self.forms: dict[ir.Value, Form] = {}
+        self.transposes: list[ir.Node] = []
+        self.turned: dict[ir.Node, Turned] = {}
+        self._parents: list[int] = []
+        self._frozen: set[ir.Node] = set()
+
+    def make(self) -> bool:
+        """Make the plan, without regions that are no gain; whether anything is left to do."""
+        while True:
+            self._trace()
+            bad = self._useless_regions()
+            if not bad:
+                return bool(self.transposes)
+            nodes = [*self.transposes, *self.turned]
+            self._frozen.update(node for node in nodes if self._region(node) in bad)
+
+    def _trace(self) -> None:
+        self.forms, self.transposes, self.turned, self._parents = {}, [], {}, []
+        own = set(self.graph.outputs)
+        for node in self.graph:
+            if node in self._frozen or node.domain:
+                continue
+            if any(value.is_graph_output() and value not in own for value in node.outputs):
+                continue
+            if node.op_type == "Transpose":
+                self._trace_transpose(node)
+            elif any(value in self.forms for value in node.inputs if value is not None):
+                self._trace_node(node)
+
+    def _trace_transpose(self, node: ir.Node) -> None:
+        data, perm = node.inputs[0], permutations.permutation_of(node)
+        if data is None or perm is None:
+            return
+        form = self.forms.get(data)
+        if form is None:
+            self._parents.append(len(self._parents))
+            form = Form(data, tuple(range(len(perm))), len(self._parents) - 1)
+        result = permutations.composed(form.perm, perm)
+        self.forms[node.outputs[0]] = Form(form.base, result, form.region)
+        self.transposes.append(node)
+
+    def _trace_node(self, node: ir.Node) -> None:
+        found = {
+            index: self.forms[value]
+            for index, value in enumerate(node.inputs)
+            if value is not None and value in self.forms and not self.forms[value].is_alias
+        }
+        if not found:
+            return
+        operands = [self._base(value) for value in node.inputs]
+        turned = self.rules.turned(node, {index: form.perm for index, form in found.items()}, operands)
+        if turned is None:
+            return
+        regions = [form.region for form in found.values()]
+        for other in regions[1:]:
+            self._join(regions[0], other)
+        self.turned[node] = turned
+        for output in node.outputs:
+            self.forms[output] = Form(output, turned.perm, regions[0])
+
+    def _base(self, value: ir.Value | None) -> ir.Value | None:
+        """The base of a value that is equal to it; any other value itself."""
+        form = self.forms.get(value) if value is not None else None
+        return form.base if form is not None and form.is_alias else value
+
+    def _root(self, region: int) -> int:
+        while self._parents[region] != region:
+            self._parents[region] = self._parents[self._parents[region]]
+            region = self._parents[region]
+        return region
+
+    def _join(self, a: int, b: int) -> None:
+        self._parents[self._root(a)] = self._root(b)
+
+    def _region(self, node: ir.Node) -> int:
+        return self._root(self.forms[node.outputs[0]].region)
+
+    def is_read_as_is(self, value: ir.Value) -> bool:
+        """Whether a value with a form is also read by a node that does not compute on bases, or returned."""
+        if value.is_graph_output():
+            return True
+        return any(not self.takes_base(node, index) and not takes_sizes(node) for node, index in value.uses())
+
+    def takes_base(self, node: ir.Node, index: int) -> bool:
+        """Whether a node reads the base of an input that has a form."""
+        if node in self.turned:
+            form = self.forms[node.inputs[index]]  # type: ignore[index]
+            return not form.is_alias
+        return node.op_type == "Transpose" and node.outputs[0] in self.forms
+
+    def _useless_regions(self) -> set[int]:
+        """The regions that need as many Transposes as they have."""
+        counts: dict[int, int] = {}
+        for node in self.transposes:
+            counts[self._region(node)] = counts.get(self._region(node), 0) + 1
+        needed: set[tuple[int, ir.Value, Permutation]] = set()
+        for value, form in self.forms.items():
+            if form.is_alias or not self.is_read_as_is(value):
+                continue
+            if permutations.is_reshape(self.base_shape(value), form.perm):
+                continue
+            needed.add((self._root(form.region), form.base, form.perm))
+        for region, _, _ in needed:
+            counts[region] -= 1
+        return {region for region, count in counts.items() if count <= 0}
+
+    def base_shape(self, value: ir.Value) -> ir.Shape | None:
+        """The shape that the base of a value has after the rewriting."""
+        form = self.forms[value]
+        found = permutations.permuted(value.shape, permutations.inverse(form.perm))
+        if found is not None or form.base is value:
+            return found
+        return self.base_shape(form.base) if form.base in self.forms else form.base.shape
+
+
+def takes_sizes(node: ir.Node) -> bool:
+    """Whether a node reads all sizes of a value, and nothing else."""
+    return (
+        node.op_type == "Shape"
+        and not node.domain
+        and not node.attributes
+        and not node.outputs[0].is_graph_output()
+    )

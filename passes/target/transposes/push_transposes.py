@@ -1,0 +1,170 @@
+"""Target pass: moves Transposes over nodes, where that leaves fewer of them.
+
+1. Nodes that treat all dimensions alike, or that name the ones they work on, compute on what was transposed.
+   Their constants are permuted, and vectors among their operands reshaped.
+2. Transposes that follow one another become one, or none.
+3. Where a node needs the original order, one Transpose remains for all such nodes; a Reshape if it moves
+   only dimensions of size 1.
+4. A part of the graph in which that removes no Transpose stays as it is.
+5. `Shape` reads the base, and its sizes are put in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx_ir as ir
+
+from ..initializers import Initializers
+from . import permutations
+from .permutations import Permutation
+from .plan import Form, Plan, takes_sizes
+from .rules import Rules
+
+_ROUNDS = 8
+
+
+class PushTransposes(ir.passes.InPlacePass):
+    """Moves Transposes so that they cancel."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        rules = Rules(model.opset_imports.get("", 0), self._known)
+        for graph in (model.graph, *model.graph.subgraphs()):
+            for _ in range(_ROUNDS):
+                count = Counter(node.op_type for node in graph if not node.domain)["Transpose"]
+                if count < 2 or not _Rewriter(graph, rules).rewrite():
+                    break
+                modified = True
+        return ir.passes.PassResult(model, modified)
+
+
+class _Rewriter:
+    """Rewrites one graph by its plan."""
+
+    def __init__(self, graph: ir.Graph, rules: Rules):
+        self.graph = graph
+        self.known = rules.known
+        self.plan = Plan(graph, rules)
+        self._made: dict[tuple[ir.Value, Permutation], ir.Value] = {}
+
+    def rewrite(self) -> bool:
+        if not self.plan.make():
+            return False
+        forms = dict(self.plan.forms)
+        shapes = {value: self.plan.base_shape(value) for value in forms}
+        returned = [value for value in self.graph.outputs if value in forms]
+        readers = {
+            value: [(node, index) for node, index in value.uses() if not self.plan.takes_base(node, index)]
+            for value in forms
+        }
+        turned_inputs = [
+            (node, index, forms[value])
+            for node in self.plan.turned
+            for index, value in enumerate(node.inputs)
+            if value is not None and value in forms and not forms[value].is_alias
+        ]
+        for turned in self.plan.turned.values():
+            turned.edit()
+        for node, index, form in turned_inputs:
+            node.replace_input_with(index, form.base)
+        for node in self.plan.turned:
+            for output in node.outputs:
+                output.shape = shapes[output]
+        for value, form in forms.items():
+            for node, index in readers[value]:
+                if node.inputs[index] is value:
+                    self._reread(node, index, form, shapes[value])
+        if returned:
+            self._return(forms, shapes)
+        self._remove()
+        return True
+
+    def _reread(self, node: ir.Node, index: int, form: Form, shape: ir.Shape | None) -> None:
+        """Give a node that keeps to the original order what it reads."""
+        if takes_sizes(node) and not form.is_alias:
+            self._shape_of_base(node, form)
+        else:
+            node.replace_input_with(index, self._as_was(form, shape))
+
+    def _shape_of_base(self, node: ir.Node, form: Form) -> None:
+        """The sizes of the base, in the order of the value."""
+        node.replace_input_with(0, form.base)
+        sizes = node.outputs[0]
+        order = self.known.make(np.array(form.perm, dtype=np.int64), "order")
+        gather = ir.node("Gather", [sizes, order], {"axis": 0}, name=self.known.unique(f"{node.name}/Gather"))
+        result = gather.outputs[0]
+        result.name = self.known.unique(f"{gather.name}_output_0")
+        result.type, result.shape = sizes.type, sizes.shape
+        gather.metadata_props.update(node.metadata_props)
+        sizes.replace_all_uses_with(result)
+        gather.replace_input_with(0, sizes)
+        self.graph_of(node).insert_after(node, gather)
+
+    def graph_of(self, node: ir.Node) -> ir.Graph:
+        graph = node.graph
+        assert isinstance(graph, ir.Graph)
+        return graph
+
+    def _as_was(self, form: Form, shape: ir.Shape | None) -> ir.Value:
+        """The value of a form, by one Transpose for all that read it."""
+        if form.is_alias:
+            return form.base
+        made = self._made.get((form.base, form.perm))
+        if made is None:
+            node = self._transposing(form, shape)
+            made = self._made[form.base, form.perm] = node.outputs[0]
+            producer = form.base.producer()
+            if producer is not None and producer.graph is self.graph:
+                self.graph.insert_after(producer, node)
+            else:
+                self.graph.insert_before(self.graph[0], node)
+        return made
+
+    def _transposing(self, form: Form, shape: ir.Shape | None) -> ir.Node:
+        result = permutations.permuted(shape, form.perm)
+        name = self.known.unique(f"{form.base.name}/Transpose")
+        if result is not None and permutations.is_reshape(shape, form.perm):
+            sizes = [size if isinstance(size, int) else -1 for size in result]
+            target = self.known.make(np.array(sizes, dtype=np.int64), "order_shape")
+            node = ir.node("Reshape", [form.base, target], name=name)
+        else:
+            node = ir.node("Transpose", [form.base], {"perm": list(form.perm)}, name=name)
+        output = node.outputs[0]
+        output.name, output.type, output.shape = f"{name}_output_0", form.base.type, result
+        origin = form.base.producer()
+        if origin is not None:
+            node.metadata_props.update(origin.metadata_props)
+        return node
+
+    def _return(self, forms: dict[ir.Value, Form], shapes: dict[ir.Value, ir.Shape | None]) -> None:
+        """Return the values of forms, under the names that outputs had."""
+        for index, old in enumerate(list(self.graph.outputs)):
+            if old not in forms:
+                continue
+            value = self._as_was(forms[old], shapes[old])
+            if value is old:
+                continue
+            producer = value.producer()
+            if producer is None or producer.graph is not self.graph or value.is_graph_output():
+                copy = ir.node("Identity", [value], name=self.known.unique(f"{old.name}/Identity"))
+                copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
+                self.graph.append(copy)
+                value = copy.outputs[0]
+            name = old.name
+            old.name = self.known.unique(f"{name}_base")
+            value.name = name
+            self.graph.outputs[index] = value
+
+    def _remove(self) -> None:
+        """Remove the Transposes that nothing reads any more."""
+        for node in reversed(self.plan.transposes):
+            output = node.outputs[0]
+            if not output.uses() and not output.is_graph_output():
+                self.graph.remove(node, safe=True)

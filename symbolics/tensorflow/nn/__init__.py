@@ -1,0 +1,1 @@
+"""TensorFlow operators of neural networks: tf.nn, tf.image and tf.quantization."""

@@ -1,0 +1,68 @@
+"""Activation functions, softmax, and losses of logits."""
+
+from __future__ import annotations
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from .layout import ranked
+
+
+def _of_features(name: str, symbolic: str) -> None:
+    def activation(g: GraphContext, features: Value) -> Value:
+        result: Value = g.call(symbolic, features)
+        return result
+
+    onnx_symbolic(f"tf::{name}")(activation)
+
+
+for _name, _symbolic in {
+    "Relu": "aten::relu",
+    "Relu6": "aten::relu6",
+    "Elu": "aten::elu",
+    "Selu": "aten::selu",
+    "Softplus": "aten::softplus",
+    "Softsign": "composed::softsign",
+}.items():
+    _of_features(_name, _symbolic)
+
+
+@onnx_symbolic("tf::Sigmoid")
+def sigmoid(g: GraphContext, x: Value) -> Value:
+    return g.op("Sigmoid", x)
+
+
+@onnx_symbolic("composed::softsign")
+def softsign(g: GraphContext, features: Value) -> Value:
+    """Onnxruntime's Softsign takes FLOAT only."""
+    return g.op("Div", features, g.op("Add", g.op("Abs", features), 1.0))
+
+
+@onnx_symbolic("tf::LeakyRelu")
+def leaky_relu(g: GraphContext, features: Value, alpha: float = 0.2) -> Value:
+    return g.call("aten::leaky_relu", features, alpha)
+
+
+@onnx_symbolic("tf::Softmax")
+def softmax(g: GraphContext, logits: Value) -> Value:
+    return g.op("Softmax", logits, axis=-1)
+
+
+@onnx_symbolic("tf::LogSoftmax")
+def log_softmax(g: GraphContext, logits: Value) -> Value:
+    return g.op("LogSoftmax", logits, axis=-1)
+
+
+@onnx_symbolic("tf::SoftmaxCrossEntropyWithLogits")
+def softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: Value) -> list[Value]:
+    """The loss of each row, and its gradient; one of the operands may have one row for all."""
+    logarithms = g.op("LogSoftmax", ranked(g, features, 2), axis=-1)
+    loss = g.op("Neg", g.op("ReduceSum", g.op("Mul", labels, logarithms), axes=[1], keepdims=0))
+    return [loss, g.op("Sub", g.op("Softmax", features, axis=-1), labels)]
+
+
+@onnx_symbolic("tf::SparseSoftmaxCrossEntropyWithLogits")
+def sparse_softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: Value) -> list[Value]:
+    """The labels are the numbers of the classes."""
+    numbers = g.call("sym::range", start=0, end=g.size(ranked(g, features, 2), 1))
+    labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype), axes=[1])
+    chosen = g.cast(g.op("Equal", labels, numbers), g.dtype(features) or DataType.FLOAT)
+    return g.call("tf::SoftmaxCrossEntropyWithLogits", features, chosen)

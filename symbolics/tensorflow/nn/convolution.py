@@ -1,0 +1,307 @@
+"""Convolutions: over images and volumes, by depth, and their transposes.
+
+A filter is `[spatial..., in, out]`, a depthwise one `[h, w, in, multiplier]`, and that of a transposed
+convolution `[spatial..., out, in]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....registration import GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.sizes import Size, compute, static_size
+from .layout import Layout, numbers, padded, window_pads
+from .sizes import listed_sizes
+
+
+def channels_first_filter(g: GraphContext, filter: Value, dimensions: int) -> Value:
+    """`[spatial..., a, b]` as `[b, a, spatial...]`."""
+    return g.op("Transpose", filter, perm=[dimensions + 1, dimensions, *range(dimensions)])
+
+
+def _depthwise_filter(g: GraphContext, filter: Value) -> Value:
+    """`[h, w, in, multiplier]` as `[in * multiplier, 1, h, w]`."""
+    return channels_first_filter(g, g.op("Reshape", filter, [0, 0, 1, -1]), 2)
+
+
+def kernel_sizes(g: GraphContext, filter: Value, dimensions: int) -> list[int]:
+    """The spatial sizes of a filter.
+
+    Raises:
+        UnsupportedError: they are unknown.
+    """
+    sizes = [static_size(g, filter, at) for at in range(dimensions)] if g.rank(filter) is not None else [None]
+    if any(size is None for size in sizes):
+        raise g.refuse("the shape of its filter is unknown")
+    return sizes  # type: ignore[return-value]
+
+
+def _groups(g: GraphContext, layout: Layout, input: Value, filter: Value) -> int:
+    """How many groups: the input's channels over the filter's; one if the input's are unknown."""
+    own = None if g.rank(input) is None else static_size(g, input, layout.channel)
+    taken = static_size(g, filter, layout.dimensions)
+    return own // taken if own and taken and own % taken == 0 else 1
+
+
+def convolved(
+    g: GraphContext,
+    layout: Layout,
+    input: Value,
+    filter: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int],
+    dilations: Sequence[int],
+    depthwise: bool = False,
+) -> Value:
+    """A convolution, with its result in the same data format.
+
+    Of unknown sizes, SAME with a stride is `auto_pad`, or a Pad by computed amounts if the window is
+    dilated or smaller than its stride.
+    """
+    kernel = kernel_sizes(g, filter, layout.dimensions)
+    steps = layout.spatial(g, strides, "strides")
+    spread = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
+    extents = [step * (size - 1) + 1 for step, size in zip(spread, kernel, strict=True)]
+    if depthwise:
+        group = static_size(g, filter, 2) or static_size(g, input, layout.channel)
+        if group is None:
+            raise g.refuse("the number of channels is unknown")
+        weight = _depthwise_filter(g, filter)
+    else:
+        group = _groups(g, layout, input, filter)
+        weight = channels_first_filter(g, filter, layout.dimensions)
+    images = layout.channels_first(g, input)
+    unknown = padding == "SAME" and any(
+        extent > 1 and stride > 1 and isinstance(g.size(images, 2 + i), Value)
+        for i, (extent, stride) in enumerate(zip(extents, steps, strict=True))
+    )
+    whole = g.dtype(input) in dtypes.INTEGERS
+    fits = all(e == 1 or e >= s for e, s in zip(extents, steps, strict=True))
+    if unknown and not whole and fits and set(spread) == {1} and all(extent > 1 for extent in extents):
+        result = g.op(
+            "Conv", images, weight, kernel_shape=kernel, strides=steps, group=group, auto_pad="SAME_UPPER"
+        )
+        return layout.restored(g, result)
+    pads = window_pads(g, layout, images, extents, steps, padding, explicit_paddings)
+    listed = numbers(pads)
+    if listed is None or whole:
+        images, listed = padded(g, images, pads), [0] * (2 * layout.dimensions)
+    if whole:
+        none = [0] * layout.dimensions
+        result = g.call("aten::convolution", images, weight, None, steps, none, spread, False, none, group)
+    else:
+        result = g.op(
+            "Conv",
+            images,
+            weight,
+            kernel_shape=kernel,
+            strides=steps,
+            dilations=spread,
+            group=group,
+            pads=listed,
+        )
+    return layout.restored(g, result)
+
+
+@onnx_symbolic("tf::Conv2D")
+def conv2d(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    layout = Layout.of(g, data_format)
+    return convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+
+
+@onnx_symbolic("tf::Conv3D")
+def conv3d(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NDHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    return convolved(g, Layout.of(g, data_format), input, filter, strides, padding, (), dilations)
+
+
+@onnx_symbolic("tf::DepthwiseConv2dNative")
+def depthwise_conv2d_native(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    layout = Layout.of(g, data_format)
+    return convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise=True)
+
+
+def _transposed(
+    g: GraphContext,
+    layout: Layout,
+    input_sizes: Value,
+    filter: Value,
+    out_backprop: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int],
+    dilations: Sequence[int],
+    depthwise: bool = False,
+) -> Value:
+    """The gradient of a convolution by its input, which is a transposed convolution.
+
+    With sizes that are known, pads and output padding are numbers. Else the whole result is computed, and
+    the part between the pads is cut out of it.
+    """
+    kernel = kernel_sizes(g, filter, layout.dimensions)
+    steps = layout.spatial(g, strides, "strides")
+    spread = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
+    extents = [step * (size - 1) + 1 for step, size in zip(spread, kernel, strict=True)]
+    if depthwise:
+        group = static_size(g, filter, 2)
+        if group is None:
+            raise g.refuse("the number of channels is unknown")
+        weight = _depthwise_filter(g, filter)
+    else:
+        group, weight = 1, channels_first_filter(g, filter, layout.dimensions)
+    asked = listed_sizes(g, input_sizes, layout.dimensions + 2)
+    sizes = [asked[layout.axis(i)] for i in range(layout.dimensions)]
+    images = layout.channels_first(g, out_backprop)
+    if padding == "EXPLICIT":
+        pads = window_pads(g, layout, images, extents, steps, padding, explicit_paddings)
+    elif padding in ("SAME", "VALID"):
+        pads = [(0, 0)] * layout.dimensions
+    else:
+        raise g.refuse(f"padding '{padding}' is not supported")
+    counts: list[Size] = []
+    for i, (size, extent, step, pair) in enumerate(zip(sizes, extents, steps, pads, strict=True)):
+        if isinstance(size, Value):
+            counts.append(g.size(images, 2 + i))
+        else:
+            room = size - 1 if padding == "SAME" else size + sum(pair) - extent
+            counts.append(room // step + 1)
+    whole = [
+        compute(g, "add", compute(g, "mul", compute(g, "sub", count, 1), step), extent)
+        for count, step, extent in zip(counts, steps, extents, strict=True)
+    ]
+    if padding == "SAME":
+        pads = [_split_pad(g, full, size) for full, size in zip(whole, sizes, strict=True)]
+    attributes: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": steps,
+        "dilations": spread,
+        "group": group,
+    }
+    missing = [
+        compute(g, "sub", compute(g, "add", size, compute(g, "add", *pair)), full)
+        for full, size, pair in zip(whole, sizes, pads, strict=True)
+    ]
+    listed = numbers(pads)
+    short = [more for more in missing if isinstance(more, int)]
+    if listed is not None and len(short) == layout.dimensions:
+        # What is missing at the end is output padding, or less padding.
+        extra, less = [max(more, 0) for more in short], [max(-more, 0) for more in short]
+        ends = [end + cut for end, cut in zip(listed[layout.dimensions :], less, strict=True)]
+        result = g.op(
+            "ConvTranspose",
+            images,
+            weight,
+            **attributes,
+            pads=listed[: layout.dimensions] + ends,
+            output_padding=extra if any(extra) else None,
+        )
+        return layout.restored(g, result)
+    extra = [step - 1 for step in steps]
+    result = g.op("ConvTranspose", images, weight, **attributes, output_padding=extra if any(extra) else None)
+    begins = [pair[0] for pair in pads]
+    behind = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]
+    axes = list(range(2, 2 + layout.dimensions))
+    return layout.restored(g, g.op("Slice", result, starts=begins, ends=behind, axes=axes))
+
+
+def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:
+    """What SAME cuts off before and behind."""
+    total = compute(g, "max", compute(g, "sub", full, size), 0)
+    before = compute(g, "floordiv", total, 2)
+    return before, compute(g, "sub", total, before)
+
+
+@onnx_symbolic("tf::Conv2DBackpropInput")
+def conv2d_backprop_input(
+    g: GraphContext,
+    input_sizes: Value,
+    filter: Value,
+    out_backprop: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    layout = Layout.of(g, data_format)
+    return _transposed(
+        g, layout, input_sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations
+    )
+
+
+@onnx_symbolic("tf::Conv2DBackpropInputV2")
+def conv2d_backprop_input_v2(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    out_backprop: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    """The sizes are those of `input`."""
+    layout = Layout.of(g, data_format)
+    sizes = g.op("Shape", input)
+    return _transposed(g, layout, sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations)
+
+
+@onnx_symbolic("tf::Conv3DBackpropInputV2")
+def conv3d_backprop_input_v2(
+    g: GraphContext,
+    input_sizes: Value,
+    filter: Value,
+    out_backprop: Value,
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NDHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    layout = Layout.of(g, data_format)
+    return _transposed(g, layout, input_sizes, filter, out_backprop, strides, padding, (), dilations)
+
+
+@onnx_symbolic("tf::DepthwiseConv2dNativeBackpropInput")
+def depthwise_conv2d_native_backprop_input(
+    g: GraphContext,
+    input_sizes: Value,
+    filter: Value,
+    out_backprop: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
+) -> Value:
+    layout = Layout.of(g, data_format)
+    return _transposed(
+        g, layout, input_sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations, True
+    )

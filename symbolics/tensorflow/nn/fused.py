@@ -1,0 +1,171 @@
+"""Operators that TensorFlow's graph optimizer fuses from several: `_FusedConv2D`, `_FusedMatMul`.
+
+`fused_ops` lists what follows the first operator; each takes its operands from `args`, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ....registration import GraphContext, Value, onnx_symbolic
+from .convolution import convolved
+from .layout import Layout
+
+_ACTIVATIONS: dict[str, str] = {
+    "Relu": "aten::relu",
+    "Relu6": "aten::relu6",
+    "Elu": "aten::elu",
+    "_FusedHardSwish": "aten::hardswish",
+    "_MklSwish": "aten::silu",
+    "_FusedSwish": "aten::silu",
+}
+
+
+def _fused(
+    g: GraphContext,
+    result: Value,
+    args: Sequence[Value],
+    fused_ops: Sequence[str],
+    data_format: str,
+    epsilon: float,
+    alpha: float,
+) -> Value:
+    """The first operator's result with the fused operators applied."""
+    rest: Iterator[Value] = iter(args)
+
+    def norm(value: Value) -> Value:
+        statistics = [next(rest) for _ in range(4)]
+        return g.call(
+            "tf::FusedBatchNormV3",
+            value,
+            *statistics,
+            epsilon=epsilon,
+            data_format=data_format,
+            is_training=False,
+        )[0]
+
+    operators: dict[str, Callable[[Value], Value]] = {
+        "BiasAdd": lambda value: g.call("tf::BiasAdd", value, next(rest), data_format),
+        "Add": lambda value: g.op("Add", value, next(rest)),
+        "FusedBatchNorm": norm,
+        "LeakyRelu": lambda value: g.call("aten::leaky_relu", value, alpha),
+        "Sigmoid": lambda value: g.op("Sigmoid", value),
+        "Tanh": lambda value: g.op("Tanh", value),
+        "GeluExact": lambda value: g.call("aten::gelu", value),
+        "GeluApproximate": lambda value: g.call("aten::gelu", value, "tanh"),
+    }
+    for name in fused_ops:
+        if name in operators:
+            result = operators[name](result)
+        elif name in _ACTIVATIONS:
+            result = g.call(_ACTIVATIONS[name], result)
+        else:
+            raise g.refuse(f"fused operator '{name}' is not supported")
+    if next(rest, None) is not None:
+        raise g.refuse(f"fused_ops={list(fused_ops)} do not take {len(args)} operands")
+    return result
+
+
+@onnx_symbolic("tf::_FusedConv2D")
+def fused_conv2d(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    args: list[Value],
+    num_args: int,
+    strides: Sequence[int],
+    padding: str,
+    host_args: Sequence[Value] = (),
+    num_host_args: int = 0,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    filter_format: str = "HWIO",
+    dilations: Sequence[int] = (),
+    fused_ops: Sequence[str] = (),
+    epsilon: float = 1e-4,
+    leakyrelu_alpha: float = 0.2,
+) -> Value:
+    if filter_format not in ("HWIO", "OIHW"):
+        raise g.refuse(f"filter_format '{filter_format}' is not supported")
+    if filter_format == "OIHW":
+        filter = g.op("Transpose", filter, perm=[2, 3, 1, 0])
+    if host_args:
+        raise g.refuse("scales of quantized operands are not supported")
+    layout = Layout.of(g, data_format)
+    result = convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+    return _fused(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+
+
+@onnx_symbolic("tf::_FusedDepthwiseConv2dNative")
+def fused_depthwise_conv2d_native(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    args: list[Value],
+    num_args: int,
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
+    fused_ops: Sequence[str] = (),
+    epsilon: float = 1e-4,
+    leakyrelu_alpha: float = 0.2,
+) -> Value:
+    layout = Layout.of(g, data_format)
+    result = convolved(g, layout, input, filter, strides, padding, (), dilations, depthwise=True)
+    return _fused(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+
+
+@onnx_symbolic("tf::_FusedMatMul")
+def fused_mat_mul(
+    g: GraphContext,
+    a: Value,
+    b: Value,
+    args: list[Value],
+    num_args: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    fused_ops: Sequence[str] = (),
+    epsilon: float = 1e-4,
+    leakyrelu_alpha: float = 0.2,
+) -> Value:
+    a, b = (
+        g.op("Transpose", each, perm=[1, 0]) if turned else each
+        for each, turned in ((a, transpose_a), (b, transpose_b))
+    )
+    return _fused(g, g.op("MatMul", a, b), args, fused_ops, "NHWC", epsilon, leakyrelu_alpha)
+
+
+@onnx_symbolic("tf::_FusedBatchNormEx")
+def fused_batch_norm_ex(
+    g: GraphContext,
+    x: Value,
+    scale: Value,
+    offset: Value,
+    mean: Value,
+    variance: Value,
+    side_input: list[Value],
+    num_side_inputs: int = 0,
+    epsilon: float = 1e-4,
+    exponential_avg_factor: float = 1.0,
+    activation_mode: str = "Identity",
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> list[Value | None]:
+    result, *statistics = g.call(
+        "tf::FusedBatchNormV3",
+        x,
+        scale,
+        offset,
+        mean,
+        variance,
+        epsilon,
+        exponential_avg_factor,
+        data_format,
+        is_training,
+    )
+    for side in side_input:
+        result = g.op("Add", result, side)
+    if activation_mode not in ("Identity", "Relu"):
+        raise g.refuse(f"activation_mode '{activation_mode}' is not supported")
+    return [g.op("Relu", result) if activation_mode == "Relu" else result, *statistics]

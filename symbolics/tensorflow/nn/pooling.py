@@ -1,0 +1,258 @@
+"""Pooling over images and volumes, patches of them, and dilation by a filter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.sizes import Size, compute
+from ...compositions.sliding import Slide, averaged, largest, taken
+from .convolution import kernel_sizes
+from .layout import IMAGES, Layout, Pads, numbers, padded, window_pads
+
+
+def _slides(
+    g: GraphContext,
+    images: Value,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    rates: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+) -> list[Slide]:
+    windows = enumerate(zip(kernel, strides, pads, rates, strict=True))
+    return [Slide.over(g, g.size(images, 2 + i), *each) for i, each in windows]
+
+
+def _known_pads(g: GraphContext, pads: Pads) -> list[tuple[int, int]]:
+    """The pads as numbers.
+
+    Raises:
+        UnsupportedError: one is computed.
+    """
+    if numbers(pads) is None:
+        raise g.refuse("SAME padding of a stride needs the spatial sizes to be known")
+    return pads  # type: ignore[return-value]
+
+
+def _attributes(
+    g: GraphContext,
+    layout: Layout,
+    images: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+) -> dict[str, Any]:
+    """The attributes of a pooling operator. Of unknown sizes, SAME with a stride is `auto_pad`."""
+    kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
+    given: dict[str, Any] = {"kernel_shape": kernel, "strides": steps}
+    pairs = list(zip(kernel, steps, strict=True))
+    computed = any(
+        size > 1 and step > 1 and isinstance(g.size(images, 2 + i), Value)
+        for i, (size, step) in enumerate(pairs)
+    )
+    if padding == "SAME" and computed:
+        if any(size < step for size, step in pairs):
+            raise g.refuse("SAME padding of windows smaller than their stride needs the sizes to be known")
+        return {**given, "auto_pad": "SAME_UPPER"}
+    pads = window_pads(g, layout, images, kernel, steps, padding, explicit_paddings)
+    return {**given, "pads": numbers(pads)}
+
+
+def _max_pool(
+    g: GraphContext,
+    layout: Layout,
+    input: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+) -> Value:
+    images = layout.channels_first(g, input)
+    attributes = _attributes(g, layout, images, ksize, strides, padding, explicit_paddings)
+    dtype = g.dtype(input)
+    composed = dtype in dtypes.INTEGERS or (
+        dtype == DataType.DOUBLE and not g.has("MaxPool", "storage_order")
+    )
+    if composed and attributes.get("pads"):
+        pads = attributes["pads"]
+        each = list(zip(pads[: layout.dimensions], pads[layout.dimensions :], strict=True))
+        windows = (attributes["kernel_shape"], attributes["strides"], [1] * layout.dimensions, each)
+        return layout.restored(g, largest(g, images, _slides(g, images, *windows), False)[0])
+    return layout.restored(g, g.op("MaxPool", images, **attributes))
+
+
+@onnx_symbolic("tf::MaxPool")
+def max_pool(
+    g: GraphContext,
+    input: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+) -> Value:
+    return _max_pool(g, Layout.of(g, data_format), input, ksize, strides, padding, explicit_paddings)
+
+
+@onnx_symbolic("tf::MaxPoolV2")
+def max_pool_v2(
+    g: GraphContext,
+    input: Value,
+    ksize: list[int],
+    strides: list[int],
+    padding: str,
+    data_format: str = "NHWC",
+) -> Value:
+    return _max_pool(g, Layout.of(g, data_format), input, ksize, strides, padding)
+
+
+@onnx_symbolic("tf::MaxPool3D")
+def max_pool_3d(
+    g: GraphContext,
+    input: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NDHWC",
+) -> Value:
+    return _max_pool(g, Layout.of(g, data_format), input, ksize, strides, padding)
+
+
+@onnx_symbolic("tf::MaxPoolWithArgmax")
+def max_pool_with_argmax(
+    g: GraphContext,
+    input: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    Targmax: DataType = DataType.INT64,
+    include_batch_in_index: bool = False,
+) -> tuple[Value, Value]:
+    """Positions count the elements of `[height, width, channels]`; ONNX's those of `[N, C, H, W]`."""
+    images = IMAGES.channels_first(g, input)
+    attributes = _attributes(g, IMAGES, images, ksize, strides, padding)
+    values, found = g.op("MaxPool", images, **attributes, outputs=2)
+    batch, channels, height, width = (g.size(images, axis) for axis in range(4))
+    plane = compute(g, "mul", height, width)
+    within = g.op("Sub", found, g.op("Mul", g.op("Div", found, plane), plane))
+    numbers_of_channels = g.op("Reshape", _range(g, channels), [-1, 1, 1])
+    argmax = g.op("Add", g.op("Mul", within, channels), numbers_of_channels)
+    if include_batch_in_index:
+        starts = g.op("Mul", _range(g, batch), compute(g, "mul", plane, channels))
+        argmax = g.op("Add", argmax, g.op("Reshape", starts, [-1, 1, 1, 1]))
+    return IMAGES.restored(g, values), g.cast(IMAGES.restored(g, argmax), Targmax)
+
+
+def _range(g: GraphContext, count: Size) -> Value:
+    return g.constant(g.call("sym::range", start=0, end=count))
+
+
+def _avg_pool(
+    g: GraphContext, layout: Layout, value: Value, ksize: Sequence[int], strides: Sequence[int], padding: str
+) -> Value:
+    """Padding is not counted. onnxruntime's AveragePool takes no DOUBLE."""
+    images = layout.channels_first(g, value)
+    if g.dtype(value) != DataType.DOUBLE:
+        attributes = _attributes(g, layout, images, ksize, strides, padding)
+        return layout.restored(g, g.op("AveragePool", images, **attributes))
+    kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
+    pads = _known_pads(g, window_pads(g, layout, images, kernel, steps, padding))
+    slides = _slides(g, images, kernel, steps, [1] * layout.dimensions, pads)
+    return layout.restored(g, averaged(g, images, slides, padded=False))
+
+
+@onnx_symbolic("tf::AvgPool")
+def avg_pool(
+    g: GraphContext,
+    value: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NHWC",
+) -> Value:
+    return _avg_pool(g, Layout.of(g, data_format), value, ksize, strides, padding)
+
+
+@onnx_symbolic("tf::AvgPool3D")
+def avg_pool_3d(
+    g: GraphContext,
+    input: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NDHWC",
+) -> Value:
+    return _avg_pool(g, Layout.of(g, data_format), input, ksize, strides, padding)
+
+
+@onnx_symbolic("tf::Dilation2D")
+def dilation2d(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    strides: Sequence[int],
+    rates: Sequence[int],
+    padding: str,
+) -> Value:
+    """The largest sum of a window and the filter, `[h, w, channels]`; padding takes no part."""
+    images = IMAGES.channels_first(g, input)
+    kernel = kernel_sizes(g, filter, 2)
+    steps, spread = IMAGES.spatial(g, strides, "strides"), IMAGES.spatial(g, rates, "rates")
+    extents = [rate * (size - 1) + 1 for rate, size in zip(spread, kernel, strict=True)]
+    pads = _known_pads(g, window_pads(g, IMAGES, images, extents, steps, padding))
+    dtype = g.dtype(input) or DataType.FLOAT
+    around = padded(g, images, [*pads], dtypes.limits(dtype)[0])
+    windows = taken(
+        g, around, [each.clipped(g) for each in _slides(g, around, kernel, steps, spread, [(0, 0)] * 2)]
+    )
+    weight = g.op("Unsqueeze", g.op("Transpose", filter, perm=[2, 0, 1]), axes=[1, 2])
+    return IMAGES.restored(g, g.op("ReduceMax", g.op("Add", windows, weight), axes=[4, 5], keepdims=0))
+
+
+def _patches(
+    g: GraphContext,
+    layout: Layout,
+    images: Value,
+    ksizes: Sequence[int],
+    strides: Sequence[int],
+    rates: Sequence[int],
+    padding: str,
+) -> Value:
+    """The elements of each window in the place of its channels, `[N, counts..., kernel... * C]`."""
+    first = layout.channels_first(g, images)
+    kernel, steps = layout.spatial(g, ksizes, "ksizes"), layout.spatial(g, strides, "strides")
+    spread = layout.spatial(g, rates, "rates")
+    extents = [rate * (size - 1) + 1 for rate, size in zip(spread, kernel, strict=True)]
+    first = padded(g, first, window_pads(g, layout, first, extents, steps, padding))
+    none = [(0, 0)] * layout.dimensions
+    slides = _slides(g, first, kernel, steps, spread, none)
+    windows = taken(g, first, [each.clipped(g) for each in slides])
+    count = layout.dimensions
+    windows = g.op("Transpose", windows, perm=[0, *range(2, 2 + 2 * count), 1])
+    depth = compute(g, "mul", g.size(first, 1), math.prod(kernel))
+    sizes = [slide.count for slide in slides]
+    unknown = [size for size in (g.size(first, 0), *sizes) if isinstance(size, Value)]
+    batch: Size = -1 if len(unknown) == 1 and unknown[0] not in sizes else g.size(first, 0)
+    return g.op("Reshape", windows, [batch, *sizes, depth])
+
+
+@onnx_symbolic("tf::ExtractImagePatches")
+def extract_image_patches(
+    g: GraphContext,
+    images: Value,
+    ksizes: Sequence[int],
+    strides: Sequence[int],
+    rates: Sequence[int],
+    padding: str,
+) -> Value:
+    return _patches(g, IMAGES, images, ksizes, strides, rates, padding)
+
+
+@onnx_symbolic("tf::ExtractVolumePatches")
+def extract_volume_patches(
+    g: GraphContext, input: Value, ksizes: Sequence[int], strides: Sequence[int], padding: str
+) -> Value:
+    return _patches(g, Layout(3, True), input, ksizes, strides, [1] * 5, padding)

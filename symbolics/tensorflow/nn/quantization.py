@@ -1,0 +1,302 @@
+"""Quantization: fake quantization, and conversion to and from quantized types.
+
+Semantics: tensorflow/core/kernels/fake_quant_ops_functor.h, quantize_op.cc, dequantize_op.cc and
+quantize_and_dequantize_op.h.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.affine_quantization import Grid, fake_quantize
+from ...compositions.affine_quantization import limits as limits_of
+from ...compositions.formulas import Formula
+from ...compositions.sizes import known_rank
+
+_QUANTIZED = {
+    "qint8": DataType.INT8,
+    "quint8": DataType.UINT8,
+    "qint16": DataType.INT16,
+    "quint16": DataType.UINT16,
+    "qint32": DataType.INT32,
+}
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _integer_type(g: GraphContext, T: DataType | str) -> DataType:
+    """The ONNX type of a quantized type, of at most 16 bits."""
+    found = _QUANTIZED.get(T) if isinstance(T, str) else T
+    if found is None or found == DataType.INT32:
+        raise g.refuse(f"quantized type '{T}' is not supported")
+    return found
+
+
+def _half_away(value: Formula) -> Formula:
+    """Rounded, halves away from zero."""
+    return (value < 0.0).chosen((value - 0.5).op("Ceil"), (value + 0.5).floor())
+
+
+def _nudged(low: np.ndarray, high: np.ndarray, least: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The scale and the zero point of a range, in which 0 becomes exact; in single precision."""
+    single = np.float32
+    scale = (high - low) / single(most - least)
+    with np.errstate(all="ignore"):
+        place = single(least) - low / scale
+    place = np.clip(np.floor(place + single(0.5)), least, most)
+    return scale.astype(np.float32), place
+
+
+def _fake_quantized(
+    g: GraphContext,
+    inputs: Value,
+    low: Value | float,
+    high: Value | float,
+    num_bits: int,
+    narrow_range: bool,
+    per_channel: bool,
+) -> Value:
+    least, most = int(narrow_range), 2**num_bits - 1
+    known = [g.constant_value(item) if isinstance(item, Value) else np.float32(item) for item in (low, high)]
+    if known[0] is None or known[1] is None:
+        return _by_computed_range(g, inputs, low, high, least, most)
+    bounds = [np.asarray(item, dtype=np.float32) for item in known]
+    if not np.all(bounds[0] < bounds[1]):
+        return _by_computed_range(g, inputs, low, high, least, most)
+    scale, place = _nudged(bounds[0], bounds[1], least, most)
+    if per_channel:
+        axis = known_rank(g, inputs) - 1
+        grid = Grid(g.constant(scale), g.constant(place.astype(np.int32)), least, most, axis)
+    else:
+        grid = Grid(float(scale), int(place), least, most)
+    return fake_quantize(g, inputs, grid)
+
+
+def _by_computed_range(
+    g: GraphContext, inputs: Value, low: Value | float, high: Value | float, least: int, most: int
+) -> Value:
+    """A range of no width, which is 0, gives zeros."""
+    x = Formula(g, inputs)
+    bottom, top = (Formula(g, g.constant(item, DataType.FLOAT)) for item in (low, high))
+    width = top - bottom
+    empty = width.equals(0.0)
+    width = empty.chosen(1.0, width)
+    scale, inverse = width / float(most - least), width.op("Reciprocal") * float(most - least)
+    place = (-bottom / scale + float(least)).op("Max", float(least)).op("Min", float(most))
+    place = (place + 0.5).floor()
+    lower, upper = ((-place + float(end)) * scale for end in (least, most))
+    zero = (-lower * inverse + 0.5).floor()
+    clamped = x.op("Min", upper).op("Max", lower)
+    whole = ((clamped - lower) * inverse - zero + 0.5).floor()
+    return empty.chosen(0.0, whole * scale).value
+
+
+@onnx_symbolic("tf::FakeQuantWithMinMaxArgs")
+def fake_quant_with_min_max_args(
+    g: GraphContext,
+    inputs: Value,
+    min: float = -6.0,
+    max: float = 6.0,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+) -> Value:
+    return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, False)
+
+
+@onnx_symbolic("tf::FakeQuantWithMinMaxVars")
+def fake_quant_with_min_max_vars(
+    g: GraphContext,
+    inputs: Value,
+    min: Value,
+    max: Value,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+) -> Value:
+    return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, False)
+
+
+@onnx_symbolic("tf::FakeQuantWithMinMaxVarsPerChannel")
+def fake_quant_with_min_max_vars_per_channel(
+    g: GraphContext,
+    inputs: Value,
+    min: Value,
+    max: Value,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+) -> Value:
+    """A range for each index of the last axis."""
+    return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, True)
+
+
+def _along(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
+    """A range, of one number or one for each index of an axis, shaped to broadcast against a tensor."""
+    if axis == -1:
+        return Formula(g, value)
+    behind = known_rank(g, input) - 1 - axis
+    return Formula(g, g.op("Unsqueeze", value, axes=list(range(1, behind + 1))) if behind else value)
+
+
+def _flat(g: GraphContext, value: Formula, axis: int) -> Value:
+    """A range as the operators give it: a number, or a vector."""
+    return g.op("Reshape", value.value, g.constant([] if axis == -1 else [-1], DataType.INT64))
+
+
+def _side(bound: Formula, end: float) -> Formula:
+    """The factor by which a bound becomes an integer, and the largest number if they differ in sign."""
+    if end == 0:
+        return bound * 0.0 + _LARGEST
+    same = bound * end > 0.0
+    return same.chosen(bound.op("Reciprocal") * end, _LARGEST)
+
+
+@onnx_symbolic("tf::QuantizeV2")
+def quantize_v2(
+    g: GraphContext,
+    input: Value,
+    min_range: Value,
+    max_range: Value,
+    T: DataType | str,
+    mode: str = "MIN_COMBINED",
+    round_mode: str = "HALF_AWAY_FROM_ZERO",
+    narrow_range: bool = False,
+    axis: int = -1,
+    ensure_minimum_range: float = 0.01,
+) -> list[Value]:
+    """The integers, and the range that they stand for."""
+    dtype = _integer_type(g, T)
+    least, most = limits_of(dtype)
+    x, given, above = Formula(g, input), _along(g, min_range, input, axis), _along(g, max_range, input, axis)
+    low = given.op("Min", 0.0)
+    margin = abs(given).op("Max", abs(above)).op("Max", 1.0) * ensure_minimum_range
+    high = above.op("Max", low + margin).op("Max", 0.0)
+    if mode == "SCALED":
+        first = least + int(narrow_range)
+        factor = _side(low, float(first)).op("Min", _side(high, float(most)))
+        low, high = (factor.op("Reciprocal") * float(end) for end in (first, most))
+        scaled = x.op("Min", high).op("Max", low) * factor
+        even = round_mode == "HALF_TO_EVEN"
+        whole = scaled.call("aten::round") if even else _half_away(scaled)
+    elif mode == "MIN_COMBINED":
+        factor = (high - low).op("Reciprocal") * float(most - least)
+        shifted = (x.op("Min", high).op("Max", low) - low) * factor
+        half = (most - least + 1) / 2
+        whole = (shifted + 0.5).floor() if least == 0 else _half_away(shifted - half)
+    elif mode == "MIN_FIRST":
+        factor = (high - low).op("Reciprocal") * float(most - least)
+        whole = _half_away(x * factor) - (_half_away(low * factor) - float(least))
+        whole = whole.op("Max", float(least)).op("Min", float(most))
+    else:
+        raise g.refuse(f"mode '{mode}' is not supported")
+    return [g.cast(whole.value, dtype), _flat(g, low, axis), _flat(g, high, axis)]
+
+
+@onnx_symbolic("tf::Dequantize")
+def dequantize(
+    g: GraphContext,
+    input: Value,
+    min_range: Value,
+    max_range: Value,
+    T: DataType | str,
+    mode: str = "MIN_COMBINED",
+    narrow_range: bool = False,
+    axis: int = -1,
+    dtype: DataType = DataType.FLOAT,
+) -> Value:
+    least, most = limits_of(_integer_type(g, T))
+    x = Formula(g, g.cast(input, DataType.FLOAT))
+    low, high = (_along(g, each, input, axis) for each in (min_range, max_range))
+    if mode == "SCALED":
+        first = least + int(narrow_range)
+        factor = high / float(most)
+        if first:
+            factor = factor.op("Max", low / float(first))
+        result = x * factor
+    elif mode == "MIN_COMBINED":
+        half = (most - least + 1) / 2 if least else 0.0
+        result = (x + half) * ((high - low) / float(most - least)) + low
+    elif mode == "MIN_FIRST":
+        scale = (high - low) / float(most - least)
+        even = high.equals(low)
+        begin = even.chosen(low, _half_away(low / even.chosen(1.0, scale)) * scale)
+        result = (begin - scale * float(least)) + x * scale
+    else:
+        raise g.refuse(f"mode '{mode}' is not supported")
+    return g.cast(result.value, dtype)
+
+
+def _quantized_and_back(
+    g: GraphContext,
+    input: Value,
+    input_min: Value,
+    input_max: Value,
+    num_bits: int,
+    signed_input: bool,
+    range_given: bool,
+    narrow_range: bool,
+    axis: int,
+    half_up: bool,
+) -> Value:
+    least = -(2 ** (num_bits - 1)) + int(narrow_range) if signed_input else 0
+    most = 2 ** (num_bits - 1) - 1 if signed_input else 2**num_bits - 1
+    x = Formula(g, input)
+    if range_given:
+        low, high = (_along(g, each, input, axis) for each in (input_min, input_max))
+    else:
+        axes = None if axis == -1 else [each for each in range(known_rank(g, input)) if each != axis]
+        low, high = (
+            Formula(g, g.op(name, input, axes=axes, keepdims=int(axis != -1)))
+            for name in ("ReduceMin", "ReduceMax")
+        )
+    from_low, from_high = _side(low, float(least)), _side(high, float(most))
+    by_low = from_low < from_high
+    factor = by_low.chosen(from_low, from_high)
+    from_top = high / float(most)
+    step = by_low.chosen(low / float(least), from_top) if least else from_top
+    if range_given:
+        top = by_low.chosen(step * float(most), high)
+        bottom = by_low.chosen(low, step * float(least))
+        x = x.op("Min", top).op("Max", bottom)
+    scaled = x * factor
+    whole = (scaled + 0.5).floor() if half_up else scaled.call("aten::round")
+    return (whole * step).value
+
+
+def _quantize_and_dequantize(
+    g: GraphContext,
+    input: Value,
+    input_min: Value,
+    input_max: Value,
+    signed_input: bool = True,
+    num_bits: int = 8,
+    range_given: bool = False,
+    round_mode: str = "HALF_TO_EVEN",
+    narrow_range: bool = False,
+    axis: int = -1,
+) -> Value:
+    if round_mode not in ("HALF_TO_EVEN", "HALF_UP"):
+        raise g.refuse(f"round_mode '{round_mode}' is not supported")
+    half_up = round_mode == "HALF_UP"
+    return _quantized_and_back(
+        g, input, input_min, input_max, num_bits, signed_input, range_given, narrow_range, axis, half_up
+    )
+
+
+onnx_symbolic("tf::QuantizeAndDequantizeV2")(_quantize_and_dequantize)
+onnx_symbolic("tf::QuantizeAndDequantizeV4")(_quantize_and_dequantize)
+
+
+@onnx_symbolic("tf::QuantizeAndDequantizeV3")
+def quantize_and_dequantize_v3(
+    g: GraphContext,
+    input: Value,
+    input_min: Value,
+    input_max: Value,
+    num_bits: int,
+    signed_input: bool = True,
+    range_given: bool = True,
+    narrow_range: bool = False,
+    axis: int = -1,
+) -> Value:
+    return _quantized_and_back(
+        g, input, input_min, input_max, num_bits, signed_input, range_given, narrow_range, axis, False
+    )

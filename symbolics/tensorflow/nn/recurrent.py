@@ -1,0 +1,283 @@
+"""Cells and layers of recurrent networks that TensorFlow has as one operator.
+
+Semantics: tensorflow/core/kernels/rnn/lstm_ops.cc and gru_ops.cc.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.outputs import is_used
+from ...compositions.sizes import Size, compute, static_size
+from .layout import ranked
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cell:
+    """An LSTM with the parameters of TensorFlow.
+
+    Attributes:
+        w: `[inputs + units, 4 * units]`; b: `[4 * units]`; peepholes: those of the gates i, f and o.
+        forget_first: whether the forget gate comes before the new cell, else after it.
+    """
+
+    w: Value
+    b: Value
+    peepholes: tuple[Value, Value, Value] | None
+    forget_bias: float
+    cell_clip: float
+    forget_first: bool
+
+    def step(self, g: GraphContext, x: Value, cs_prev: Value, h_prev: Value) -> list[Value]:
+        """The outputs of a step: i, cs, f, o, ci, co and h."""
+        gates = g.op("Add", g.op("MatMul", g.op("Concat", x, h_prev, axis=1), self.w), self.b)
+        i, second, third, o = _parts(g, gates, 4, self.w)
+        f, ci = (second, third) if self.forget_first else (third, second)
+        if self.forget_bias:
+            f = g.op("Add", f, self.forget_bias)
+        if self.peepholes is not None:
+            i = g.op("Add", i, g.op("Mul", cs_prev, self.peepholes[0]))
+            f = g.op("Add", f, g.op("Mul", cs_prev, self.peepholes[1]))
+        i, f, ci = g.op("Sigmoid", i), g.op("Sigmoid", f), g.op("Tanh", ci)
+        cs = g.op("Add", g.op("Mul", ci, i), g.op("Mul", cs_prev, f))
+        if self.cell_clip > 0:
+            cs = g.call("aten::clamp", cs, -self.cell_clip, self.cell_clip)
+        if self.peepholes is not None:
+            o = g.op("Add", o, g.op("Mul", cs, self.peepholes[2]))
+        o, co = g.op("Sigmoid", o), g.op("Tanh", cs)
+        return [i, cs, f, o, ci, co, g.op("Mul", co, o)]
+
+
+def _parts(g: GraphContext, gates: Value, count: int, weight: Value) -> list[Value]:
+    """Gates that are side by side in the last axis of two."""
+    columns = static_size(g, weight, 1) if g.rank(weight) is not None else None
+    if columns is not None:
+        return list(g.op("Split", gates, axis=1, split=[columns // count] * count, outputs=count))
+    apart = g.op("Reshape", gates, [0, count, -1])
+    return [g.op("Squeeze", g.op("Gather", apart, [gate], axis=1), axes=[1]) for gate in range(count)]
+
+
+@onnx_symbolic("tf::LSTMBlockCell")
+def lstm_block_cell(
+    g: GraphContext,
+    x: Value,
+    cs_prev: Value,
+    h_prev: Value,
+    w: Value,
+    wci: Value,
+    wcf: Value,
+    wco: Value,
+    b: Value,
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    use_peephole: bool = False,
+) -> list[Value]:
+    peepholes = (wci, wcf, wco) if use_peephole else None
+    return _Cell(w, b, peepholes, forget_bias, cell_clip, False).step(g, x, cs_prev, h_prev)
+
+
+def _layer(
+    g: GraphContext, cell: _Cell, seq_len_max: Value, x: Value, cs_prev: Value, h_prev: Value
+) -> list[Value | None]:
+    """The outputs of all steps; those from `seq_len_max` on are zeros.
+
+    It is the operator LSTM if only the hidden states are used, and the cells are not clipped.
+    """
+    ranked(g, x, 3)
+    length = g.size(x, 0)
+    known = g.constant_value(seq_len_max)
+    whole = known is not None and isinstance(length, int) and int(known.item()) >= length
+    units = static_size(g, cell.w, 1) if g.rank(cell.w) is not None else None
+    wanted = [index for index in range(7) if is_used(g, index)]
+    if wanted == [6] and cell.cell_clip <= 0 and units is not None:
+        lengths = None
+        if not whole:
+            steps = compute(g, "min", _number(g, seq_len_max), length)
+            lengths = g.op("Expand", g.cast(g.constant(steps), DataType.INT32), [g.size(x, 1)])
+        return [*[None] * 6, _operator(g, cell, x, cs_prev, h_prev, units // 4, lengths)]
+    count: Size = length if whole else compute(g, "min", _number(g, seq_len_max), length)
+    found = _looped(g, cell, count, x, cs_prev, h_prev, wanted or [6])
+    more = compute(g, "sub", length, count)
+    results: list[Value | None] = [None] * 7
+    for index, value in zip(wanted or [6], found, strict=True):
+        results[index] = value if more == 0 else g.call("composed::pad", value, [0, 0, 0], [more, 0, 0], 0)
+    return results
+
+
+def _number(g: GraphContext, value: Value) -> Size:
+    known = g.constant_value(value)
+    return int(known.item()) if known is not None else g.op("Reshape", value, g.constant([], DataType.INT64))
+
+
+def _looped(
+    g: GraphContext,
+    cell: _Cell,
+    count: Size,
+    x: Value,
+    cs_prev: Value,
+    h_prev: Value,
+    wanted: Sequence[int],
+) -> list[Value]:
+    """A Loop over the steps, and the stacked outputs of those that are wanted."""
+
+    def build(iteration: Value, going: Value, cs: Value, h: Value) -> list[Value]:
+        now = g.op("Squeeze", g.op("Gather", x, g.op("Unsqueeze", iteration, axes=[0]), axis=0), axes=[0])
+        results = cell.step(g, now, cs, h)
+        return [g.constant(True), results[1], results[6], *(results[index] for index in wanted)]
+
+    formals = [
+        Value(name="iteration", type=ir.TensorType(DataType.INT64), shape=ir.Shape(())),
+        Value(name="going", type=ir.TensorType(DataType.BOOL), shape=ir.Shape(())),
+        *(Value(name="state", type=state.type, shape=ir.Shape([None, None])) for state in (cs_prev, h_prev)),
+    ]
+    body = g.subgraph(build, formals, "steps")
+    _, _, *found = g.op("Loop", g.constant(count), None, cs_prev, h_prev, body=body, outputs=2 + len(wanted))
+    for value in found:
+        value.type, value.shape = x.type, ir.Shape([None, None, None])
+    return found
+
+
+def _operator(
+    g: GraphContext,
+    cell: _Cell,
+    x: Value,
+    cs_prev: Value,
+    h_prev: Value,
+    units: int,
+    lengths: Value | None,
+) -> Value:
+    """The hidden states of the operator LSTM, whose gates are i, o, f and c."""
+    second, third = (1, 2) if cell.forget_first else (2, 1)
+    order = (0, 3, second, third)
+
+    def reordered(value: Value, axis: int) -> list[Value]:
+        gates = g.op("Split", value, axis=axis, split=[units] * 4, outputs=4)
+        return [gates[gate] for gate in order]
+
+    inputs = g.size(x, 2)
+    rows = g.op("Concat", *reordered(cell.w, 1), axis=1)
+    matrices = [
+        g.op(
+            "Unsqueeze",
+            g.op("Transpose", g.op("Slice", rows, starts=[a], ends=[b], axes=[0]), perm=[1, 0]),
+            axes=[0],
+        )
+        for a, b in ((0, inputs), (inputs, compute(g, "add", inputs, units)))
+    ]
+    i, o, f, c = reordered(cell.b, 0)
+    if cell.forget_bias:
+        f = g.op("Add", f, cell.forget_bias)
+    zeros = g.constant([0.0] * (4 * units), g.dtype(cell.b) or DataType.FLOAT)
+    bias = g.op("Unsqueeze", g.op("Concat", i, o, f, c, zeros, axis=0), axes=[0])
+    peepholes = None
+    if cell.peepholes is not None:
+        of_i, of_f, of_o = cell.peepholes
+        peepholes = g.op("Unsqueeze", g.op("Concat", of_i, of_o, of_f, axis=0), axes=[0])
+    states = [g.op("Unsqueeze", state, axes=[0]) for state in (h_prev, cs_prev)]
+    y = g.op("LSTM", x, *matrices, bias, lengths, *states, peepholes, hidden_size=units)
+    y.shape = ir.Shape([None, 1, None, units])
+    return g.op("Squeeze", y, axes=[1])
+
+
+@onnx_symbolic("tf::BlockLSTM")
+def block_lstm(
+    g: GraphContext,
+    seq_len_max: Value,
+    x: Value,
+    cs_prev: Value,
+    h_prev: Value,
+    w: Value,
+    wci: Value,
+    wcf: Value,
+    wco: Value,
+    b: Value,
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    use_peephole: bool = False,
+) -> list[Value | None]:
+    """The gates are in the order i, c, f, o."""
+    peepholes = (wci, wcf, wco) if use_peephole else None
+    cell = _Cell(w, b, peepholes, forget_bias, cell_clip, False)
+    return _layer(g, cell, seq_len_max, x, cs_prev, h_prev)
+
+
+@onnx_symbolic("tf::BlockLSTMV2")
+def block_lstm_v2(
+    g: GraphContext,
+    seq_len_max: Value,
+    x: Value,
+    cs_prev: Value,
+    h_prev: Value,
+    w: Value,
+    wci: Value,
+    wcf: Value,
+    wco: Value,
+    b: Value,
+    cell_clip: float = 0.0,
+    use_peephole: bool = False,
+) -> list[Value | None]:
+    """The gates are in the order i, f, c, o."""
+    peepholes = (wci, wcf, wco) if use_peephole else None
+    cell = _Cell(w, b, peepholes, 0.0, cell_clip, True)
+    return _layer(g, cell, seq_len_max, x, cs_prev, h_prev)
+
+
+@onnx_symbolic("tf::GRUBlockCell")
+def gru_block_cell(
+    g: GraphContext, x: Value, h_prev: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value
+) -> list[Value]:
+    """The reset and update gates, the candidate, and the new hidden state."""
+    gates = g.op("Add", g.op("MatMul", g.op("Concat", x, h_prev, axis=1), w_ru), b_ru)
+    r, u = (g.op("Sigmoid", part) for part in _parts(g, gates, 2, w_ru))
+    reset = g.op("Concat", x, g.op("Mul", h_prev, r), axis=1)
+    c = g.op("Tanh", g.op("Add", g.op("MatMul", reset, w_c), b_c))
+    return [r, u, c, g.op("Add", g.op("Mul", u, g.op("Sub", h_prev, c)), c)]
+
+
+_CUDNN = "its weights are in cuDNN's own layout, which depends on the GPU; save the model with Keras layers"
+
+
+def _cudnn_rnn(
+    g: GraphContext,
+    input: Value,
+    input_h: Value,
+    input_c: Value,
+    params: Value,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    is_training: bool = True,
+) -> list[Value]:
+    raise g.refuse(_CUDNN)
+
+
+onnx_symbolic("tf::CudnnRNN")(_cudnn_rnn)
+onnx_symbolic("tf::CudnnRNNV2")(_cudnn_rnn)
+
+
+@onnx_symbolic("tf::CudnnRNNV3")
+def cudnn_rnn_v3(
+    g: GraphContext,
+    input: Value,
+    input_h: Value,
+    input_c: Value,
+    params: Value,
+    sequence_lengths: Value,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    is_training: bool = True,
+    time_major: bool = True,
+) -> list[Value]:
+    raise g.refuse(_CUDNN)
