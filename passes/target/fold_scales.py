@@ -109,13 +109,14 @@ class FoldScales(ir.passes.InPlacePass):
         if factor.shape != (product.channels,) or not self._may_scale(product):
             return None
         stem = f"{node.name or node.op_type}_factor"
-        kind = product.dtype.numpy()
-        if not self._scale(product, self._known.make(factor.astype(kind), stem), False):
+        kind, spatial = product.dtype.numpy(), [1] * (len(product.shape) - 2)
+        shift = (offset - mean * factor).astype(kind).reshape(-1, *spatial)
+        scaling = self._known.make(factor.astype(kind).reshape(-1, *spatial), stem)
+        if not self._scale(product, scaling, False):
             return None
-        shift = self._known.make((offset - mean * factor).astype(kind), f"{node.name or node.op_type}_shift")
         rescaled = self._product_of(product.node)
         assert rescaled is not None
-        return rescaled if self._shift(rescaled, shift, 1.0) else None
+        return rescaled if self._shift(rescaled, self._known.make(shift, stem), 1.0) else None
 
     def _product(self, value: ir.Value | None, graph: object) -> _Product | None:
         """The product that makes a value, if nothing else reads it."""

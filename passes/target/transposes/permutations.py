@@ -56,7 +56,16 @@ def is_reshape(shape: ir.Shape | None, perm: Permutation) -> bool:
     if shape is None or len(shape) != len(perm):
         return False
     left = [axis for axis in perm if shape[axis] != 1]
-    return left == sorted(left) and sum(not isinstance(size, int) for size in shape) <= 1
+    return left == sorted(left) and 0 not in shape and target_shape(shape, perm).count(-1) <= 1
+
+
+def target_shape(shape: ir.Shape, perm: Permutation) -> list[int]:
+    """The target of such a Reshape: 0 for an unknown size that stays where it is, -1 for any other."""
+    sizes = [shape[axis] for axis in perm]
+    return [
+        size if isinstance(size, int) else 0 if axis == place else -1
+        for place, (axis, size) in enumerate(zip(perm, sizes, strict=True))
+    ]
 
 
 def permuted(shape: ir.Shape | None, perm: Permutation) -> ir.Shape | None:

@@ -130,8 +130,8 @@ class _Rewriter:
     def _transposing(self, form: Form, shape: ir.Shape | None) -> ir.Node:
         result = permutations.permuted(shape, form.perm)
         name = self.known.unique(f"{form.base.name}/Transpose")
-        if result is not None and permutations.is_reshape(shape, form.perm):
-            sizes = [size if isinstance(size, int) else -1 for size in result]
+        if shape is not None and permutations.is_reshape(shape, form.perm):
+            sizes = permutations.target_shape(shape, form.perm)
             target = self.known.make(np.array(sizes, dtype=np.int64), "order_shape")
             node = ir.node("Reshape", [form.base, target], name=name)
         else:

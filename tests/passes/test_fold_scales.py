@@ -1,0 +1,246 @@
+"""Arithmetic by channel folded into weights and biases, and constants computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import opsetta.symbolics  # noqa: F401
+from opsetta.passes.target.fold_constants import FoldConstants
+from opsetta.passes.target.fold_scales import FoldScales
+from opsetta.passes.target.initializers import Initializers
+from opsetta.registration import GraphContext, Value, default_registry
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.RandomState(seed).uniform(0.5, 1.5, shape).astype(np.float32)
+
+
+class Case:
+    """A graph under construction, with weights as initializers."""
+
+    def __init__(self, shape: list[Any] | None, opset: int = 18):
+        self.x = ir.Value(
+            name="x",
+            type=ir.TensorType(ir.DataType.FLOAT),
+            shape=None if shape is None else ir.Shape(shape),
+        )
+        graph = ir.Graph([self.x], [], nodes=[], opset_imports={"": opset}, name="g")
+        self.g = GraphContext(graph, opset, default_registry)
+        self.model = ir.Model(graph, ir_version=8)
+
+    def weight(self, name: str, array: np.ndarray) -> Value:
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+            shape=ir.Shape(array.shape),
+            const_value=ir.Tensor(array, name=name),
+        )
+        self.model.graph.initializers.add(value)
+        return value
+
+    def returns(self, *values: Value) -> None:
+        for index, value in enumerate(values):
+            value.name = f"out{index}"
+            self.model.graph.outputs.append(value)
+
+    def ops(self) -> list[str]:
+        return [node.op_type for node in self.model.graph]
+
+    def run(self, x: np.ndarray) -> list[np.ndarray]:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        content = ir.to_proto(self.model).SerializeToString()
+        found = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]).run(
+            None, {"x": x}
+        )
+        for value, array in zip(self.model.graph.outputs, found, strict=True):
+            value.shape = ir.Shape([None] * array.ndim)
+        onnx.checker.check_model(ir.to_proto(self.model))
+        return found
+
+    def fold(self, kept: Collection[ir.Value] = ()) -> bool:
+        known = Initializers(self.model, kept)
+        changed = FoldConstants(known)(self.model).modified
+        changed |= FoldScales(known)(self.model).modified
+        return changed
+
+
+Product = Callable[[Case], Value]
+PRODUCTS: dict[str, tuple[Product, list[int], list[int]]] = {
+    "conv": (
+        lambda c: c.g.op("Conv", c.x, c.weight("w", numbers(4, 3, 2, 2)), c.weight("b", numbers(4))),
+        [2, 3, 5, 5],
+        [4, 1, 1],
+    ),
+    "conv_without_bias": (
+        lambda c: c.g.op("Conv", c.x, c.weight("w", numbers(4, 3, 2, 2)), pads=[1, 1, 1, 1]),
+        [2, 3, 5, 5],
+        [1, 4, 1, 1],
+    ),
+    "depthwise": (
+        lambda c: c.g.op("Conv", c.x, c.weight("w", numbers(6, 1, 2, 2)), group=3),
+        [2, 3, 5, 5],
+        [1, 6, 1, 1],
+    ),
+    "transposed": (
+        lambda c: c.g.op("ConvTranspose", c.x, c.weight("w", numbers(4, 3, 2, 2)), group=2, strides=[2, 2]),
+        [2, 4, 3, 3],
+        [6, 1, 1],
+    ),
+    "gemm": (
+        lambda c: c.g.op(
+            "Gemm", c.x, c.weight("w", numbers(4, 3)), c.weight("b", numbers(4)), transB=1, alpha=0.5
+        ),
+        [2, 3],
+        [4],
+    ),
+    "one_dimension": (
+        lambda c: c.g.op("Conv", c.x, c.weight("w", numbers(4, 3, 2))),
+        [2, 3, 5],
+        [4, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(PRODUCTS))
+@pytest.mark.parametrize("op_type", ["Mul", "Div", "Add", "Sub"])
+@pytest.mark.parametrize("single", [False, True])
+def test_arithmetic_becomes_part_of_the_product(name: str, op_type: str, single: bool) -> None:
+    product, sizes, shape = PRODUCTS[name]
+    case = Case(["n", *sizes[1:]])
+    made = product(case)
+    constant = case.weight("c", numbers(*([1] if single else shape), seed=1))
+    case.returns(case.g.op(op_type, made, constant))
+    x = numbers(*sizes, seed=2)
+    before = case.run(x)
+    assert case.fold()
+    assert len(case.ops()) == 1
+    np.testing.assert_allclose(case.run(x)[0], before[0], rtol=1e-5, atol=1e-5)
+    assert not case.fold()
+
+
+def test_a_chain_and_its_constants_become_one_convolution() -> None:
+    case = Case(["n", 3, 5, 5])
+    conv = case.g.op("Conv", case.x, case.weight("w", numbers(4, 3, 2, 2)))
+    deviation = case.g.op("Sqrt", case.g.op("Add", case.weight("variance", numbers(4, 1, 1)), 0.001))
+    scale = case.g.op(
+        "Mul", case.g.op("Reciprocal", deviation), case.weight("gamma", numbers(4, 1, 1, seed=1))
+    )
+    shift = case.g.op(
+        "Sub",
+        case.weight("beta", numbers(4, 1, 1)),
+        case.g.op("Mul", case.weight("mean", numbers(4, 1, 1)), scale),
+    )
+    case.returns(case.g.op("Relu", case.g.op("Add", case.g.op("Mul", conv, scale), shift)))
+    x = numbers(2, 3, 5, 5)
+    before = case.run(x)
+    assert case.fold()
+    assert case.ops() == ["Conv", "Relu"]
+    np.testing.assert_allclose(case.run(x)[0], before[0], rtol=1e-5, atol=1e-5)
+    assert isinstance(case.model.graph[0].inputs[1].const_value, ir.LazyTensor)
+    assert case.model.graph[0].inputs[1].name == "w"
+    assert not case.fold()
+
+
+def test_batch_normalization_becomes_part_of_the_convolution() -> None:
+    case = Case(None)
+    conv = case.g.op("Conv", case.x, case.weight("w", numbers(4, 3, 2, 2)), case.weight("b", numbers(4)))
+    parameters = [case.weight(f"p{i}", numbers(4, seed=i)) for i in range(4)]
+    case.returns(case.g.op("BatchNormalization", conv, *parameters, epsilon=0.01))
+    case.model.graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    case.x.shape = ir.Shape([None] * 4)
+    x = numbers(2, 3, 5, 5)
+    before = case.run(x)
+    assert case.fold()
+    assert case.ops() == ["Conv"]
+    np.testing.assert_allclose(case.run(x)[0], before[0], rtol=1e-5, atol=1e-5)
+
+
+def _two_readers(case: Case, conv: Value) -> list[Value]:
+    return [case.g.op("Mul", conv, case.weight("c", numbers(4, 1, 1))), case.g.op("Neg", conv)]
+
+
+def _returned(case: Case, conv: Value) -> list[Value]:
+    return [case.g.op("Mul", conv, case.weight("c", numbers(4, 1, 1))), conv]
+
+
+def _along_another_axis(case: Case, conv: Value) -> list[Value]:
+    return [case.g.op("Mul", conv, case.weight("c", numbers(4)))]
+
+
+def _of_higher_rank(case: Case, conv: Value) -> list[Value]:
+    return [case.g.op("Mul", conv, case.weight("c", numbers(1, 1, 4, 1, 1)))]
+
+
+def _divided_by(case: Case, conv: Value) -> list[Value]:
+    return [case.g.op("Div", case.weight("c", numbers(4, 1, 1)), conv)]
+
+
+def _by_zero(case: Case, conv: Value) -> list[Value]:
+    return [case.g.op("Div", conv, case.weight("c", np.zeros((4, 1, 1), np.float32)))]
+
+
+@pytest.mark.parametrize(
+    "build", [_two_readers, _returned, _along_another_axis, _of_higher_rank, _divided_by, _by_zero]
+)
+def test_what_means_something_else_stays(build: Callable[[Case, Value], list[Value]]) -> None:
+    case = Case(["n", 3, 5, 5])
+    conv = case.g.op("Conv", case.x, case.weight("w", numbers(4, 3, 2, 2)))
+    case.returns(*build(case, conv))
+    before = case.ops()
+    assert not case.fold()
+    assert case.ops() == before
+
+
+def test_weights_that_are_shared_or_kept_stay() -> None:
+    case = Case(["n", 3, 5, 5])
+    weight = case.weight("w", numbers(4, 3, 2, 2))
+    one, two = (case.g.op("Conv", x, weight) for x in (case.x, case.g.op("Neg", case.x)))
+    scale, shift = case.weight("c", numbers(4, 1, 1)), case.weight("d", numbers(4, 1, 1))
+    case.returns(case.g.op("Mul", one, scale), case.g.op("Add", two, shift))
+    before = case.run(numbers(2, 3, 5, 5))
+    assert case.fold()
+    assert sorted(case.ops()) == ["Conv", "Conv", "Mul", "Neg"]
+    for ours, theirs in zip(case.run(numbers(2, 3, 5, 5)), before, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert not case.fold({weight, scale})
+
+
+def test_weights_are_turned_when_they_are_written() -> None:
+    case = Case(["n", 3, 5, 5])
+    filters = case.weight("filters", numbers(2, 2, 3, 4))
+    turned = case.g.op("Transpose", filters, perm=[3, 2, 0, 1])
+    case.returns(case.g.op("Conv", case.x, turned, kernel_shape=[2, 2]))
+    kept = case.model.graph.initializers["filters"]
+    assert not case.fold({kept})
+    assert case.fold()
+    assert case.ops() == ["Conv"]
+    [made] = case.model.graph.initializers.values()
+    assert made.name == "filters"
+    assert isinstance(made.const_value, ir.LazyTensor)
+    np.testing.assert_array_equal(made.const_value.numpy(), numbers(2, 2, 3, 4).transpose(3, 2, 0, 1))
+
+
+def test_inside_of_a_branch() -> None:
+    case = Case(["n", 3, 5, 5])
+    weight, scale = case.weight("w", numbers(4, 3, 2, 2)), case.weight("c", numbers(4, 1, 1))
+
+    def branch() -> list[Value]:
+        return [case.g.op("Mul", case.g.op("Conv", case.x, weight), scale)]
+
+    other = case.g.subgraph(lambda: [case.g.op("Conv", case.x, case.weight("v", numbers(4, 3, 2, 2)))])
+    inner = case.g.subgraph(branch)
+    condition = case.g.op("Greater", case.g.op("ReduceSum", case.x, keepdims=0), 0.0)
+    case.returns(case.g.op("If", condition, then_branch=inner, else_branch=other))
+    case.model.graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    before = case.run(numbers(2, 3, 5, 5))
+    assert case.fold()
+    assert [node.op_type for node in inner] == ["Conv"]
+    np.testing.assert_allclose(case.run(numbers(2, 3, 5, 5))[0], before[0], rtol=1e-5)
