@@ -51,7 +51,6 @@ class Record:
         full_runs_only: whether it is left to full runs.
         outputs: the positions of the results that are used; all unless given.
         compared: whether the values of the results are compared, not only their types and shapes.
-        undefined: the positions of results whose values TensorFlow leaves undefined.
     """
 
     op: str
@@ -67,7 +66,6 @@ class Record:
     full_runs_only: bool = False
     outputs: tuple[int, ...] | None = None
     compared: bool = True
-    undefined: tuple[int, ...] = ()
     rtol: float | None = None
     atol: float | None = None
 

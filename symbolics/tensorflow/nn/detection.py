@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ...compositions.sizes import Size, compute, product
+from ...compositions.sizes import compute, product
+from .._common import constant_integer
 from .layout import ranked
 
 
@@ -99,11 +100,12 @@ def non_max_suppression_v5(
     max_output_size: Value,
     iou_threshold: Value,
     score_threshold: Value,
-    soft_nms_sigma: float,
+    soft_nms_sigma: Value,
     pad_to_max_output_size: bool = False,
 ) -> list[Value]:
     """Also the scores of those that were chosen, and how many they are."""
-    if soft_nms_sigma:
+    sigma = g.constant_value(soft_nms_sigma)
+    if sigma is None or sigma.any():
         raise g.refuse("ONNX has no soft suppression: soft_nms_sigma must be 0")
     chosen = _selected(g, boxes, scores, max_output_size, iou_threshold, score_threshold)
     count, best = _count(g, chosen), g.op("Gather", scores, chosen, axis=0)
@@ -131,7 +133,7 @@ def combined_non_max_suppression(
     boxes: Value,
     scores: Value,
     max_output_size_per_class: Value,
-    max_total_size: int,
+    max_total_size: Value,
     iou_threshold: Value,
     score_threshold: Value,
     pad_per_class: bool = False,
@@ -162,12 +164,12 @@ def combined_non_max_suppression(
     mask = g.op("Greater", g.op("ScatterND", zeros, places, ones), 0.0)
     every = g.op("Where", mask, g.op("Reshape", by_class, [-1]), float("-inf"))
     every = g.op("Reshape", every, [batch, each])
-    total: Size = max_total_size
+    total = constant_integer(g, max_total_size, "max_total_size")
     if pad_per_class:
         most = g.constant_value(max_output_size_per_class)
         if most is None or not isinstance(classes, int):
             raise g.refuse("with pad_per_class the sizes of the result must be known")
-        total = min(max_total_size, int(most.item()) * classes)
+        total = min(total, int(most.item()) * classes)
     short = compute(g, "max", compute(g, "sub", total, each), 0)
     if short != 0:
         every = g.call("composed::pad", every, [0, 0], [0, short], float("-inf"))

@@ -79,6 +79,7 @@ class Layout:
 
     def restored(self, g: GraphContext, value: Value) -> Value:
         """A result with channels at axis 1, in this data format."""
+        ranked(g, value, self.dimensions + 2)
         if not self.last:
             return value
         return g.op("Transpose", value, perm=[0, *range(2, self.dimensions + 2), 1])

@@ -9,6 +9,7 @@ from typing import Any
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.sizes import Size, compute
 from ...compositions.sliding import Slide, averaged, largest, taken
+from .._common import constant_integers
 from .convolution import kernel_sizes
 from .layout import IMAGES, Layout, Pads, numbers, padded, window_pads
 
@@ -101,12 +102,13 @@ def max_pool(
 def max_pool_v2(
     g: GraphContext,
     input: Value,
-    ksize: list[int],
-    strides: list[int],
+    ksize: Value,
+    strides: Value,
     padding: str,
     data_format: str = "NHWC",
 ) -> Value:
-    return _max_pool(g, Layout.of(g, data_format), input, ksize, strides, padding)
+    kernel, steps = constant_integers(g, ksize, "ksize"), constant_integers(g, strides, "strides")
+    return _max_pool(g, Layout.of(g, data_format), input, kernel, steps, padding)
 
 
 @onnx_symbolic("tf::MaxPool3D")

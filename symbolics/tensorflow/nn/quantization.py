@@ -13,6 +13,7 @@ from ...compositions.affine_quantization import Grid, fake_quantize
 from ...compositions.affine_quantization import limits as limits_of
 from ...compositions.formulas import Formula
 from ...compositions.sizes import known_rank
+from .._common import constant_integer
 
 _QUANTIZED = {
     "qint8": DataType.INT8,
@@ -291,12 +292,13 @@ def quantize_and_dequantize_v3(
     input: Value,
     input_min: Value,
     input_max: Value,
-    num_bits: int,
+    num_bits: Value,
     signed_input: bool = True,
     range_given: bool = True,
     narrow_range: bool = False,
     axis: int = -1,
 ) -> Value:
+    bits = constant_integer(g, num_bits, "num_bits")
     return _quantized_and_back(
-        g, input, input_min, input_max, num_bits, signed_input, range_given, narrow_range, axis, False
+        g, input, input_min, input_max, bits, signed_input, range_given, narrow_range, axis, False
     )

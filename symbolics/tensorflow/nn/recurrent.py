@@ -158,7 +158,8 @@ def _operator(
         gates = g.op("Split", value, axis=axis, split=[units] * 4, outputs=4)
         return [gates[gate] for gate in order]
 
-    inputs = g.size(x, 2)
+    rows_of_inputs = static_size(g, cell.w, 0)
+    inputs = g.size(x, 2) if rows_of_inputs is None else rows_of_inputs - units
     rows = g.op("Concat", *reordered(cell.w, 1), axis=1)
     matrices = [
         g.op(

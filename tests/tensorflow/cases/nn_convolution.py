@@ -248,4 +248,9 @@ def _dilation():
     )
 
 
+WITHOUT_RECORDS = {
+    "Conv2DBackpropInputV2": "TensorFlow 2.21 has no CPU kernel",
+    "_FusedDepthwiseConv2dNative": "its only CPU kernel is oneDNN's, under another name",
+}
+
 RECORDS = [*_convolutions(), *_depthwise(), *_transposed(), *_fused(), *_dilation()]

@@ -51,6 +51,41 @@ def _lstm():
         )
 
 
+def _hidden_states_alone():
+    """The operator LSTM serves."""
+    given = {
+        "x": floats(STEPS, BATCH, INPUTS),
+        "cs_prev": floats(BATCH, UNITS, seed=1),
+        "h_prev": floats(BATCH, UNITS, seed=2),
+        **_parameters(),
+        "outputs": [6],
+        "atol": 1e-5,
+    }
+    for steps in (STEPS, STEPS - 2):
+        for peephole in (False, True):
+            name = f"{steps}_steps{'_peephole' if peephole else ''}"
+            options = {"use_peephole": peephole}
+            yield record(
+                "BlockLSTM",
+                f"hidden_{name}",
+                seq_len_max=const(steps, "int64"),
+                **given,
+                **options,
+                cell_clip=-1.0,
+            )
+            yield record(
+                "BlockLSTMV2", f"hidden_{name}", seq_len_max=const(steps, "int64"), **given, **options
+            )
+    yield record(
+        "BlockLSTMV2",
+        "short",
+        seq_len_max=const(STEPS - 2, "int64"),
+        **{**given, "outputs": [1, 6]},
+        cell_clip=0.5,
+        lowest=11,
+    )
+
+
 def _gru():
     yield record(
         "GRUBlockCell",
@@ -65,4 +100,8 @@ def _gru():
     )
 
 
-RECORDS = [*_lstm(), *_gru()]
+WITHOUT_RECORDS = dict.fromkeys(
+    ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), "refused: the layout of the weights depends on the GPU"
+)
+
+RECORDS = [*_lstm(), *_hidden_states_alone(), *_gru()]
