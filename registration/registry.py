@@ -7,8 +7,10 @@ function registered nearest at or above the target serves (8, then 9).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -295,9 +297,15 @@ def registry_or_default(registry: Registry | None) -> Registry:
 _loaded: set[str] = set()
 
 
+@functools.lru_cache(maxsize=1)
+def _entry_points(find: Callable[..., Any], path: tuple[str, ...]) -> list[Any]:
+    """The entry points of the packages on a path; to find them, the metadata of all packages is read."""
+    return list(find(group="opsetta.symbolics"))
+
+
 def load_entry_points() -> None:
     """Import the entry points `opsetta.symbolics` of installed packages, once."""
-    for entry in importlib.metadata.entry_points(group="opsetta.symbolics"):
+    for entry in _entry_points(importlib.metadata.entry_points, tuple(sys.path)):
         if entry.value not in _loaded:
             _loaded.add(entry.value)
             try:

@@ -69,6 +69,7 @@ RECORDS = [
     ("Xor", [array([True, False], bool), array(True, bool)], {}),
     ("Range", [array(1), array(10), array(3)], {}),
     ("Range", [array(5), array(0), array(-2)], {}),
+    ("Reciprocal", [array([0.5, 2.0, -4.0], dtype=np.float32)], {}),
     ("ReduceMax", [DATA], {"axes": [1]}),
     ("ReduceMin", [DATA], {"axes": [-1], "keepdims": 0}),
     ("ReduceProd", [DATA], {"keepdims": 0}),
