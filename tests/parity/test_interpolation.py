@@ -1,5 +1,7 @@
 """Interpolation against eager PyTorch: every mode, to sizes and by factors, known and unknown sizes."""
 
+import functools
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -196,6 +198,30 @@ def _of_computed_sizes() -> list[Record]:
 @parametrized(_of_computed_sizes())
 def test_computed_sizes_agree_with_eager(record: Record) -> None:
     check_sizes(record)
+
+
+def _transposed_images() -> list[Record]:
+    """onnxruntime moves the first Transpose past Resize."""
+
+    def resized(x: torch.Tensor, like: torch.Tensor, mode: str) -> torch.Tensor:
+        size = (like.shape[0], like.shape[1])
+        return F.interpolate(x.permute(0, 3, 1, 2), size=size, mode=mode).permute(0, 2, 3, 1)
+
+    inputs = (floats(2, 5, 6, 3), floats(9, 11))
+    dynamic = ({1: "height", 2: "width"}, {0: "rows", 1: "columns"})
+
+    def record(mode: str) -> Record:
+        function = functools.partial(resized, mode=mode)
+        return Record(
+            f"{mode}-transposed", lambda *each: function(*each), inputs, (13, 18, HIGHEST), dynamic=dynamic
+        )
+
+    return [record(mode) for mode in ("nearest", "bilinear")]
+
+
+@parametrized(_transposed_images())
+def test_transposed_images_agree_with_eager(record: Record) -> None:
+    check(record)
 
 
 def _grid_samples() -> list[Record]:

@@ -217,7 +217,8 @@ def _resized(
         modes["coordinate_transformation_mode"] = "asymmetric"
     if by_factors:
         return g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
-    return g.op("Resize", input, sizes=sizes, axes=list(range(2, 2 + dimensions)), **modes)
+    # Not of some `axes`: onnxruntime moves a Transpose past Resize, and takes `sizes` for those of all axes.
+    return g.op("Resize", input, sizes=[g.size(input, 0), g.size(input, 1), *(sizes or [])], **modes)
 
 
 _SCALES = (("scales",), ("scales_h", "scales_w"), ("scales_d", "scales_h", "scales_w"))
