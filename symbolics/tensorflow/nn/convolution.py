@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.sizes import Size, compute, static_size
+from ...compositions.sizes import Size, compute, known_rank, static_size
 from .layout import Layout, numbers, padded, window_pads
 from .sizes import listed_sizes
 
@@ -131,6 +131,28 @@ def conv3d(
     dilations: Sequence[int] = (),
 ) -> Value:
     return convolved(g, Layout.of(g, data_format), input, filter, strides, padding, (), dilations)
+
+
+@onnx_symbolic("tf::Conv")
+def conv(
+    g: GraphContext,
+    input: Value,
+    filter: Value,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "CHANNELS_LAST",
+    dilations: Sequence[int] = (),
+    batch_dims: int = 1,
+    groups: int = 1,
+) -> Value:
+    """Of two or three dimensions, as the filter has."""
+    if batch_dims != 1 or data_format not in ("CHANNELS_LAST", "CHANNELS_FIRST"):
+        raise g.refuse(f"batch_dims={batch_dims} or data_format '{data_format}' is not supported")
+    layout = Layout(known_rank(g, filter) - 2, data_format == "CHANNELS_LAST")
+    if groups > 1 and _groups(g, layout, input, filter) != groups:
+        raise g.refuse("the number of channels of a grouped convolution is unknown")
+    return convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
 
 
 @onnx_symbolic("tf::DepthwiseConv2dNative")

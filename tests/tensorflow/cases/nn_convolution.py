@@ -76,6 +76,19 @@ def _convolutions():
         )
 
 
+def _of_any_rank():
+    for name, sizes, kernel in (("images", (2, 7, 8, 2), (3, 3)), ("volumes", (1, 4, 5, 6, 2), (2, 3, 3))):
+        yield record(
+            "Conv",
+            name,
+            input=floats(*sizes),
+            filter=const(floats(*kernel, 2, 3, seed=1)),
+            strides=[1, *[2] * len(kernel), 1],
+            padding="SAME",
+            atol=1e-5,
+        )
+
+
 def _depthwise():
     for multiplier in (1, 2):
         for padding, stride in (("SAME", 1), ("SAME", 2), ("VALID", 2)):
@@ -253,4 +266,4 @@ WITHOUT_RECORDS = {
     "_FusedDepthwiseConv2dNative": "its only CPU kernel is oneDNN's, under another name",
 }
 
-RECORDS = [*_convolutions(), *_depthwise(), *_transposed(), *_fused(), *_dilation()]
+RECORDS = [*_convolutions(), *_of_any_rank(), *_depthwise(), *_transposed(), *_fused(), *_dilation()]
