@@ -1,6 +1,6 @@
 """Target pass: computes what depends on constants alone.
 
-1. Shape arithmetic and other arithmetic on small constants is computed at once, by `registration.folding`.
+1. Arithmetic on small constants is computed at once, by `registration.emission.folding`.
 2. Weights that are transposed or reshaped become another constant, computed when it is written.
 3. Initializers that keep their names and contents, and outputs of graphs, stay.
 """
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import shape_inference
 from ...registration.dtypes import FLOATS
-from ...registration.folding import MAXIMUM_ELEMENTS, evaluate
+from ...registration.emission import shape_inference
+from ...registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
 from .initializers import Initializers
 
 _REARRANGED = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
