@@ -96,23 +96,9 @@ def _losses():
         )
 
 
-def _formats():
-    yield record("DataFormatVecPermute", "four", x=array_of([1, 2, 3, 4]), needs_shapes=True)
-    yield record(
-        "DataFormatVecPermute",
-        "pairs",
-        x=integers(4, 2),
-        src_format="NCHW",
-        dst_format="NHWC",
-        needs_shapes=True,
-    )
-    yield record("DataFormatVecPermute", "spatial", x=array_of([5, 6]), needs_shapes=True)
-    yield record("DataFormatDimMap", "", x=array_of([-1, 0, 1, 2, -3]))
-
-
 WITHOUT_RECORDS = {
     "BatchNormWithGlobalNormalization": "removed from graphs of version 9 and above",
     "_FusedBatchNormEx": "TensorFlow has no CPU kernel",
 }
 
-RECORDS = [*_norms(), *_activations(), *_losses(), *_formats()]
+RECORDS = [*_norms(), *_activations(), *_losses()]
