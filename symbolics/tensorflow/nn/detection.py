@@ -30,7 +30,7 @@ def _selected(
         _vector(g, iou_threshold, DataType.FLOAT),
         None if score_threshold is None else _vector(g, score_threshold, DataType.FLOAT),
     )
-    return g.op("Squeeze", g.op("Slice", chosen, starts=[2], ends=[3], axes=[1]), axes=[1])
+    return g.op("Squeeze", g.op("Slice", ranked(g, chosen, 2), starts=[2], ends=[3], axes=[1]), axes=[1])
 
 
 def _whole(g: GraphContext, value: Value) -> Value:
@@ -71,7 +71,7 @@ def _lengthened(g: GraphContext, values: Value, count: Value, size: Value) -> Va
     """The values with zeros behind them, up to a size."""
     total = g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
     more = g.op("Sub", total, count)
-    return g.call("composed::pad", values, [0], [more], 0)
+    return ranked(g, g.call("composed::pad", values, [0], [more], 0), 1)
 
 
 @onnx_symbolic("tf::NonMaxSuppressionV4")
@@ -173,7 +173,7 @@ def combined_non_max_suppression(
     short = compute(g, "max", compute(g, "sub", total, each), 0)
     if short != 0:
         every = g.call("composed::pad", every, [0, 0], [0, short], float("-inf"))
-    best, where = g.op("TopK", every, k=[total], axis=1, outputs=2)
+    best, where = (ranked(g, each, 2) for each in g.op("TopK", every, k=[total], axis=1, outputs=2))
     valid = g.op("Greater", best, float("-inf"))
     where = g.op("Where", valid, where, 0)
     kinds = g.op("Div", where, g.constant(count))
@@ -207,7 +207,7 @@ def ctc_greedy_decoder(
     """The most likely labels of each sequence, without blanks, as a sparse matrix; their log probability."""
     ranked(g, inputs, 3)
     steps, batch, classes = (g.size(inputs, axis) for axis in range(3))
-    labels = g.op("Transpose", g.op("ArgMax", inputs, axis=2, keepdims=0), perm=[1, 0])
+    labels = g.op("Transpose", ranked(g, g.op("ArgMax", inputs, axis=2, keepdims=0), 2), perm=[1, 0])
     blank = blank_index if blank_index >= 0 else compute(g, "add", classes, blank_index)
     numbers = g.constant(g.call("sym::range", start=0, end=steps))
     lengths = g.op("Unsqueeze", g.cast(sequence_length, DataType.INT64), axes=[1])
@@ -218,16 +218,16 @@ def ctc_greedy_decoder(
         before = g.call("composed::pad", before, [0, 1], [0, 0], -1)
         kept = g.op("And", kept, g.op("Not", g.op("Equal", labels, before)))
     whole = g.cast(kept, DataType.INT64)
-    places = g.op("Transpose", g.op("NonZero", whole), perm=[1, 0])
+    places = g.op("Transpose", ranked(g, g.op("NonZero", whole), 2), perm=[1, 0])
     order = g.op("Sub", g.op("CumSum", whole, g.constant(1)), 1)
-    column = g.op("Unsqueeze", g.op("GatherND", order, places), axes=[1])
+    column = g.op("Unsqueeze", ranked(g, g.op("GatherND", order, places), 1), axes=[1])
     rows = g.op("Slice", places, starts=[0], ends=[1], axes=[1])
     most = g.op("ReduceMax", g.op("ReduceSum", whole, axes=[1], keepdims=0), keepdims=1)
     best = g.op("Transpose", g.op("ReduceMax", inputs, axes=[2], keepdims=0), perm=[1, 0])
     total = g.op("ReduceSum", g.op("Where", within, best, 0.0), axes=[1], keepdims=1)
     return [
         g.op("Concat", rows, column, axis=1),
-        g.op("GatherND", labels, places),
+        ranked(g, g.op("GatherND", labels, places), 1),
         g.op("Concat", g.stack([batch]), most, axis=0),
         g.op("Neg", total),
     ]

@@ -70,7 +70,9 @@ def _fake_quantized(
         grid = Grid(g.constant(scale), g.constant(place.astype(np.int32)), least, most, axis)
     else:
         grid = Grid(float(scale), int(place), least, most)
-    return fake_quantize(g, inputs, grid)
+    result = fake_quantize(g, inputs, grid)
+    result.shape = result.shape or inputs.shape
+    return result
 
 
 def _by_computed_range(

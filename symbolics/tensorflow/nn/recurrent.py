@@ -56,7 +56,8 @@ def _parts(g: GraphContext, gates: Value, count: int, weight: Value) -> list[Val
     """Gates that are side by side in the last axis of two."""
     columns = static_size(g, weight, 1) if g.rank(weight) is not None else None
     if columns is not None:
-        return list(g.op("Split", gates, axis=1, split=[columns // count] * count, outputs=count))
+        parts = g.op("Split", gates, axis=1, split=[columns // count] * count, outputs=count)
+        return [ranked(g, part, 2) for part in parts]
     apart = g.op("Reshape", gates, [0, count, -1])
     return [g.op("Squeeze", g.op("Gather", apart, [gate], axis=1), axes=[1]) for gate in range(count)]
 
