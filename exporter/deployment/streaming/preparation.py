@@ -87,7 +87,8 @@ def _transpose_weights(graph: ir.Graph) -> None:
 
 def _transposed(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTensor:
     """The transposed tensor, computed when it is written."""
-    shape = ir.Shape([tensor.shape[axis] for axis in order])
+    sizes = tensor.shape.numpy()
+    shape = ir.Shape([sizes[axis] for axis in order])
 
     def compute() -> ir.Tensor:
         array = np.ascontiguousarray(tensor.numpy().transpose(order))
