@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from ..registration import ModelFileError, UsageError
 from .capture.caffe2.capture import load_nets
 from .capture.caffe2.reading import is_net
 from .capture.caffe2.shapes import Given
+from .capture.tensorflow.capture import TensorFlowOptions, capture_file
+from .capture.tensorflow.recognition import recognise
 from .files.garbage_collection import rare_collections
 from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from .files.source_file.layout import format_version
@@ -30,10 +32,20 @@ def load(
     shapes: Mapping[str, Given] | None = None,
     allow_links: bool = False,
     trusted: bool = False,
+    inputs: Sequence[str] | Mapping[str, Sequence[int] | None] | None = None,
+    outputs: Sequence[str] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    tags: Collection[str] | None = None,
+    signature: str | None = None,
+    input_format: str | None = None,
+    inputs_as_nchw: Sequence[str] = (),
+    outputs_as_nchw: Sequence[str] = (),
 ) -> SourceModel | OnnxModel:
-    """Read a source file, which `save_source` wrote, any ONNX file, or a Caffe2 net; torch is not needed.
+    """Read a source file, which `save_source` wrote, or a file of ONNX, TensorFlow or Caffe2.
 
-    The content decides what it is, and whether it is binary, text or JSON.
+    The content decides what it is, and whether it is binary, text or JSON. torch is not needed. TensorFlow
+    files are GraphDef, MetaGraph, and SavedModel, given by its folder; docs/tensorflow.md and docs/caffe2.md
+    have the details.
 
     Args:
         path: the file.
@@ -49,14 +61,37 @@ def load(
             Hugging Face hub.
         trusted: whether whoever wrote the file is trusted not to ask for more memory and time than there is:
             lifts the bounds on size, for reading and for `lower`. What the file says is checked anyway.
+        inputs: of a TensorFlow file, the results that a caller feeds, `x` or `x:0`, or a mapping from them to
+            their shapes, -1 for a size that varies; by default those of the signature, or the placeholders.
+        outputs: likewise the results to return; by default those of the signature, or what no node reads.
+        checkpoint: the prefix of a checkpoint with the values of variables; by default the one beside the
+            file.
+        tags: the tags of the graph of a SavedModel; by default `{"serve"}`, or those of the only graph.
+        signature: the signature of a SavedModel or MetaGraph; by default `serving_default`, or the only one.
+        input_format: `"binary"` or `"text"`, to refuse the other.
+        inputs_as_nchw: inputs that TensorFlow takes as [batch, height, width, channels], and the ONNX model
+            is to take as [batch, channels, height, width].
+        outputs_as_nchw: likewise for outputs.
 
     Raises:
-        UsageError: `path` is not a path.
+        UsageError: `path` is not a path, or an option does not fit the kind of file.
         ModelFileError: the file cannot be read, has a newer format, or contradicts itself; or weights are
             missing or changed.
+        CaptureError: a graph of TensorFlow has no ONNX form.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UsageError(f"a model is loaded from a path, not from {type(path).__name__}")
+    options = TensorFlowOptions(
+        inputs,
+        outputs,
+        checkpoint,
+        tags,
+        signature,
+        input_format,
+        inputs_as_nchw,
+        outputs_as_nchw,
+        allow_links,
+    )
     for attempt in range(_ATTEMPTS):
         before = _identity(path)
         try:
@@ -64,12 +99,23 @@ def load(
                 return SourceModel(load_nets(path, init_net, shapes, bounds_of(trusted)))
             if shapes is not None:
                 raise UsageError("shapes are given to Caffe2 nets, and this is no such file")
+            if options.given or recognise(path) is not None:
+                return _load_tensorflow(path, options, weights, trusted)
             return _load(path, weights, ModelFolder.of(path, allow_links), trusted)
         except ModelFileError:
             # Another process may have replaced the model, and removed the old weights.
             if attempt == _ATTEMPTS - 1 or _identity(path) == before:
                 raise
     raise AssertionError
+
+
+def _load_tensorflow(
+    path: str | os.PathLike, options: TensorFlowOptions, weights: Weights, trusted: bool
+) -> SourceModel:
+    if weights is not None:
+        raise UsageError("weights are for source files: a file of TensorFlow has a checkpoint")
+    captured = capture_file(path, options, bounds=bounds_of(trusted))
+    return SourceModel(captured.capture, input_names=captured.input_names, output_names=captured.output_names)
 
 
 def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:

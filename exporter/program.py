@@ -24,6 +24,7 @@ from .files.source_file.equality import difference
 from .files.source_file.reading import SourceFile
 from .files.source_file.writing import write_source
 from .lowering import source_dialect as lowering
+from .onnx_model import OnnxModel
 from .running.session import Session
 from .source import dimensions as sizes
 from .source.capture import Capture, Interface
@@ -182,6 +183,7 @@ class Program:
         self.model = lowered.model
         self._session: Session | None = None
         self._calls: Interface | None = None
+        self._file: OnnxModel | None = None
 
     @property
     def source(self) -> ir.Model:
@@ -296,13 +298,20 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
 
-        Takes the arguments of the captured model, and returns torch tensors in the structure of its result.
+        Takes the arguments of the captured model, and returns torch tensors in the structure of its result. A
+        model that was not captured from PyTorch takes and returns arrays, as `OnnxModel.__call__` says, and
+        does not need torch.
 
         Raises:
-            OpsettaError: the arguments do not have the structure of the example; torch is not installed.
+            OpsettaError: the arguments do not have the structure of the example, or do not match the inputs;
+                torch is not installed.
             DimensionError: the model is not valid for a size; see `dimensions`.
             InferenceError: onnxruntime refuses the model or the inputs.
         """
+        if self.interface.input_specification is None:
+            if self._file is None:
+                self._file = OnnxModel(self.model)
+            return self._file(*args, **kwargs)
         need_torch("calling a program")
         from .running import calls
 
@@ -360,6 +369,7 @@ class Program:
             DimensionError: the model is not valid for a size; see `dimensions`.
             OpsettaError: there is no model to compare with, or the model itself fails on the arguments.
         """
+        self._check_comparable()
         need_torch("verifying a program")
         from .running import calls, verification
         from .torch_boundary.boundary import boundary
@@ -387,6 +397,7 @@ class Program:
         Returns:
             A `mismatch.Mismatch` with the node's name, operator and module path, and the error; or None.
         """
+        self._check_comparable()
         need_torch("comparing with eager PyTorch")
         from .running import calls, mismatch
         from .torch_boundary.boundary import boundary
@@ -411,6 +422,17 @@ class Program:
         if args is not None and not isinstance(args, (tuple, list)):
             args = (args,)
         return tuple(args or ()), dict(kwargs or {})
+
+    def _check_comparable(self) -> None:
+        """Refuse to compare a model that is not PyTorch's.
+
+        Raises:
+            OpsettaError: the model is from a file of another framework.
+        """
+        if self.interface.input_specification is None:
+            raise OpsettaError(
+                "this program has no PyTorch model to compare with: call it, and compare the results yourself"
+            )
 
     def _eager(self) -> Callable[..., Any]:
         if self._module is None:

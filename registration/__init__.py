@@ -39,6 +39,7 @@ from .metadata import (
     COMPLEX,
     DIMENSIONS,
     FROZEN,
+    GROWS,
     INPLACE,
     KIND,
     LINE,
@@ -60,6 +61,7 @@ from .metadata import (
     RANGES,
     SOURCE,
     TRAINABLE,
+    UNSHAPED,
 )
 from .names import Names
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET

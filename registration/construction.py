@@ -14,7 +14,7 @@ from onnx_ir import Value
 from . import arguments as convention
 from . import schemas
 from .constants import ConstantPool
-from .emission import shape_inference
+from .emission import node_inference, shape_inference
 from .emission.folding import MAXIMUM_ELEMENTS
 from .errors import GraphError, UnsupportedError
 from .facts import holder_of
@@ -72,6 +72,7 @@ class Construction:
         owners: the source nodes of the sub-blocks that were reached.
         composing: the ONNX operators that the version ladder is composing, outermost first.
         limits: what may still be made of an untrusted model; None for the user's own.
+        infers: whether to infer all shapes, for a source that states none.
     """
 
     def __init__(self, graph: ir.Graph, opset: int):
@@ -82,6 +83,7 @@ class Construction:
         self.owners: dict[ir.Graph, ir.Node] = {}
         self.composing: list[str] = []
         self.limits: Limits | None = None
+        self.infers = False
         self._pool = ConstantPool(graph, self.names.unique)
         self._opset_imports = graph.opset_imports
 
@@ -123,6 +125,8 @@ class Construction:
         if node.domain == "":
             attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.items()}
             node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+            if self.infers:
+                node_inference.complete_shapes(node, self.opset)
         self.graph.append(node)
         return node.outputs
 

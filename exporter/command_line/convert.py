@@ -11,6 +11,7 @@ import typer
 from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
 from . import caffe2_options as caffe2
+from . import tensorflow_options as tensorflow
 from .output import Output
 
 Trusted = Annotated[
@@ -22,7 +23,14 @@ Trusted = Annotated[
 
 
 def convert(
-    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to convert.")],
+    model: Annotated[
+        pathlib.Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="The file to convert: ONNX, a source file, a Caffe2 net, or of TensorFlow a GraphDef, a "
+            "MetaGraph, or the folder of a SavedModel.",
+        ),
+    ],
     output: Annotated[
         pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
     ],
@@ -41,15 +49,25 @@ def convert(
     trusted: Trusted = False,
     init_net: caffe2.InitNet = None,
     input_shape: caffe2.InputShapes = None,
+    inputs: tensorflow.Inputs = None,
+    outputs: tensorflow.Outputs = None,
+    input_format: tensorflow.Form = "auto",
+    tag: tensorflow.Tags = None,
+    signature: tensorflow.Signature = None,
+    checkpoint: tensorflow.Checkpoint = None,
+    inputs_as_nchw: tensorflow.InputsAsNchw = None,
+    outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Write an ONNX file, a source file, or a Caffe2 net, at one opset."""
+    """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ..loading import load
 
     check_opset(opset)
     written = Output(output)
     begin = time.perf_counter()
-    options = caffe2.load_options(init_net, input_shape)
+    options = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
+        inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
+    )
     source = load(model, allow_links=allow_links, trusted=trusted, **options)
     converted = source.lower(opset)
     written.save(converted, external_data)

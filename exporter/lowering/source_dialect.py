@@ -18,6 +18,7 @@ from ...registration import (
     KIND,
     MODULE,
     MUTATES,
+    UNSHAPED,
     GraphError,
     OpsettaError,
     Registry,
@@ -98,6 +99,7 @@ class _SourceDriver(Driver[_Scope]):
         graph = ir.Graph([], [], nodes=[], opset_imports={"": check_opset(opset)}, name="main_graph")
         super().__init__(source, graph, registry)
         self.folds_weights = source.metadata_props.get(FROZEN) == "true"
+        self.construction.infers = UNSHAPED in source.metadata_props
         self.decompose = decompose
         self.values: dict[Value, Value] = {}
         self.given_inputs: Sequence[str] = ()
@@ -252,7 +254,10 @@ class _SourceDriver(Driver[_Scope]):
             real = holder_of(value) or value
             maker = real.producer()
             if expected.shape is not None and maker is not None and maker.graph is self.construction.graph:
-                real.shape = value.shape = _sharper(value.shape, expected.shape)
+                promised = expected.shape
+                if self.construction.infers:
+                    promised = _filled(promised, value.shape)
+                real.shape = value.shape = _sharper(value.shape, promised)
             checked.append(value)
         return checked
 
@@ -295,6 +300,14 @@ def _is_empty(value: Value) -> bool:
     shape = value.shape
     plain = isinstance(value.type, ir.TensorType) and value.dtype is not None
     return plain and shape is not None and shape.is_static() and 0 in shape.dims
+
+
+def _filled(promised: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
+    """The promised shape, with the inferred sizes where it has none."""
+    if inferred is None or len(inferred) != len(promised):
+        return promised
+    pairs = zip(promised, inferred, strict=True)
+    return ir.Shape([b if isinstance(a, ir.SymbolicDim) and a.value is None else a for a, b in pairs])
 
 
 def _sharper(inferred: ir.Shape | None, promised: ir.Shape) -> ir.Shape:

@@ -102,6 +102,24 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
         )
 
 
+def opened(g: GraphContext, emit: Branch, name: str) -> tuple[ir.Graph, list[Value]]:
+    """A branch as an ONNX sub-graph, and its results; its outputs are set when both branches are known."""
+    graph = g.subgraph(list, name=name)
+    return graph, continued(g, graph, emit)
+
+
+def continued(g: GraphContext, graph: ir.Graph, emit: Branch) -> list[Value]:
+    """The results of nodes that are added to a branch."""
+    results: list[Value] = []
+
+    def build() -> list[Value]:
+        results.extend(emit())
+        return []
+
+    g.extend(graph, build)
+    return results
+
+
 @onnx_symbolic("composed::branch_result")
 def hidden(g: GraphContext, value: Value, chosen: Value, same_rank: bool) -> Value:
     """A result of a branch, with a shape that inference cannot determine.

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
-from ..compositions.branches import check_carried, constant_condition
+from ..compositions.branches import check_carried, constant_condition, continued, opened
 from ..compositions.list_values import (
     Known,
     as_sequence,
@@ -112,14 +112,14 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     expected = list(g.expected)
     if not expected:
         return []
-    opened = [_opened(g, block.inline, block.graph.name or "branch") for block in blocks]
-    forms = [_branch_form(g, o, [results[i] for _, results in opened]) for i, o in enumerate(expected)]
-    formed = [_formed(g, graph, forms, results) for graph, results in opened]
+    branches = [opened(g, block.inline, block.graph.name or "branch") for block in blocks]
+    forms = [_branch_form(g, o, [results[i] for _, results in branches]) for i, o in enumerate(expected)]
+    formed = [_formed(g, graph, forms, results) for graph, results in branches]
     types = [_branch_type(g, output, pair) for output, *pair in zip(expected, *formed, strict=True)]
     choice = g.cast(g.constant(condition), DataType.BOOL)
-    for (graph, _), results, taken in zip(opened, formed, (True, False), strict=True):
+    for (graph, _), results, taken in zip(branches, formed, (True, False), strict=True):
         _close(g, graph, choice, taken, results, types)
-    graphs = [graph for graph, _ in opened]
+    graphs = [graph for graph, _ in branches]
     made = g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected))
     made = made if isinstance(made, list) else [made]
     for value, like in zip(made, types, strict=True):
@@ -127,29 +127,11 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     return made
 
 
-def _continued(g: GraphContext, graph: ir.Graph, emit: Callable[[], Sequence[Value]]) -> list[Value]:
-    """The results of nodes that are added to a branch."""
-    results: list[Value] = []
-
-    def build() -> list[Value]:
-        results.extend(emit())
-        return []
-
-    g.extend(graph, build)
-    return results
-
-
-def _opened(g: GraphContext, emit: Callable[[], Sequence[Value]], name: str) -> tuple[ir.Graph, list[Value]]:
-    """A branch as an ONNX sub-graph, and its results; its outputs are set when both branches are known."""
-    graph = g.subgraph(list, name=name)
-    return graph, _continued(g, graph, emit)
-
-
 def _formed(
     g: GraphContext, graph: ir.Graph, forms: Sequence[_Form], results: Sequence[Value]
 ) -> list[Value]:
     """The results of a branch in the forms common to both branches."""
-    return _continued(g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)])
+    return continued(g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)])
 
 
 def _close(

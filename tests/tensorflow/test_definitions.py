@@ -14,6 +14,8 @@ from .records import subjects, without_records
 from .support import page
 
 DOMAINS = ("tf::", "tf_complex::")
+WITH_BLOCKS = {"tf::If", "tf::Case", "tf::While"}
+"""Their attributes are functions, which are blocks in the source graph."""
 SYMBOLICS = [function for function in default_registry if function.name.startswith(DOMAINS)]
 
 
@@ -42,7 +44,7 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
     if symbolic.name.startswith("tf_complex::"):
         # The pass that makes pairs has given every value its element type.
         decided |= {item.name for item in found.attr if item.type == "type"}
-    for name in attributes:
+    for name in attributes if symbolic.name not in WITH_BLOCKS else ():
         if name not in symbolic.parameters and name not in decided and name not in TENSORFLOW_HINTS:
             yield f"{symbolic.name} has no parameter for attribute '{name}'"
     for name in set(symbolic.parameters) - {*inputs, *attributes}:

@@ -1,0 +1,133 @@
+"""Captures a TensorFlow file: a GraphDef, MetaGraph or SavedModel, with a checkpoint of its variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ....registration import UsageError
+from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
+from ...source.capture import Capture
+from .freezing import freeze
+from .graph.capture import VARIABLES, Names, capture_graph
+from .reading import GraphFile, read_graph
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFlowOptions:
+    """How a TensorFlow file is read.
+
+    Attributes:
+        inputs: the results that a caller feeds, `x` or `x:0`, or a mapping from them to their shapes; by
+            default those of the signature, or the placeholders.
+        outputs: the results to return; by default those of the signature, or what no node reads.
+        checkpoint: the prefix of a checkpoint with the values of variables; by default the one beside the
+            file.
+        tags: the tags of the graph of a SavedModel.
+        signature: the signature of a SavedModel or MetaGraph.
+        input_format: "binary" or "text", to refuse the other.
+        inputs_as_nchw: inputs of the graph, [batch, height, width, channels], that a caller feeds as [batch,
+            channels, height, width].
+        outputs_as_nchw: likewise for outputs.
+        allow_links: follow links out of the folder of the checkpoint.
+    """
+
+    inputs: Names | None = None
+    outputs: Sequence[str] | None = None
+    checkpoint: str | os.PathLike | None = None
+    tags: Collection[str] | None = None
+    signature: str | None = None
+    input_format: str | None = None
+    inputs_as_nchw: Sequence[str] = ()
+    outputs_as_nchw: Sequence[str] = ()
+    allow_links: bool = False
+
+    def __post_init__(self) -> None:
+        for option in ("inputs", "outputs", "tags", "inputs_as_nchw", "outputs_as_nchw"):
+            if isinstance(getattr(self, option), str):
+                raise UsageError(f"{option} is a list of names, not {getattr(self, option)!r}")
+
+    @property
+    def given(self) -> list[str]:
+        """The options that are not their defaults."""
+        fields = [field for field in dataclasses.fields(self) if field.name != "allow_links"]
+        return [field.name for field in fields if getattr(self, field.name) != field.default]
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedFile:
+    """A captured file, and the names that its signature gives to inputs and outputs.
+
+    Attributes:
+        capture: the source graph.
+        input_names: names of the inputs, in order; None for TensorFlow's own.
+        output_names: likewise for the outputs.
+    """
+
+    capture: Capture
+    input_names: list[str] | None = None
+    output_names: list[str] | None = None
+
+
+def capture_file(
+    path: str | os.PathLike, options: TensorFlowOptions | None = None, *, bounds: Bounds = BOUNDS
+) -> CapturedFile:
+    """Capture a GraphDef, MetaGraph or SavedModel, binary or text; its content says which it is.
+
+    Raises:
+        UsageError: an option does not fit the kind of file.
+        ModelFileError: the file, or its checkpoint, cannot be read or is malformed.
+        CaptureError: the graph has no ONNX form.
+    """
+    options = options if options is not None else TensorFlowOptions()
+    named = options.inputs is not None or options.outputs is not None
+    file = read_graph(
+        path,
+        form=options.input_format,
+        tags=options.tags,
+        signature=options.signature,
+        need_signature=not named,
+        bounds=bounds,
+    )
+    inputs: Names | None = options.inputs
+    outputs: Sequence[str] | None = options.outputs
+    input_names = output_names = None
+    if inputs is None and file.inputs and outputs is None:
+        inputs, input_names = list(file.inputs.values()), list(file.inputs)
+    if outputs is None and file.outputs:
+        outputs, output_names = list(file.outputs.values()), list(file.outputs)
+    capture = capture_graph(
+        _frozen(file, options, inputs, outputs, bounds),
+        inputs=inputs,
+        outputs=outputs,
+        inputs_as_nchw=options.inputs_as_nchw,
+        outputs_as_nchw=options.outputs_as_nchw,
+        define=file.definitions,
+        bounds=bounds,
+    )
+    return CapturedFile(capture, input_names, output_names)
+
+
+def _frozen(
+    file: GraphFile,
+    options: TensorFlowOptions,
+    inputs: Names | None,
+    outputs: Sequence[str] | None,
+    bounds: Bounds,
+) -> Any:
+    """The GraphDef of a file, with the values of variables from their checkpoint."""
+    nodes = [file.graph_def.node, *(function.node_def for function in file.graph_def.library.function)]
+    held = any(node.op in VARIABLES for part in nodes for node in part)
+    found = options.checkpoint is not None or file.checkpoint_prefix is not None
+    if options.checkpoint is None and not (held and found):
+        return file.graph_def
+    return freeze(
+        file,
+        options.checkpoint,
+        outputs,
+        inputs=None if inputs is None else list(inputs),
+        allow_links=options.allow_links,
+        trusted=bounds is TRUSTED,
+    )

@@ -1,0 +1,1 @@
+"""GraphDef to source graph: nodes, functions, control flow of both kinds, lists of tensors."""

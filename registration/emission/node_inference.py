@@ -1,0 +1,136 @@
+"""Infers the results' shapes of a new node with onnx's own inference, for sources that state no shapes."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.shape_inference
+import onnx_ir as ir
+from onnx_ir import serde
+
+from .shape_inference import MAXIMUM_RANK, Dim, broadcast
+
+_MAXIMUM_DATA = 64
+"""Constants with more elements are no shapes, sizes or axes."""
+_UNSETTLED = frozenset(
+    "Slice Pad Tile Split TopK Upsample Resize ConstantOfShape Range Reshape Expand".split()
+)
+"""Operators for which emission knows no more than the rank in many cases."""
+
+
+def complete_shapes(node: ir.Node, version: int) -> None:
+    """Give the outputs of a node the shapes that follow from its inputs, where they have none or only a rank.
+
+    Args:
+        version: the opset of the graph.
+    """
+    outputs = list(node.outputs)
+    known = all(value.shape is not None for value in outputs)
+    if known and node.op_type not in _UNSETTLED:
+        return
+    if any(map(_has_graph, node.attributes.values())):
+        return
+    given = [value for value in node.inputs if value is not None]
+    if any(value.dtype is None or not isinstance(value.type, ir.TensorType) for value in given):
+        return
+    types = {str(value.name): _type(value) for value in given}
+    data = {
+        str(value.name): serde.serialize_tensor(value.const_value)
+        for value in given
+        if value.const_value is not None and value.const_value.size <= _MAXIMUM_DATA
+    }
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        inferred = onnx.shape_inference.infer_node_outputs(schema, serde.serialize_node(node), types, data)
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
+        return
+    for value in outputs:
+        found = inferred.get(str(value.name))
+        if found is not None:
+            _complete(value, found)
+    _apply_sizes(node)
+
+
+_SIZE_OPERATORS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
+"""The operators that take the sizes of their result, and the position of that input."""
+_KEEP_ELEMENTS = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_MAXIMUM_DEPTH = 16
+
+
+def _apply_sizes(node: ir.Node) -> None:
+    """Give the result of an operator that takes sizes those that are known of a computed list of sizes."""
+    position = _SIZE_OPERATORS.get(node.op_type)
+    sizes = None if position is None else _elements(node.inputs[position], _MAXIMUM_DEPTH)
+    result = node.outputs[0].shape
+    if sizes is None or result is None or result.is_static():
+        return
+    if node.op_type == "Expand":
+        data = node.inputs[0]
+        if data is None or data.shape is None:
+            return
+        sizes = list(broadcast([data.shape.dims, tuple(sizes)]))
+    if len(sizes) != len(result):
+        return
+    known = [
+        size if isinstance(own, ir.SymbolicDim) and own.value is None and size not in (0, -1) else own
+        for own, size in zip(result, sizes, strict=True)
+    ]
+    node.outputs[0].shape = ir.Shape(known)
+
+
+def _elements(value: ir.Value | None, depth: int) -> list[Dim] | None:
+    """The elements of a list of sizes: numbers, or dimensions that are read from a shape; None if unknown."""
+    if value is None or value.shape is None or len(value.shape) > 1 or depth == 0:
+        return None
+    if value.const_value is not None:
+        return (
+            value.const_value.numpy().reshape(-1).tolist() if value.const_value.size <= MAXIMUM_RANK else None
+        )
+    length = 1 if not len(value.shape) else value.shape[0]
+    node = value.producer()
+    found: list[Dim] | None = None
+    if node is not None and node.domain == "":
+        found = _computed_elements(node, depth - 1)
+    if found is None and isinstance(length, int) and length <= MAXIMUM_RANK:
+        return [ir.SymbolicDim(None)] * length
+    return found
+
+
+def _computed_elements(node: ir.Node, depth: int) -> list[Dim] | None:
+    first = node.inputs[0] if node.inputs else None
+    if node.op_type == "Shape" and first is not None and first.shape is not None and not node.attributes:
+        return list(first.shape)
+    if node.op_type in _KEEP_ELEMENTS:
+        return _elements(first, depth)
+    parts = [_elements(item, depth) for item in node.inputs]
+    if node.op_type == "Concat":
+        return None if None in parts else [size for part in parts for size in part or ()]
+    if node.op_type == "Gather" and parts[0] is not None and node.inputs[1] is not None:
+        chosen = node.inputs[1].const_value
+        if chosen is not None:
+            places = chosen.numpy().reshape(-1).tolist()
+            count = len(parts[0])
+            return [parts[0][at] for at in places] if all(-count <= at < count for at in places) else None
+    return None
+
+
+def _has_graph(attribute: ir.Attr) -> bool:
+    return attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def _type(value: ir.Value) -> onnx.TypeProto:
+    shape = value.shape
+    sizes = None if shape is None else [size if isinstance(size, int) else size.value for size in shape]
+    return onnx.helper.make_tensor_type_proto(int(value.dtype or 0), sizes)
+
+
+def _complete(value: ir.Value, found: onnx.TypeProto) -> None:
+    if not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+        return
+    dims = found.tensor_type.shape.dim
+    if len(dims) > MAXIMUM_RANK:
+        return
+    sizes = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
+    own = value.shape
+    if own is not None and len(own) == len(sizes):
+        sizes = [mine if size is None else size for mine, size in zip(own, sizes, strict=True)]
+    value.shape = ir.Shape(sizes)

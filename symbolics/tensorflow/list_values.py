@@ -1,0 +1,201 @@
+"""TensorFlow's lists of tensors: one tensor of stacked elements, [count, *element].
+
+A list into which nothing has been written has no such tensor while the shape of its elements is unknown. If a
+loop writes one element per iteration, the elements become a scan output, and the body sees a marker instead.
+"""
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value
+from ..compositions.list_values import common, part
+from ..compositions.matrices import zeros
+from ..compositions.sizes import UNKNOWN, Dim, Size, compute, same
+
+
+class Unwritten(Value):
+    """A list of elements that nothing has written; TensorFlow reads zeros. It is no value of the ONNX graph.
+
+    Attributes:
+        count: the number of elements.
+        sizes: the shape of an element, UNKNOWN for sizes that are not known; None if the rank is not known.
+        stated: the value that the model gives for the number of elements.
+    """
+
+    def __init__(
+        self, count: Size, dtype: DataType, sizes: Sequence[Dim] | None, stated: Value | None = None
+    ):
+        super().__init__(type=ir.TensorType(dtype))
+        self.count = count
+        self.sizes = None if sizes is None else list(sizes)
+        self.stated = stated
+
+
+class Scanned(Value):
+    """A list of which each iteration of a loop writes the element of its own number.
+
+    Attributes:
+        item: the element that this iteration has written.
+    """
+
+    def __init__(self, dtype: DataType | None, item: Value | None = None):
+        super().__init__(type=None if dtype is None else ir.TensorType(dtype))
+        self.item = item
+
+
+def count_of(g: GraphContext, items: Value) -> Size:
+    """The number of elements of a list."""
+    return items.count if isinstance(items, Unwritten) else g.size(items, 0)
+
+
+def element_sizes(items: Value) -> list[Dim] | None:
+    """The shape of a list's elements, as far as it is known."""
+    if isinstance(items, Unwritten):
+        return items.sizes
+    return None if items.shape is None else list(items.shape)[1:]
+
+
+def as_tensor(g: GraphContext, items: Value) -> Value:
+    """A list as one tensor.
+
+    Raises:
+        UnsupportedError: nothing has been written into it, and the shape of its elements is unknown.
+    """
+    if isinstance(items, Scanned):
+        raise g.refuse("a list is read in the loop that writes it")
+    if not isinstance(items, Unwritten):
+        return items
+    if items.sizes is None or not all(isinstance(size, int) for size in items.sizes):
+        raise g.refuse(
+            "nothing has been written into a list that is read, and the shape of its elements is unknown"
+        )
+    return zeros(g, [items.count, *[int(size) for size in items.sizes]], _dtype(items))  # type: ignore[arg-type]
+
+
+def _dtype(items: Value) -> DataType:
+    return items.dtype or DataType.FLOAT
+
+
+def broadcastable(g: GraphContext, items: Unwritten, sizes: Sequence[Dim]) -> Value:
+    """The tensor of a list before a loop writes into it: sizes that are not numbers are 1 until then."""
+    found = zeros(g, [items.count, *[size if isinstance(size, int) else 1 for size in sizes]], _dtype(items))
+    if found.producer() is None:
+        return found
+    count = items.count if isinstance(items.count, int) else None
+    found.shape = ir.Shape([count, *[size if isinstance(size, int) else UNKNOWN for size in sizes]])
+    return found
+
+
+def like_element(g: GraphContext, items: Value, item: Value) -> Value:
+    """A list as one tensor whose elements have the shape of `item`, which will be among them."""
+    if not isinstance(items, Unwritten):
+        return _expanded(g, as_tensor(g, items), item)
+    if item.shape is None:
+        shape = g.op("Concat", g.stack([items.count]), g.op("Shape", item), axis=0)
+        return g.op("Expand", g.constant(0, _dtype(items)), shape)
+    known: Sequence[Dim] = items.sizes if items.sizes is not None else [UNKNOWN] * len(item.shape)
+    if len(known) != len(item.shape):
+        raise g.refuse(f"a list of elements of rank {len(known)} is given one of rank {len(item.shape)}")
+    sizes = [size if isinstance(size, int) else g.size(item, dim) for dim, size in enumerate(known)]
+    return zeros(g, [items.count, *sizes], _dtype(items))
+
+
+def _expanded(g: GraphContext, items: Value, item: Value) -> Value:
+    """A list with the sizes of an element; its own may be 1 where nothing has been written."""
+    own = element_sizes(items)
+    if own is not None and item.shape is not None and len(own) == len(item.shape):
+        if all(map(same, own, item.shape)):
+            return items
+        found = common([own, item.shape])
+        sizes: list[Dim] | None = [
+            b if isinstance(b, int) else a for a, b in zip(found or (), item.shape, strict=True)
+        ]
+    else:
+        sizes = None
+    result = g.op("Expand", items, g.op("Concat", g.constant([1]), g.op("Shape", item), axis=0))
+    if result.producer() is not None and items.shape is not None:
+        result.shape = None if sizes is None else ir.Shape([items.shape[0], *sizes])
+    return result
+
+
+def resized(g: GraphContext, items: Value, count: Size) -> Value:
+    """A list of another number of elements: without its last ones, or with unwritten ones."""
+    if isinstance(items, Unwritten):
+        return Unwritten(count, _dtype(items), items.sizes)
+    items = as_tensor(g, items)
+    own = count_of(g, items)
+    if isinstance(own, int) and isinstance(count, int):
+        longer = g.op("Slice", items, starts=[0], ends=[count], axes=[0]) if count < own else items
+        return longer if count <= own else _lengthened(g, items, count - own)
+    more = compute(g, "max", compute(g, "sub", count, own), 0)
+    return part(g, _lengthened(g, items, more), 0, count)
+
+
+def _lengthened(g: GraphContext, items: Value, more: Size) -> Value:
+    """A list with zeros appended."""
+    rest = g.op("Slice", g.op("Shape", items), starts=[1], ends=[2**63 - 1], axes=[0])
+    shape = g.op("Concat", g.stack([more]), rest, axis=0)
+    added = g.op("Expand", g.constant(0, _dtype(items)), shape)
+    result = g.op("Concat", items, added, axis=0)
+    sizes = element_sizes(items)
+    if result.producer() is not None:
+        result.shape = None if sizes is None else ir.Shape([None, *sizes])
+    return result
+
+
+def written(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
+    """A list with one element replaced."""
+    if isinstance(items, Scanned):
+        return Scanned(items.dtype, item)
+    if count_of(g, items) == 1:
+        return g.op("Unsqueeze", item, axes=[0])
+    whole = like_element(g, items, item)
+    place = g.op("Reshape", g.constant(index, DataType.INT64), [1, 1])
+    result = g.op("ScatterND", whole, place, g.op("Unsqueeze", item, axes=[0]))
+    if result.producer() is not None:
+        result.shape = whole.shape
+    return result
+
+
+def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
+    """A list with the elements at several positions replaced by slices of a tensor."""
+    if isinstance(items, Unwritten):
+        sizes = element_sizes(values)
+        own = Unwritten(items.count, _dtype(items), sizes if sizes is not None else items.sizes)
+        whole = (
+            like_element(g, own, g.op("Gather", values, 0, axis=0))
+            if sizes is None
+            else _zeros_like(g, own, values)
+        )
+    else:
+        whole = _expanded(g, as_tensor(g, items), g.op("Gather", values, 0, axis=0))
+    result = g.op("ScatterND", whole, g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[1]), values)
+    if result.producer() is not None:
+        result.shape = whole.shape
+    return result
+
+
+def _zeros_like(g: GraphContext, items: Unwritten, values: Value) -> Value:
+    """The zeros of a list whose elements have the shape of slices of a tensor, which may have no slice."""
+    assert items.sizes is not None
+    sizes = [
+        size if isinstance(size, int) else g.size(values, dim + 1) for dim, size in enumerate(items.sizes)
+    ]
+    return zeros(g, [items.count, *sizes], _dtype(items))
+
+
+def appended(g: GraphContext, items: Value, item: Value) -> Value:
+    """A list with one element more."""
+    raised = g.op("Unsqueeze", item, axes=[0])
+    if isinstance(items, Unwritten) and items.count == 0:
+        return raised
+    whole = like_element(g, items, item)
+    result = g.op("Concat", whole, raised, axis=0)
+    sizes = element_sizes(whole)
+    if result.producer() is not None:
+        count = count_of(g, whole)
+        result.shape = (
+            None if sizes is None else ir.Shape([count + 1 if isinstance(count, int) else None, *sizes])
+        )
+    return result

@@ -1,0 +1,319 @@
+"""TensorList and TensorArray operators.
+
+A TensorArray's handle is a number, and its flow is the list.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import GROWS, DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.list_values import merged
+from ..compositions.sizes import UNKNOWN, Dim, Size, compute
+from ._common import constant_integers, integers, number
+from .list_values import (
+    Scanned,
+    Unwritten,
+    appended,
+    as_tensor,
+    count_of,
+    element_sizes,
+    resized,
+    scattered,
+    written,
+)
+
+ElementType = DataType | str
+
+
+def _unwritten(
+    g: GraphContext, count: Size, dtype: ElementType, stated: Value | None = None, output: int = 0
+) -> Unwritten:
+    """A list of zeros; the shape of its elements is what the source graph says of the list."""
+    if not isinstance(dtype, DataType):
+        raise g.refuse(f"lists of {dtype} have no ONNX form")
+    shape = g.expected[output].shape
+    sizes: list[Dim] | None = None
+    if shape is not None:
+        sizes = [size if isinstance(size, int) else UNKNOWN for size in list(shape)[1:]]
+    return Unwritten(count, dtype, sizes, stated)
+
+
+@onnx_symbolic("tf::TensorListReserve")
+def tensor_list_reserve(
+    g: GraphContext, element_shape: Value, num_elements: Value, element_dtype: ElementType
+) -> Value:
+    return _unwritten(g, number(g, num_elements), element_dtype, num_elements)
+
+
+@onnx_symbolic("tf::EmptyTensorList")
+def empty_tensor_list(
+    g: GraphContext, element_shape: Value, max_num_elements: Value, element_dtype: ElementType
+) -> Value:
+    return _unwritten(g, 0, element_dtype)
+
+
+@onnx_symbolic("tf::TensorListFromTensor")
+def tensor_list_from_tensor(g: GraphContext, tensor: Value, element_shape: Value) -> Value:
+    return tensor
+
+
+@onnx_symbolic("tf::TensorListStack")
+def tensor_list_stack(
+    g: GraphContext,
+    input_handle: Value,
+    element_shape: Value,
+    element_dtype: ElementType,
+    num_elements: int = -1,
+) -> Value:
+    """All elements; `num_elements` is a check of TensorFlow's."""
+    return as_tensor(g, _shaped(g, input_handle, element_shape))
+
+
+def _shaped(g: GraphContext, items: Value, element_shape: Value) -> Value:
+    """An unwritten list with the element shape that the operator gives, if it is constant."""
+    stated = integers(g, element_shape)
+    if not isinstance(items, Unwritten) or stated is None or g.rank(element_shape) == 0:
+        return items
+    return Unwritten(items.count, items.dtype or DataType.FLOAT, [UNKNOWN if s < 0 else s for s in stated])
+
+
+@onnx_symbolic("tf::TensorListGetItem")
+def tensor_list_get_item(
+    g: GraphContext, input_handle: Value, index: Value, element_shape: Value, element_dtype: ElementType
+) -> Value:
+    return _element(g, as_tensor(g, _shaped(g, input_handle, element_shape)), index)
+
+
+def _element(g: GraphContext, items: Value, index: Value | int) -> Value:
+    result = g.op("Gather", items, index, axis=0)
+    sizes = element_sizes(items)
+    if result.producer() is not None and sizes is not None and result.shape is None:
+        result.shape = ir.Shape(sizes)
+    return result
+
+
+@onnx_symbolic("tf::TensorListSetItem")
+def tensor_list_set_item(
+    g: GraphContext,
+    input_handle: Value,
+    index: Value,
+    item: Value,
+    resize_if_index_out_of_bounds: bool = False,
+) -> Value:
+    """A list with an element replaced, and as many more elements as that takes where it may grow."""
+    place = number(g, index)
+    if resize_if_index_out_of_bounds and not isinstance(input_handle, Scanned):
+        needed = compute(g, "max", count_of(g, input_handle), compute(g, "add", place, 1))
+        input_handle = resized(g, input_handle, needed)
+    return written(g, input_handle, place, item)
+
+
+@onnx_symbolic("tf::TensorListPushBack")
+def tensor_list_push_back(g: GraphContext, input_handle: Value, tensor: Value) -> Value:
+    return appended(g, input_handle, tensor)
+
+
+@onnx_symbolic("tf::TensorListPopBack")
+def tensor_list_pop_back(
+    g: GraphContext, input_handle: Value, element_shape: Value, element_dtype: ElementType
+) -> list[Value]:
+    """The list without its last element, and that element."""
+    items = as_tensor(g, _shaped(g, input_handle, element_shape))
+    last = compute(g, "sub", count_of(g, items), 1)
+    return [resized(g, items, last), _element(g, items, g.constant(last))]
+
+
+@onnx_symbolic("tf::TensorListLength")
+def tensor_list_length(g: GraphContext, input_handle: Value) -> Value:
+    return g.constant(count_of(g, input_handle), DataType.INT32)
+
+
+@onnx_symbolic("tf::TensorListElementShape")
+def tensor_list_element_shape(g: GraphContext, input_handle: Value, shape_type: DataType) -> Value:
+    sizes = element_sizes(input_handle)
+    if sizes is not None and all(isinstance(size, int) for size in sizes):
+        return g.constant(np.asarray(sizes, dtype=shape_type.numpy()))
+    if isinstance(input_handle, Unwritten):
+        stated = [size if isinstance(size, int) else -1 for size in sizes] if sizes is not None else -1
+        return g.constant(np.asarray(stated, dtype=shape_type.numpy()))
+    shape = g.op("Slice", g.op("Shape", input_handle), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
+    return g.cast(shape, shape_type)
+
+
+@onnx_symbolic("tf::TensorListGather")
+def tensor_list_gather(
+    g: GraphContext, input_handle: Value, indices: Value, element_shape: Value, element_dtype: ElementType
+) -> Value:
+    return g.op("Gather", as_tensor(g, _shaped(g, input_handle, element_shape)), indices, axis=0)
+
+
+@onnx_symbolic("tf::TensorListScatterIntoExistingList")
+def tensor_list_scatter_into_existing_list(
+    g: GraphContext, input_handle: Value, tensor: Value, indices: Value
+) -> Value:
+    return scattered(g, input_handle, indices, tensor)
+
+
+@onnx_symbolic("tf::TensorListScatterV2")
+def tensor_list_scatter_v2(
+    g: GraphContext,
+    tensor: Value,
+    indices: Value,
+    element_shape: Value,
+    num_elements: Value | int,
+    element_dtype: ElementType,
+) -> Value:
+    """A list of `num_elements`, or if that is negative up to the highest index."""
+    count: Size = number(g, num_elements) if isinstance(num_elements, Value) else num_elements
+    if isinstance(count, Value):
+        highest = _highest(g, indices)
+        count = g.op("Where", g.op("Less", count, 0), g.constant(highest), count)
+    elif count < 0:
+        count = _highest(g, indices)
+    return scattered(g, _unwritten(g, count, element_dtype), indices, tensor)
+
+
+@onnx_symbolic("tf::TensorListScatter")
+def tensor_list_scatter(
+    g: GraphContext, tensor: Value, indices: Value, element_shape: Value, element_dtype: ElementType
+) -> Value:
+    return tensor_list_scatter_v2(g, tensor, indices, element_shape, -1, element_dtype)
+
+
+def _highest(g: GraphContext, indices: Value) -> Size:
+    """The number of elements up to the highest of some indices."""
+    known = integers(g, indices)
+    if known is not None:
+        return max(known, default=-1) + 1
+    return compute(g, "add", g.op("ReduceMax", g.cast(indices, DataType.INT64), keepdims=0), 1)
+
+
+@onnx_symbolic("tf::TensorListResize")
+def tensor_list_resize(g: GraphContext, input_handle: Value, size: Value) -> Value:
+    return resized(g, input_handle, number(g, size))
+
+
+@onnx_symbolic("tf::TensorListConcatLists")
+def tensor_list_concat_lists(
+    g: GraphContext, input_a: Value, input_b: Value, element_dtype: ElementType
+) -> Value:
+    for empty, rest in ((input_a, input_b), (input_b, input_a)):
+        if isinstance(empty, Unwritten) and empty.count == 0:
+            return rest
+    return g.op("Concat", as_tensor(g, input_a), as_tensor(g, input_b), axis=0)
+
+
+@onnx_symbolic("tf::TensorListConcatV2")
+def tensor_list_concat_v2(
+    g: GraphContext,
+    input_handle: Value,
+    element_shape: Value,
+    leading_dims: Value,
+    element_dtype: ElementType,
+) -> list[Value]:
+    """The elements joined along their first dimension, which is the same for all, and its size for each."""
+    return _joined(g, as_tensor(g, input_handle))
+
+
+@onnx_symbolic("tf::TensorListConcat")
+def tensor_list_concat(
+    g: GraphContext,
+    input_handle: Value,
+    element_dtype: ElementType,
+    element_shape: Sequence[int] | None = None,
+) -> list[Value]:
+    return _joined(g, as_tensor(g, input_handle))
+
+
+def _joined(g: GraphContext, items: Value) -> list[Value]:
+    lengths = g.op("Expand", g.stack([g.size(items, 1)]), g.stack([g.size(items, 0)]))
+    return [merged(g, items), lengths]
+
+
+@onnx_symbolic("tf::TensorListSplit")
+def tensor_list_split(g: GraphContext, tensor: Value, element_shape: Value, lengths: Value) -> Value:
+    return _parts(g, tensor, lengths)
+
+
+def _parts(g: GraphContext, tensor: Value, lengths: Value) -> Value:
+    """A tensor split along its first dimension into parts, which must be of the same length."""
+    sizes = constant_integers(g, lengths, "lengths")
+    if len(set(sizes)) != 1:
+        raise g.refuse("the parts of a list have different lengths, and a list is one tensor")
+    rest = g.op("Slice", g.op("Shape", tensor), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
+    return g.op("Reshape", tensor, g.op("Concat", g.constant([len(sizes), sizes[0]]), rest, axis=0))
+
+
+@onnx_symbolic("tf::TensorArrayV3")
+def tensor_array_v3(
+    g: GraphContext,
+    size: Value,
+    dtype: ElementType,
+    element_shape: Sequence[int] | None = None,
+    dynamic_size: bool = False,
+    clear_after_read: bool = True,
+    identical_element_shapes: bool = False,
+    tensor_array_name: str = "",
+) -> list[Value]:
+    """An array of `size` elements, and its flow, which is the list."""
+    return [g.cast(size, DataType.INT32), _unwritten(g, number(g, size), dtype, size, output=1)]
+
+
+@onnx_symbolic("tf::TensorArrayReadV3")
+def tensor_array_read_v3(
+    g: GraphContext, handle: Value, index: Value, flow_in: Value, dtype: ElementType
+) -> Value:
+    return _element(g, as_tensor(g, flow_in), index)
+
+
+@onnx_symbolic("tf::TensorArrayWriteV3")
+def tensor_array_write_v3(
+    g: GraphContext, handle: Value, index: Value, value: Value, flow_in: Value
+) -> Value:
+    """As TensorListSetItem; the capture marks the operators on arrays of dynamic size."""
+    grows = g.node is not None and g.node.metadata_props.get(GROWS) == "true"
+    return tensor_list_set_item(g, flow_in, index, value, grows)
+
+
+@onnx_symbolic("tf::TensorArrayGatherV3")
+def tensor_array_gather_v3(
+    g: GraphContext,
+    handle: Value,
+    indices: Value,
+    flow_in: Value,
+    dtype: ElementType,
+    element_shape: Sequence[int] | None = None,
+) -> Value:
+    return g.op("Gather", as_tensor(g, flow_in), indices, axis=0)
+
+
+@onnx_symbolic("tf::TensorArrayScatterV3")
+def tensor_array_scatter_v3(
+    g: GraphContext, handle: Value, indices: Value, value: Value, flow_in: Value
+) -> Value:
+    return scattered(g, flow_in, indices, value)
+
+
+@onnx_symbolic("tf::TensorArraySizeV3")
+def tensor_array_size_v3(g: GraphContext, handle: Value, flow_in: Value) -> Value:
+    return g.constant(count_of(g, flow_in), DataType.INT32)
+
+
+@onnx_symbolic("tf::TensorArrayConcatV3")
+def tensor_array_concat_v3(
+    g: GraphContext,
+    handle: Value,
+    flow_in: Value,
+    dtype: ElementType,
+    element_shape_except0: Sequence[int] | None = None,
+) -> list[Value]:
+    return _joined(g, as_tensor(g, flow_in))
+
+
+@onnx_symbolic("tf::TensorArraySplitV3")
+def tensor_array_split_v3(
+    g: GraphContext, handle: Value, value: Value, lengths: Value, flow_in: Value
+) -> Value:
+    return _parts(g, value, lengths)
