@@ -78,11 +78,20 @@ def _outputs(read: GraphFile) -> Iterator[dict[str, Any]]:
     used = {name.removeprefix("^").partition(":")[0] for node in nodes for name in node.input}
     for node in nodes:
         if node.name not in used and node.op not in ("NoOp", "Const", *_PLACEHOLDERS):
-            yield _value(node.name, 0, None)
+            yield _value(node.name, _first_type(read, node), None)
+
+
+def _first_type(read: GraphFile, node: Any) -> int:
+    """The element type of a node's first output, by the operator's definition; 0 if unknown."""
+    found = read.definitions(node.op)
+    if found is None or not found.output_arg:
+        return 0
+    output = found.output_arg[0]
+    return output.type or (node.attr[output.type_attr].type if output.type_attr in node.attr else 0)
 
 
 def _value(name: str, number: int, shape: Any) -> dict[str, Any]:
-    kind = onnx_type(number)
+    kind = onnx_type(number) if number else "unknown"
     sizes = None
     if shape is not None and not shape.unknown_rank:
         sizes = [dimension.size if dimension.size >= 0 else None for dimension in shape.dim]
