@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-import onnx_ir as ir
 from onnx_ir import DataType
 
 from ._tensors import is_tensor_of_torch
@@ -149,24 +148,14 @@ _DTYPES = {
     JitScalarType.FLOAT: "float32",
     JitScalarType.DOUBLE: "float64",
 }
-_ONNX = {
-    JitScalarType.UINT8: ir.DataType.UINT8,
-    JitScalarType.INT8: ir.DataType.INT8,
-    JitScalarType.INT16: ir.DataType.INT16,
-    JitScalarType.INT: ir.DataType.INT32,
-    JitScalarType.INT64: ir.DataType.INT64,
-    JitScalarType.HALF: ir.DataType.FLOAT16,
-    JitScalarType.FLOAT: ir.DataType.FLOAT,
-    JitScalarType.DOUBLE: ir.DataType.DOUBLE,
-    JitScalarType.COMPLEX64: ir.DataType.COMPLEX64,
-    JitScalarType.COMPLEX128: ir.DataType.COMPLEX128,
-    JitScalarType.BOOL: ir.DataType.BOOL,
-    JitScalarType.BFLOAT16: ir.DataType.BFLOAT16,
-    JitScalarType.QINT8: ir.DataType.INT8,
-    JitScalarType.QUINT8: ir.DataType.UINT8,
-    JitScalarType.QINT32: ir.DataType.INT32,
-    JitScalarType.FLOAT8E5M2: ir.DataType.FLOAT8E5M2,
-    JitScalarType.FLOAT8E4M3FN: ir.DataType.FLOAT8E4M3FN,
-    JitScalarType.FLOAT8E5M2FNUZ: ir.DataType.FLOAT8E5M2FNUZ,
-    JitScalarType.FLOAT8E4M3FNUZ: ir.DataType.FLOAT8E4M3FNUZ,
+_OF_ONE_NAME = (
+    "UINT8 INT8 INT16 INT64 FLOAT DOUBLE COMPLEX64 COMPLEX128 BOOL BFLOAT16 FLOAT8E5M2 FLOAT8E4M3FN "
+    "FLOAT8E5M2FNUZ FLOAT8E4M3FNUZ"
+)
+_ONNX = {JitScalarType[name]: DataType[name] for name in _OF_ONE_NAME.split()} | {
+    JitScalarType.INT: DataType.INT32,
+    JitScalarType.HALF: DataType.FLOAT16,
+    JitScalarType.QINT8: DataType.INT8,
+    JitScalarType.QUINT8: DataType.UINT8,
+    JitScalarType.QINT32: DataType.INT32,
 }

@@ -94,6 +94,7 @@ _KERNELS = (
     "torch:ops.aten.relu.default._op_dk",
     "torch:ops.aten.relu.default.py_kernels",
     "torch._C:DispatchKey.CompositeImplicitAutograd",
+    "torch._decomp:decomposition_table",
     "torch._subclasses.fake_impls:op_implementations_checks",
     "torch._subclasses.fake_tensor:FakeTensorMode.cache_clear",
     "torch.fx.experimental.proxy_tensor:get_proxy_mode",
@@ -108,7 +109,6 @@ RECURRENT = Feature(
         *_KERNELS,
         "torch:_VF._pack_padded_sequence",
         "torch:_VF._pad_packed_sequence",
-        "torch._decomp:decomposition_table",
     ),
 )
 ASSOCIATIVE_SCAN = Feature(

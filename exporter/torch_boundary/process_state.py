@@ -32,6 +32,17 @@ def save(stack: contextlib.ExitStack) -> None:
 
 
 @contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of a module or class within the context."""
+    held = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, held)
+
+
+@contextlib.contextmanager
 def vmaps_closed() -> Iterator[None]:
     """Afterwards no `vmap` is open that was not before: a graph that fails within one leaves it open."""
     from torch._C import _functorch

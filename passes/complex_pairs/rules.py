@@ -54,14 +54,9 @@ def _drops_imaginary(pairs: Pairs, node: ir.Node, given: Arguments) -> bool:
     return casts and wanted is not None and wanted not in PART_OF and given["self"] in pairs
 
 
-_SIGNAL = ("self", "window")
-_OPERANDS = {
-    "stft": _SIGNAL,
-    "istft": _SIGNAL,
-    "full": (),
-    "full_like": (),
-    "new_full": (),
-    "dist": (),
+_OPERANDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("stft", "istft"), ("self", "window")),
+    **dict.fromkeys(("full", "full_like", "new_full", "dist"), ()),
 }
 """Arguments that become pairs, if they differ from the arguments that promotion considers."""
 

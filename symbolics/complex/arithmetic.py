@@ -35,25 +35,31 @@ def _broadcast(g: GraphContext, real: Value, imag: Value) -> Parts:
     return Parts(g, g.op("Add", real, zeros), g.op("Add", imag, zeros))
 
 
-@onnx_symbolic("complex::real")
-def real(g: GraphContext, self: Value) -> Value:
-    return split(g, self).re
+_REAL: dict[str, Callable[[Parts], Value]] = {
+    "abs": Parts.modulus,
+    "absolute": Parts.modulus,
+    "angle": Parts.argument,
+    "imag": lambda z: z.imaginary,
+    "isreal": lambda z: z.g.call("aten::eq", z.imaginary, 0),
+    "real": lambda z: z.re,
+}
+"""Functions whose results are no complex numbers."""
 
 
-@onnx_symbolic("complex::imag")
-def imag(g: GraphContext, self: Value) -> Value:
-    return split(g, self).imaginary
+def _register_real(name: str, function: Callable[[Parts], Value]) -> None:
+    @onnx_symbolic(f"complex::{name}")
+    def real(g: GraphContext, self: Value) -> Value:
+        return function(split(g, self))
+
+
+for _name, _function in _REAL.items():
+    _register_real(_name, _function)
 
 
 @onnx_symbolic("complex::is_nonzero")
 def is_nonzero(g: GraphContext, self: Value) -> Value:
     """Whether each complex number is nonzero."""
     return ne(g, self, 0)
-
-
-@onnx_symbolic(["complex::conj", "complex::_conj", "complex::conj_physical", "complex::_conj_physical"])
-def conj(g: GraphContext, self: Value) -> Value:
-    return split(g, self).conj().pair()
 
 
 @onnx_symbolic(["complex::neg", "complex::negative", "complex::_neg_view"])
@@ -63,24 +69,19 @@ def neg(g: GraphContext, self: Value) -> Value:
 
 @onnx_symbolic("complex::add")
 def add(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
-    return _weighted(g, self, other, alpha, lambda a, b: a + b)
+    a, b, factor = operands(g, self, other, alpha)
+    return (a + (b if alpha == 1 else b * factor)).pair()
 
 
 @onnx_symbolic(["complex::sub", "complex::subtract"])
 def sub(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
-    return _weighted(g, self, other, alpha, lambda a, b: a - b)
+    a, b, factor = operands(g, self, other, alpha)
+    return (a - (b if alpha == 1 else b * factor)).pair()
 
 
 @onnx_symbolic("complex::rsub")
 def rsub(g: GraphContext, self: Operand, other: Operand, alpha: Operand = 1) -> Value:
-    return _weighted(g, other, self, alpha, lambda a, b: a - b)
-
-
-def _weighted(
-    g: GraphContext, self: Operand, other: Operand, alpha: Operand, combine: Callable[[Parts, Parts], Parts]
-) -> Value:
-    a, b, factor = operands(g, self, other, alpha)
-    return combine(a, b if alpha == 1 else b * factor).pair()
+    return sub(g, other, self, alpha)
 
 
 @onnx_symbolic(["complex::mul", "complex::multiply"])
@@ -105,16 +106,6 @@ def reciprocal(g: GraphContext, self: Value) -> Value:
 @onnx_symbolic("complex::square")
 def square(g: GraphContext, self: Value) -> Value:
     return mul(g, self, self)
-
-
-@onnx_symbolic(["complex::abs", "complex::absolute"])
-def abs_(g: GraphContext, self: Value) -> Value:
-    return split(g, self).modulus()
-
-
-@onnx_symbolic("complex::angle")
-def angle(g: GraphContext, self: Value) -> Value:
-    return split(g, self).argument()
 
 
 @onnx_symbolic("complex::sgn")
@@ -171,11 +162,6 @@ def addbmm(
     added, first, second, weight, factor = operands(g, self, batch1, batch2, beta, alpha)
     product = first.matmul(second).sum([0]) * factor
     return (product if beta == 0 else added * weight + product).pair()
-
-
-@onnx_symbolic("complex::isreal")
-def isreal(g: GraphContext, self: Value) -> Value:
-    return g.call("aten::eq", split(g, self).imaginary, 0)
 
 
 def _of_parts(name: str, combine: str) -> None:

@@ -187,6 +187,7 @@ _FUNCTIONS: dict[Callable[[Parts], Parts], str] = {
     asinh: "asinh arcsinh",
     atan: "atan arctan",
     atanh: "atanh arctanh",
+    Parts.conj: "conj _conj conj_physical _conj_physical",
     cos: "cos",
     cosh: "cosh",
     exp: "exp",

@@ -20,6 +20,14 @@ def affine(g: GraphContext, input: Value, weight: Value | None, bias: Value | No
     return input if bias is None else g.op("Add", input, bias)
 
 
+def affine_of_channels(
+    g: GraphContext, normalised: Value, weight: Value | None, bias: Value | None, input: Value
+) -> Value:
+    """The same with a weight and a bias for each channel of the input."""
+    parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
+    return affine(g, normalised, *parameters)
+
+
 def squared(g: GraphContext, value: Value) -> Value:
     """Pow, which fusions look for; not in DOUBLE, where onnxruntime's fusion would lose `eps`."""
     return g.op("Mul", value, value) if g.dtype(value) == DataType.DOUBLE else g.op("Pow", value, 2.0)

@@ -5,7 +5,7 @@ import numpy as np
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.moments import (
     affine,
-    along_channels,
+    affine_of_channels,
     filled,
     grouped,
     moments,
@@ -98,8 +98,8 @@ def group_norm(
     else:
         centred, _, deviation = moments(g, groups, [2], eps)
         normalised = g.op("Div", centred, deviation)
-    parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
-    return narrowed(g, affine(g, ungrouped(g, normalised, input), *parameters), input)
+    whole = ungrouped(g, normalised, input)
+    return narrowed(g, affine_of_channels(g, whole, weight, bias, input), input)
 
 
 @below("GroupNormalization", 21)
@@ -119,5 +119,4 @@ def group_normalization(
     if wide is None:
         return g.call("composed::group_norm", X, num_groups, weight, shift, epsilon)
     result = g.call("composed::group_norm", g.cast(X, wide), num_groups, None, None, epsilon)
-    parameters = (None if p is None else along_channels(g, p, X) for p in (weight, shift))
-    return affine(g, narrowed(g, result, X), *parameters)
+    return affine_of_channels(g, narrowed(g, result, X), weight, shift, X)

@@ -24,22 +24,15 @@ def _square(g: GraphContext, value: Value) -> Value:
     return g.op("Mul", value, value)
 
 
-def _root(g: GraphContext, value: Value) -> Value:
-    return g.op("Sqrt", value)
-
+_OF_ITSELF = "ReduceSum ReduceMax ReduceMin ReduceProd ReduceMean ReduceLogSumExp"
 
 # The function of each element, the reduction, and the function of the result.
 _PARTS: dict[str, tuple[Step, str, Step]] = {
-    "ReduceSum": (_unchanged, "ReduceSum", _unchanged),
-    "ReduceMax": (_unchanged, "ReduceMax", _unchanged),
-    "ReduceMin": (_unchanged, "ReduceMin", _unchanged),
-    "ReduceProd": (_unchanged, "ReduceProd", _unchanged),
-    "ReduceMean": (_unchanged, "ReduceMean", _unchanged),
+    **{name: (_unchanged, name, _unchanged) for name in _OF_ITSELF.split()},
     "ReduceL1": (_unary("Abs"), "ReduceSum", _unchanged),
-    "ReduceL2": (_square, "ReduceSum", _root),
+    "ReduceL2": (_square, "ReduceSum", _unary("Sqrt")),
     "ReduceSumSquare": (_square, "ReduceSum", _unchanged),
     "ReduceLogSum": (_unchanged, "ReduceSum", _unary("Log")),
-    "ReduceLogSumExp": (_unchanged, "ReduceLogSumExp", _unchanged),
 }
 
 

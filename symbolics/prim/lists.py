@@ -41,24 +41,14 @@ def construct(g: GraphContext, items: list[Value | Number]) -> Value:
     return stack(g, [g.constant(item, expected.dtype) for item in items])
 
 
-@onnx_symbolic("list::len")
-def len_(g: GraphContext, self: Value) -> Size:
-    return length(g, self)
-
-
-@onnx_symbolic("list::getitem")
-def getitem(g: GraphContext, self: Value, index: int | Value) -> Value:
-    return at(g, self, index)
+onnx_symbolic("list::len")(length)
+onnx_symbolic("list::getitem")(at)
+onnx_symbolic("list::extend")(joined)
 
 
 @onnx_symbolic("list::append")
 def append(g: GraphContext, self: Value, item: Value | Number) -> Value:
     return appended(g, self, element(g, item, self))
-
-
-@onnx_symbolic("list::extend")
-def extend(g: GraphContext, self: Value, other: Value) -> Value:
-    return joined(g, self, other)
 
 
 def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
@@ -252,14 +242,14 @@ def sum_(g: GraphContext, self: Value) -> Value:
     return g.op("ReduceSum", counted, keepdims=0)
 
 
-@onnx_symbolic("list::max")
-def max_(g: GraphContext, self: Value) -> Value:
-    return g.op("ReduceMax", _numbers(g, self), keepdims=0)
+def _register_extreme(name: str, op_type: str) -> None:
+    @onnx_symbolic(f"list::{name}")
+    def extreme(g: GraphContext, self: Value) -> Value:
+        return g.op(op_type, _numbers(g, self), keepdims=0)
 
 
-@onnx_symbolic("list::min")
-def min_(g: GraphContext, self: Value) -> Value:
-    return g.op("ReduceMin", _numbers(g, self), keepdims=0)
+_register_extreme("max", "ReduceMax")
+_register_extreme("min", "ReduceMin")
 
 
 @onnx_symbolic("list::sort")

@@ -12,6 +12,8 @@ from ..compositions.sizes import Size, compute, is_non_negative, known, where_tr
 
 INT, FLOAT, BOOL = DataType.INT64, DataType.DOUBLE, DataType.BOOL
 
+Function = Callable[..., Value]
+
 
 def _dtype(g: GraphContext, number: Value | Number) -> DataType:
     if isinstance(number, Value):
@@ -29,76 +31,88 @@ def _is_float(g: GraphContext, *numbers: Value | Number) -> bool:
     return any(_dtype(g, number) == FLOAT for number in numbers)
 
 
-def _binary(op_type: str, negated: bool = False) -> Callable[..., Value]:
+def _binary(op_type: str) -> Function:
+    return lambda g, a, b: g.op(op_type, *_numbers(g, a, b))
+
+
+def _negated(function: Function) -> Function:
+    return lambda g, a, b: g.op("Not", function(g, a, b))
+
+
+def _logical(op_type: str) -> Function:
+    return lambda g, a, b: g.op(op_type, g.constant(a, BOOL), g.constant(b, BOOL))
+
+
+def _whole(op_type: str) -> Function:
+    """Python's floor and ceil return ints."""
+    return lambda g, a: g.constant(g.op(op_type, g.constant(a, FLOAT)) if _is_float(g, a) else a, INT)
+
+
+_UNARY: dict[str, Function] = {
+    "abs": lambda g, a: g.op("Abs", *_numbers(g, a)),
+    "ceil": _whole("Ceil"),
+    "float": lambda g, a: g.constant(a, FLOAT),
+    "floor": _whole("Floor"),
+    # Cast rounds towards zero, as Python's int does.
+    "int": lambda g, a: g.constant(a, INT),
+    "neg": lambda g, a: g.op("Neg", *_numbers(g, a)),
+    "not": lambda g, a: g.op("Not", g.constant(a, BOOL)),
+    "pos": lambda g, a: _numbers(g, a)[0],
+    "sqrt": lambda g, a: g.op("Sqrt", g.constant(a, FLOAT)),
+    "trunc": lambda g, a: g.constant(a, INT),
+}
+_BINARY: dict[str, Function] = {
+    "add": _binary("Add"),
+    "and": _logical("And"),
+    # Equal takes no floats before opset 11.
+    "eq": lambda g, a, b: g.call("aten::eq", *_numbers(g, a, b)),
+    "ge": _negated(_binary("Less")),
+    "gt": _binary("Greater"),
+    "le": _negated(_binary("Greater")),
+    "lt": _binary("Less"),
+    "mul": _binary("Mul"),
+    "ne": _negated(lambda g, a, b: g.call("sym::eq", a, b)),
+    "or": _logical("Or"),
+    "sub": _binary("Sub"),
+    "truediv": lambda g, a, b: g.op("Div", g.constant(a, FLOAT), g.constant(b, FLOAT)),
+    "xor": _logical("Xor"),
+}
+
+
+def _register_unary(name: str, function: Function) -> None:
+    @onnx_symbolic(f"sym::{name}")
+    def symbolic(g: GraphContext, a: Value | Number) -> Value:
+        return function(g, a)
+
+
+def _register_binary(name: str, function: Function, opset: int = 9) -> None:
+    @onnx_symbolic(f"sym::{name}", opset=opset)
     def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-        result = g.op(op_type, *_numbers(g, a, b))
-        return g.op("Not", result) if negated else result
-
-    return symbolic
+        return function(g, a, b)
 
 
-for _name, _op_type, _negated in (
-    ("add", "Add", False),
-    ("sub", "Sub", False),
-    ("mul", "Mul", False),
-    ("lt", "Less", False),
-    ("gt", "Greater", False),
-    ("le", "Greater", True),
-    ("ge", "Less", True),
-):
-    onnx_symbolic(f"sym::{_name}")(_binary(_op_type, _negated))
+for _name, _function in _UNARY.items():
+    _register_unary(_name, _function)
+for _name, _function in _BINARY.items():
+    _register_binary(_name, _function)
 
 
-@onnx_symbolic("sym::eq")
-def eq(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    """Calls `aten::eq`, because Equal takes no floats before opset 11."""
-    first, second = _numbers(g, a, b)
-    return g.call("aten::eq", self=first, other=second)
-
-
-@onnx_symbolic("sym::ne")
-def ne(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    return g.op("Not", g.call("sym::eq", a=a, b=b))
-
-
-def _extreme(comparison: str) -> Callable[..., Value]:
+def _register_extreme(name: str, op_type: str, comparison: str) -> None:
     """Composed, because Max and Min take no integers before opset 12, and return NaN if a float is NaN."""
 
-    def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+    def composed(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         first, second = _numbers(g, a, b)
         return g.op("Where", g.op(comparison, first, second), first, second)
 
-    return symbolic
+    def of_ints(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+        return composed(g, a, b) if _is_float(g, a, b) else g.op(op_type, *_numbers(g, a, b))
+
+    _register_binary(name, composed)
+    _register_binary(name, of_ints, opset=12)
 
 
-def _extreme_of_ints(op_type: str, comparison: str) -> Callable[..., Value]:
-    def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-        if _is_float(g, a, b):
-            return _extreme(comparison)(g, a, b)
-        return g.op(op_type, *_numbers(g, a, b))
-
-    return symbolic
-
-
-for _name, _op_type, _comparison in (("max", "Max", "Greater"), ("min", "Min", "Less")):
-    onnx_symbolic(f"sym::{_name}")(_extreme(_comparison))
-    onnx_symbolic(f"sym::{_name}", opset=12)(_extreme_of_ints(_op_type, _comparison))
-
-
-def _logical(op_type: str) -> Callable[..., Value]:
-    def symbolic(g: GraphContext, a: Value | bool, b: Value | bool) -> Value:
-        return g.op(op_type, g.constant(a, BOOL), g.constant(b, BOOL))
-
-    return symbolic
-
-
-for _name, _op_type in (("and", "And"), ("or", "Or"), ("xor", "Xor")):
-    onnx_symbolic(f"sym::{_name}")(_logical(_op_type))
-
-
-@onnx_symbolic("sym::not")
-def not_(g: GraphContext, a: Value | bool) -> Value:
-    return g.op("Not", g.constant(a, BOOL))
+_register_extreme("max", "Max", "Greater")
+_register_extreme("min", "Min", "Less")
 
 
 @onnx_symbolic("sym::ite")
@@ -160,11 +174,6 @@ def mod_10(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     return g.op("Mod", g.op("Add", remainder, second), second, fmod=1)
 
 
-@onnx_symbolic("sym::truediv")
-def truediv(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-    return g.op("Div", g.constant(a, FLOAT), g.constant(b, FLOAT))
-
-
 @onnx_symbolic("sym::pow")
 def pow_(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     """Small integer powers are products, which keeps integers exact at every opset."""
@@ -192,59 +201,12 @@ def rshift(g: GraphContext, a: Value | int, b: int) -> Value:
     return g.call("sym::floordiv", a=a, b=2**b)
 
 
-@onnx_symbolic("sym::float")
-def float_(g: GraphContext, a: Value | Number) -> Value:
-    return g.constant(a, FLOAT)
-
-
-@onnx_symbolic("sym::sqrt")
-def sqrt(g: GraphContext, a: Value | Number) -> Value:
-    return g.op("Sqrt", g.constant(a, FLOAT))
-
-
-@onnx_symbolic(["sym::int", "sym::trunc"])
-def int_(g: GraphContext, a: Value | Number) -> Value:
-    """Cast rounds towards zero, as Python's int does."""
-    return g.constant(a, INT)
-
-
-def _whole(op_type: str) -> Callable[..., Value]:
-    """Python's floor and ceil return ints."""
-
-    def symbolic(g: GraphContext, a: Value | Number) -> Value:
-        if not _is_float(g, a):
-            return g.constant(a, INT)
-        return g.cast(g.op(op_type, g.constant(a, FLOAT)), INT)
-
-    return symbolic
-
-
-onnx_symbolic("sym::floor")(_whole("Floor"))
-onnx_symbolic("sym::ceil")(_whole("Ceil"))
-
-
 @onnx_symbolic("sym::round")
 def round_(g: GraphContext, a: Value | Number, b: int | None = None) -> Value:
     """Without digits: half to even. Round begins at opset 11."""
     if b is not None:
         raise g.refuse("rounding a symbolic number to digits has no ONNX form")
     return g.constant(a, INT) if not _is_float(g, a) else g.cast(g.op("Round", g.constant(a, FLOAT)), INT)
-
-
-def _unary(op_type: str) -> Callable[..., Value]:
-    def symbolic(g: GraphContext, a: Value | Number) -> Value:
-        return g.op(op_type, *_numbers(g, a))
-
-    return symbolic
-
-
-onnx_symbolic("sym::neg")(_unary("Neg"))
-onnx_symbolic("sym::abs")(_unary("Abs"))
-
-
-@onnx_symbolic("sym::pos")
-def pos(g: GraphContext, a: Value | Number) -> Value:
-    return _numbers(g, a)[0]
 
 
 @onnx_symbolic("sym::range")

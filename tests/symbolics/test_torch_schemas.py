@@ -69,7 +69,10 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
                 continue
             if argument.name not in parameters and not symbolic.takes_any:
                 yield f"{op} has an argument '{argument.name}' without a parameter"
-    # A function may serve operators of which one has fewer arguments.
+    # A function may serve operators of which one has fewer arguments, or one of this package's own dialects.
+    shared = [other for other in default_registry if other.function is symbolic.function]
+    if not all(other.name.startswith(DIALECTS) for other in shared):
+        return
     names = [other.name for other in ATEN if other.function is symbolic.function and other is not symbolic]
     known |= {argument.name for name in names for op in overloads(name) for argument in op._schema.arguments}
     unknown = set(parameters) - known

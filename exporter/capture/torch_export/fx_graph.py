@@ -30,13 +30,8 @@ from .source_values import Dimensions, constant, describe
 NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
 """Python's numbers: how metadata names them, and their element types."""
 ASSERTIONS = frozenset(
-    {
-        "aten::_assert_async",
-        "aten::_assert_scalar",
-        "aten::_assert_tensor_metadata",
-        "aten::sym_constrain_range",
-        "aten::sym_constrain_range_for_size",
-    }
+    "aten::_assert_async aten::_assert_scalar aten::_assert_tensor_metadata aten::sym_constrain_range "
+    "aten::sym_constrain_range_for_size".split()
 )
 _BY_STRIDES = {"aten::as_strided": 3, "aten::as_strided_copy": 3, "aten::as_strided_scatter": 4}
 """Operators that read a storage, and the position of their offset argument."""

@@ -25,13 +25,9 @@ _ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "r
 _UNBACKED = re.compile(r"u\d+")
 _VIEWS = frozenset({"aten::slice", "aten::expand", *_ALIKE})
 """Views that return their argument if its shape does not change; Python code then skips them."""
-_NO_VALUE = ASSERTIONS | {
-    "prim::device",
-    "aten::sym_size",
-    "aten::size",
-    "aten::stride",
-    "aten::is_contiguous",
-}
+_NO_VALUE = ASSERTIONS.union(
+    "prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split()
+)
 _LARGEST_DIGEST = 1 << 24
 _INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
 

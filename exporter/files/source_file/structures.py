@@ -97,10 +97,7 @@ def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, l
         inputs=content["inputs"],
         constants=[_constant_of(item) for item in content["constants"]],
         outputs=[e if isinstance(e, int) else [_constant_of(e[0])] for e in content["outputs"]],
-        numbers=content["numbers"],
-        complex_outputs=content["complex_outputs"],
-        mutated=content["mutated"],
-        parameter_names=content["parameter_names"],
+        **{name: content[name] for name in ("numbers", "complex_outputs", "mutated", "parameter_names")},
     )
     return interface, content["output_names"], content["given_input_names"], content["given_output_names"]
 
@@ -109,13 +106,9 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "inputs": (str, type(None)),
     "outputs": (int, list),
     "constants": (object,),
-    "output_names": (str,),
-    "given_input_names": (str,),
-    "given_output_names": (str,),
-    "mutated": (str,),
-    "parameter_names": (str,),
-    "numbers": (int,),
-    "complex_outputs": (int,),
+    **dict.fromkeys(("output_names", "given_input_names", "given_output_names"), (str,)),
+    **dict.fromkeys(("mutated", "parameter_names"), (str,)),
+    **dict.fromkeys(("numbers", "complex_outputs"), (int,)),
 }
 """The lists of an interface, and the types of their elements."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import pytree
+from ..process_state import replaced
 
 # The package has a function of the same name.
 _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
@@ -41,21 +42,11 @@ def as_operator(*, strict: bool) -> Iterator[None]:
             return held(operator, leaves, dim, additional_inputs)
         # Only the mode "pointwise" on other devices needs a function of single elements.
         checks = importlib.import_module("torch._inductor.utils")
-        with _replaced(checks, "is_pointwise_use", lambda *use: True):
+        with replaced(checks, "is_pointwise_use", lambda *use: True):
             return pytree.tree_leaves(_torch._maybe_compile_and_run_fn(_run, function, leaves))
 
-    with _replaced(_torch, "generic_associative_scan", generic_associative_scan):
+    with replaced(_torch, "generic_associative_scan", generic_associative_scan):
         yield
-
-
-@contextlib.contextmanager
-def _replaced(module: Any, name: str, function: Any) -> Iterator[None]:
-    held = getattr(module, name)
-    setattr(module, name, function)
-    try:
-        yield
-    finally:
-        setattr(module, name, held)
 
 
 def _run(function: Any, leaves: Sequence[Any]) -> Any:

@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._decomp import decomposition_table
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..process_state import replaced
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
+from .shape_kernels import in_place_of
 
 _NAMESPACE = "opsetta_capture"
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
@@ -170,50 +169,6 @@ def _expected_hidden_size(held: Callable[..., Any]) -> Callable[..., Any]:
     return get_expected_hidden_size
 
 
-class _PaddedKernel:
-    """A kernel that computes shapes only, used for fake tensors.
-
-    Attributes:
-        used: whether it was called.
-    """
-
-    def __init__(self, held: Callable[..., Any]):
-        self._held = held
-        self.used = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Under a proxy mode the kernel's own operators would be captured.
-        if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
-            self.used = True
-            return padded_shapes(*args, **kwargs)
-        return self._held(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _padded_kernels() -> Iterator[None]:
-    """Patch both tables in which torch looks up kernels for fake tensors, during a capture."""
-    key = DispatchKey.CompositeImplicitAutograd
-    operators = [getattr(torch.ops.aten, name).input for name in OPERATORS]
-    places: list[tuple[dict[Any, Any], Any]] = [(operator.py_kernels, key) for operator in operators]
-    places += [(decomposition_table, operator) for operator in operators if operator in decomposition_table]
-    held = [table[place] for table, place in places]
-    kernels = [_PaddedKernel(kernel) for kernel in held]
-    try:
-        for (table, place), kernel in zip(places, kernels, strict=True):
-            table[place] = kernel
-        for operator in operators:
-            operator._dispatch_cache.clear()
-        yield
-    finally:
-        for (table, place), original in zip(places, held, strict=True):
-            table[place] = original
-        for operator in operators:
-            operator._dispatch_cache.clear()
-        if any(kernel.used for kernel in kernels):
-            # The cache has results with other strides than those of torch's kernels.
-            FakeTensorMode.cache_clear()
-
-
 @contextlib.contextmanager
 def by_shapes(strict: bool = False) -> Iterator[None]:
     """Use shape-only kernels for recurrent operators and packed sequences within the context.
@@ -223,13 +178,14 @@ def by_shapes(strict: bool = False) -> Iterator[None]:
     Args:
         strict: whether TorchDynamo traces, which does not support packed sequences.
     """
-    held = torch.nn.RNNBase.get_expected_hidden_size
-    torch.nn.RNNBase.get_expected_hidden_size = _expected_hidden_size(held)  # type: ignore[method-assign]
-    try:
-        with _padded_kernels(), contextlib.nullcontext() if strict else _ByShapes():
-            yield
-    finally:
-        torch.nn.RNNBase.get_expected_hidden_size = held  # type: ignore[method-assign]
+    kernels = {getattr(torch.ops.aten, name).input: padded_shapes for name in OPERATORS}
+    hidden_size = _expected_hidden_size(torch.nn.RNNBase.get_expected_hidden_size)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(torch.nn.RNNBase, "get_expected_hidden_size", hidden_size))
+        stack.enter_context(in_place_of(kernels, {}))
+        if not strict:
+            stack.enter_context(_ByShapes())
+        yield
 
 
 def restore_operators(program: torch.export.ExportedProgram) -> None:

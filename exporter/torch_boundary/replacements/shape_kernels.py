@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch._C import DispatchKey
+from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -20,11 +21,12 @@ class _Kernel:
     """A shape-only kernel of a composite operator, used for fake tensors.
 
     Attributes:
+        held: the kernel that it replaces; None for the operator's C++ kernel.
         used: whether it was called.
     """
 
-    def __init__(self, operator: OpOverload, shapes: Shapes):
-        self.held = operator.py_kernels.get(DispatchKey.CompositeImplicitAutograd)
+    def __init__(self, held: Any, operator: OpOverload, shapes: Shapes):
+        self.held = held
         self.used = False
         self._operator = operator
         self._shapes = shapes
@@ -45,12 +47,17 @@ def in_place_of(
 ) -> Iterator[None]:
     """Use shape-only kernels for operators within the context.
 
+    A composite operator has kernels for fake tensors in one or two of torch's tables.
+
     Args:
         composite: composite operators whose kernels read values.
         others: operators that torch.export would run, or refuse.
     """
-    kernels = {operator: _Kernel(operator, shapes) for operator, shapes in composite.items()}
     key = DispatchKey.CompositeImplicitAutograd
+    places: list[tuple[dict[Any, Any], Any, OpOverload]]
+    places = [(operator.py_kernels, key, operator) for operator in composite]
+    places += [(decomposition_table, each, each) for each in composite if each in decomposition_table]
+    kernels = [_Kernel(table.get(place), each, composite[each]) for table, place, each in places]
 
     def run(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:
         return others[func](*args, **kwargs)
@@ -59,18 +66,18 @@ def in_place_of(
     checks: list[Any] = fake_impls.op_implementations_checks
     try:
         checks.insert(0, implementation)
-        for operator, kernel in kernels.items():
-            operator.py_kernels[key] = kernel
+        for (table, place, operator), kernel in zip(places, kernels, strict=True):
+            table[place] = kernel
             operator._dispatch_cache.clear()
         yield
     finally:
         checks.remove(implementation)
-        for operator, kernel in kernels.items():
+        for (table, place, operator), kernel in zip(places, kernels, strict=True):
             if kernel.held is None:
-                operator.py_kernels.pop(key, None)
+                table.pop(place, None)
             else:
-                operator.py_kernels[key] = kernel.held
+                table[place] = kernel.held
             operator._dispatch_cache.clear()
         # The cache has results of the capture.
-        if any(kernel.used for kernel in kernels.values()):
+        if any(kernel.used for kernel in kernels):
             FakeTensorMode.cache_clear()

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.nn.modules import transformer
 
+from ..process_state import replaced
+
 
 def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Do not test whether a mask is causal: it only decides which kernel is used."""
@@ -33,10 +35,5 @@ def without_fused_attention() -> Iterator[None]:
 @contextlib.contextmanager
 def captured() -> Iterator[None]:
     """Skip the modules' test for causal masks, which torch.export cannot trace."""
-    held = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = _is_causal_if_said
-    try:
-        with without_fused_attention():
-            yield
-    finally:
-        transformer._detect_is_causal_mask = held
+    with replaced(transformer, "_detect_is_causal_mask", _is_causal_if_said), without_fused_attention():
+        yield

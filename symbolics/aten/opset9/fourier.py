@@ -23,9 +23,10 @@ _frequencies("fft_fftfreq", lambda n: (np.arange(n) + n // 2) % n - n // 2)
 _frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
 
 
-def _registered(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -> None:
+def _register_stft(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -> None:
     """Register stft for real or complex (as pairs) signals and windows."""
 
+    @onnx_symbolic(f"{domain}::stft")
     def stft(
         g: GraphContext,
         self: Value,
@@ -33,75 +34,46 @@ def _registered(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -
         hop_length: int | None = None,
         win_length: int | None = None,
         window: Value | None = None,
-        normalized: bool = False,
-        onesided: bool | None = None,
-        return_complex: bool | None = None,
-        align_to_window: bool | None = None,
-    ) -> Value:
-        """The transform of the frames of a signal, [batch?, frequency, frame, 2]."""
-        if align_to_window:
-            raise g.refuse("stft with align_to_window")
-        taps = None if window is None else parts_of(g, window)
-        return _stft(g, parts_of(g, self), n_fft, hop_length, win_length, taps, normalized, onesided)
-
-    def center(
-        g: GraphContext,
-        self: Value,
-        n_fft: int,
-        hop_length: int | None = None,
-        win_length: int | None = None,
-        window: Value | None = None,
-        center: bool = True,
+        center: bool | None = None,
         pad_mode: str = "reflect",
         normalized: bool = False,
         onesided: bool | None = None,
         return_complex: bool | None = None,
         align_to_window: bool | None = None,
     ) -> Value:
-        """The same for a signal padded by half a frame at both ends, if `center` is true."""
+        """The transform of the frames of a signal, [batch?, frequency, frame, 2].
+
+        With `center`, the default of the overload of this name, the signal is padded by half a frame at both
+        ends.
+        """
         if align_to_window:
             raise g.refuse("stft with align_to_window")
         signal = parts_of(g, self)
-        if center:
+        if center or (center is None and g.node is not None and g.node.overload == "center"):
             signal = signal.map(lambda part: _centered(g, part, n_fft // 2, pad_mode))
         taps = None if window is None else parts_of(g, window)
-        return _stft(g, signal, n_fft, hop_length, win_length, taps, normalized, onesided)
+        hop = hop_length if hop_length is not None else n_fft // 4
+        length = win_length if win_length is not None else n_fft
+        frames = signal.map(lambda part: g.call("aten::unfold", part, dimension=-1, size=n_fft, step=hop))
+        if taps is not None or length != n_fft:
+            frames = frames * _window(g, taps, length, n_fft, signal)
+        is_real = frames.im is None
+        half = is_real if onesided is None else onesided
+        power = -0.5 if normalized else 0.0
+        transform = Transform("r2c" if is_real else "c2c", False, power, half and is_real)
+        result = apply(g, frames.re if is_real else frames.pair(), transform, -1)
+        rank = known_rank(g, result)
+        return g.op("Transpose", result, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
 
-    onnx_symbolic(f"{domain}::stft")(stft)
-    onnx_symbolic(f"{domain}::stft.center")(center)
 
-
-_registered("aten", lambda g, value: Parts(g, value))
-_registered("complex", split)
+_register_stft("aten", lambda g, value: Parts(g, value))
+_register_stft("complex", split)
 
 
 def _centered(g: GraphContext, signal: Value, amount: int, mode: str) -> Value:
     added = list(range(3 - known_rank(g, signal)))
     batched = g.op("Unsqueeze", signal, axes=added)
     return g.op("Squeeze", g.call("aten::pad", batched, pad=[amount, amount], mode=mode), axes=added)
-
-
-def _stft(
-    g: GraphContext,
-    signal: Parts,
-    n_fft: int,
-    hop_length: int | None,
-    win_length: int | None,
-    window: Parts | None,
-    normalized: bool,
-    onesided: bool | None,
-) -> Value:
-    hop = hop_length if hop_length is not None else n_fft // 4
-    length = win_length if win_length is not None else n_fft
-    frames = signal.map(lambda part: g.call("aten::unfold", part, dimension=-1, size=n_fft, step=hop))
-    if window is not None or length != n_fft:
-        frames = frames * _window(g, window, length, n_fft, signal)
-    is_real = frames.im is None
-    half = is_real if onesided is None else onesided
-    transform = Transform("r2c" if is_real else "c2c", False, -0.5 if normalized else 0.0, half and is_real)
-    result = apply(g, frames.re if is_real else frames.pair(), transform, -1)
-    rank = known_rank(g, result)
-    return g.op("Transpose", result, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
 
 
 def _window(g: GraphContext, window: Parts | None, length: int, n_fft: int, like: Parts) -> Parts:

@@ -419,13 +419,13 @@ def dict_view(machine: Interpreter, node: Any, items: Dict) -> List:
     return machine.list(list(getattr(items.entries, name)()), kind)
 
 
-@script("aten::get", "aten::setdefault")
-def dict_get(machine: Interpreter, node: Any, items: Dict, key: Any, default: Any = None) -> Any:
-    """`items.get(key, default)` and `items.setdefault(key, default)`."""
-    if node.kind() == "aten::setdefault":
+@script("aten::get", "aten::setdefault", "aten::popitem")
+def dict_method(machine: Interpreter, node: Any, items: Dict, *operands: Any) -> Any:
+    """`items.get(key, default)`, `items.setdefault(key, default)` and `items.popitem()`."""
+    name = node.kind().split("::")[1]
+    if name != "get":
         machine.touch(items)
-        return items.entries.setdefault(key, default)
-    return items.entries.get(key, default)
+    return getattr(items.entries, name)(*operands)
 
 
 @script("aten::update")
@@ -433,10 +433,3 @@ def dict_update(machine: Interpreter, node: Any, items: Dict, other: Dict) -> No
     """`items.update(other)`."""
     machine.touch(items)
     items.entries.update(other.entries)
-
-
-@script("aten::popitem")
-def dict_pop_item(machine: Interpreter, node: Any, items: Dict) -> tuple[Any, Any]:
-    """`items.popitem()`."""
-    machine.touch(items)
-    return items.entries.popitem()

@@ -124,14 +124,13 @@ def tuple_slice(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> tupl
     return items[node.i("beg") : node.i("end")]
 
 
-@script(
-    "prim::unchecked_cast",
-    "prim::unchecked_unwrap_optional",
-    "aten::_unwrap_optional",
-    "prim::data",
-    "aten::wait",
-    "prim::awaitable_wait",
+_UNCHANGED = (
+    "prim::unchecked_cast prim::unchecked_unwrap_optional aten::_unwrap_optional prim::data aten::wait "
+    "prim::awaitable_wait"
 )
+
+
+@script(*_UNCHANGED.split())
 def unchecked_cast(machine: Interpreter, node: Any, item: Any) -> Any:
     """The item, whose type the program has checked; the result of a task, which was run when it was made."""
     return item.value if isinstance(item, Optional) else item
@@ -154,22 +153,14 @@ def raise_exception(machine: Interpreter, node: Any, message: Any, *kind: Any) -
     raise Raised(f"{message}")
 
 
-@script(
-    "aten::warn",
-    "prim::Print",
-    "prim::Enter",
-    "prim::Exit",
-    "aten::set_grad_enabled",
-    "aten::_set_grad_enabled",
-    "profiler::_record_function_enter",
-    "profiler::_record_function_enter_new",
-    "profiler::_record_function_exit",
-    "aten::_assert_async",
-    "aten::_assert_tensor_metadata",
-    "prim::profile",
-    "aten::manual_seed",
-    "aten::seed",
+_WITHOUT_EFFECT = (
+    "aten::warn prim::Print prim::Enter prim::Exit aten::set_grad_enabled aten::_set_grad_enabled "
+    "profiler::_record_function_enter profiler::_record_function_enter_new profiler::_record_function_exit "
+    "aten::_assert_async aten::_assert_tensor_metadata prim::profile aten::manual_seed aten::seed"
 )
+
+
+@script(*_WITHOUT_EFFECT.split())
 def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """Nodes without effect on values. Seeds are ignored, because the runtime draws random numbers."""
     return operands[0] if node.kind() == "prim::profile" and operands else None

@@ -1,7 +1,7 @@
 """Operators on integers: bitwise logic, shifts, hashes, greatest common divisor, least common multiple."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -145,11 +145,7 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
 
 @onnx_symbolic("aten::hash_tensor")
 def hash_tensor(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] = [],  # noqa: B006
-    keepdim: bool = False,
-    mode: int = 0,
+    g: GraphContext, self: Value, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0
 ) -> Value:
     """The exclusive or of all numbers as 64 bits: floats as DOUBLE, others as INT64.
 

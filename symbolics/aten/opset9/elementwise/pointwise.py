@@ -1,6 +1,7 @@
 """Elementwise arithmetic: unary and binary operators, and compositions of them."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,7 +23,16 @@ _UNARY = {
     "tanh": "Tanh",
 }
 
-# The same, but integers are returned unchanged.
+# ATen operator to its composition; integers are cast to FLOAT.
+_COMPOSED: dict[str, Callable[[GraphContext, Value], Value]] = {
+    "deg2rad": lambda g, x: g.op("Mul", x, math.pi / 180.0),
+    "log10": lambda g, x: g.op("Div", g.op("Log", x), math.log(10.0)),
+    "log2": lambda g, x: g.op("Div", g.op("Log", x), math.log(2.0)),
+    "rad2deg": lambda g, x: g.op("Mul", x, 180.0 / math.pi),
+    "rsqrt": lambda g, x: g.op("Reciprocal", g.op("Sqrt", x)),
+}
+
+# The same as an ONNX operator, but integers are returned unchanged.
 _INTEGRAL_IDENTITY = {"ceil": "Ceil", "floor": "Floor"}
 
 # The same for every element type.
@@ -33,6 +43,12 @@ def _register_unary(names: str, op_type: str) -> None:
     @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def unary(g: GraphContext, self: Value) -> Value:
         return g.op(op_type, floating(g, self))
+
+
+def _register_composed(name: str, function: Callable[[GraphContext, Value], Value]) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def composed(g: GraphContext, self: Value) -> Value:
+        return function(g, floating(g, self))
 
 
 def _register_integral_identity(name: str, op_type: str) -> None:
@@ -49,6 +65,8 @@ def _register_any_type(names: str, op_type: str) -> None:
 
 for _names, _op_type in _UNARY.items():
     _register_unary(_names, _op_type)
+for _name, _function in _COMPOSED.items():
+    _register_composed(_name, _function)
 for _names, _op_type in _INTEGRAL_IDENTITY.items():
     _register_integral_identity(_names, _op_type)
 for _names, _op_type in _ANY_TYPE.items():
@@ -76,11 +94,6 @@ def square(g: GraphContext, self: Value) -> Value:
     return g.op("Mul", self, self)
 
 
-@onnx_symbolic("aten::rsqrt")
-def rsqrt(g: GraphContext, self: Value) -> Value:
-    return g.op("Reciprocal", g.op("Sqrt", floating(g, self)))
-
-
 @onnx_symbolic(["aten::exp2", "aten::special_exp2"])
 def exp2(g: GraphContext, self: Value) -> Value:
     self = floating(g, self)
@@ -101,16 +114,6 @@ def log1p(g: GraphContext, self: Value) -> Value:
     small = g.call("aten::clamp_max", self, 1.0)
     lost = g.op("Sub", small, g.op("Sub", g.op("Add", small, 1.0), 1.0))
     return g.op("Add", g.op("Log", g.op("Add", self, 1.0)), lost)
-
-
-@onnx_symbolic("aten::log2")
-def log2(g: GraphContext, self: Value) -> Value:
-    return g.op("Div", g.op("Log", floating(g, self)), math.log(2.0))
-
-
-@onnx_symbolic("aten::log10")
-def log10(g: GraphContext, self: Value) -> Value:
-    return g.op("Div", g.op("Log", floating(g, self)), math.log(10.0))
 
 
 @onnx_symbolic(["aten::erf", "aten::special_erf"])
@@ -357,16 +360,6 @@ def _signed(g: GraphContext, magnitude: Value, other: Value) -> Value:
     """A magnitude with the sign of `other`, by a product: onnxruntime's Where makes 0.0 of -0.0."""
     minus, plus = value_like(g, -1.0, magnitude), value_like(g, 1.0, magnitude)
     return g.op("Mul", magnitude, g.op("Where", g.call("aten::signbit", other), minus, plus))
-
-
-@onnx_symbolic("aten::deg2rad")
-def deg2rad(g: GraphContext, self: Value) -> Value:
-    return g.op("Mul", floating(g, self), math.pi / 180.0)
-
-
-@onnx_symbolic("aten::rad2deg")
-def rad2deg(g: GraphContext, self: Value) -> Value:
-    return g.op("Mul", floating(g, self), 180.0 / math.pi)
 
 
 @onnx_symbolic(["aten::sinc", "aten::special_sinc"])

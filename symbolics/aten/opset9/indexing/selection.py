@@ -1,5 +1,7 @@
 """Selection by condition and order: where, masks, triangles, nonzero, one_hot, searchsorted."""
 
+from typing import Any
+
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.integers import widened
 from ....compositions.sizes import axis, known_rank, where_true
@@ -161,12 +163,8 @@ def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Valu
 
 
 @onnx_symbolic("aten::bucketize")
-def bucketize(
-    g: GraphContext, self: Value | Number, boundaries: Value, out_int32: bool = False, right: bool = False
-) -> Value:
-    return g.call(
-        "aten::searchsorted", sorted_sequence=boundaries, self=self, out_int32=out_int32, right=right
-    )
+def bucketize(g: GraphContext, self: Value | Number, boundaries: Value, **options: Any) -> Value:
+    return g.call("aten::searchsorted", boundaries, self, **options)
 
 
 @onnx_symbolic("aten::searchsorted")

@@ -28,24 +28,17 @@ def _raised(g: GraphContext, value: Value | float, dtype: DataType) -> Value:
 
 
 @onnx_symbolic("composed::above_tolerance")
-def above_tolerance(
-    g: GraphContext, A: Value, sizes: Value, atol: Value | float | None, rtol: Value | float | None
-) -> Value:
+def above_tolerance(g: GraphContext, A: Value, sizes: Value, atol: Tolerance, rtol: Tolerance) -> Value:
     """Whether each singular value, or absolute eigenvalue, is above the tolerance.
 
     The default of `rtol` is the larger size times the machine epsilon, or 0 if `atol` is above 0.
     """
-    return g.op("Greater", sizes, _threshold(g, A, atol, rtol, mx.largest(g, sizes)))
-
-
-def _threshold(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, largest: Value) -> Value:
-    """The tolerance below which values count as zero, `[..., 1]`."""
-    dtype = mx.dtype_of(g, A)
-    sizes = [g.cast(g.constant(size), dtype) for size in (mx.height(g, A), mx.width(g, A))]
+    largest, dtype = mx.largest(g, sizes), mx.dtype_of(g, A)
+    extents = [g.cast(g.constant(size), dtype) for size in (mx.height(g, A), mx.width(g, A))]
     if isinstance(rtol, (Value, float, int)):
         relative = _raised(g, rtol, dtype)
     else:
-        longer = mx.chosen(g, g.op("Less", *sizes), sizes[1], sizes[0])
+        longer = mx.chosen(g, g.op("Less", *extents), extents[1], extents[0])
         relative = g.op("Mul", longer, float(np.finfo(dtype.numpy()).eps))
         if isinstance(atol, Value):
             positive = g.op("Greater", _raised(g, atol, dtype), 0.0)
@@ -53,20 +46,14 @@ def _threshold(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, larg
         elif atol is not None and atol > 0:
             relative = g.constant(0.0, dtype)
     bound = g.op("Mul", relative, largest)
-    if atol is None or (not isinstance(atol, Value) and atol == 0):
-        return bound
-    absolute = _raised(g, atol, dtype)
-    return mx.chosen(g, g.op("Less", bound, absolute), absolute, bound)
+    if isinstance(atol, Value) or (atol is not None and atol != 0):
+        absolute = _raised(g, atol, dtype)
+        bound = mx.chosen(g, g.op("Less", bound, absolute), absolute, bound)
+    return g.op("Greater", sizes, bound)
 
 
 @onnx_symbolic("composed::pinv")
-def composed_pinv(
-    g: GraphContext,
-    A: Value,
-    atol: Value | float | None,
-    rtol: Value | float | None,
-    hermitian: bool,
-) -> Value:
+def composed_pinv(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Value:
     """The pseudo-inverse from the singular values above a tolerance, or from eigenvalues if symmetric."""
     dtype = mx.dtype_of(g, A)
     if _is_empty(g, A):
@@ -86,10 +73,10 @@ def composed_pinv(
 def linalg_pinv(
     g: GraphContext,
     self: Value,
-    rcond: Value | float | None = None,
+    rcond: Tolerance = None,
     hermitian: bool = False,
-    atol: Value | float | None = None,
-    rtol: Value | float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
 ) -> Value:
     return g.call("composed::pinv", self, atol, rtol if rcond is None else rcond, hermitian)
 
@@ -101,11 +88,7 @@ def pinverse(g: GraphContext, self: Value, rcond: float = 1e-15) -> Value:
 
 @onnx_symbolic("composed::matrix_rank")
 def composed_matrix_rank(
-    g: GraphContext,
-    A: Value,
-    atol: Value | float | None,
-    rtol: Value | float | None,
-    hermitian: bool,
+    g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, hermitian: bool
 ) -> Value:
     """The number of singular values above a tolerance, INT64."""
     if _is_empty(g, A):
@@ -120,9 +103,9 @@ def linalg_matrix_rank(
     g: GraphContext,
     self: Value | None = None,
     input: Value | None = None,
-    tol: Value | float | None = None,
-    atol: Value | float | None = None,
-    rtol: Value | float | None = None,
+    tol: Tolerance = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     hermitian: bool = False,
 ) -> Value:
     """The overloads with tensors call the matrix `input`; `tol` is absolute."""
@@ -130,7 +113,7 @@ def linalg_matrix_rank(
     return g.call("composed::matrix_rank", input if self is None else self, *bounds, hermitian)
 
 
-def _moved(g: GraphContext, value: Value, dims: list[int]) -> Value:
+def _moved(g: GraphContext, value: Value, dims: Sequence[int]) -> Value:
     """The value with two dimensions moved to the end."""
     rank = known_rank(g, value)
     last = [dim % rank for dim in dims]
@@ -138,9 +121,14 @@ def _moved(g: GraphContext, value: Value, dims: list[int]) -> Value:
     return value if perm == list(range(rank)) else g.op("Transpose", value, perm=perm)
 
 
-@onnx_symbolic("composed::matrix_norm")
-def composed_matrix_norm(
-    g: GraphContext, self: Value, ord: Number | str, dim: list[int], keepdim: bool, dtype: DataType | None
+@onnx_symbolic("aten::linalg_matrix_norm")
+def linalg_matrix_norm(
+    g: GraphContext,
+    self: Value,
+    ord: Number | str = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    dtype: DataType | None = None,
 ) -> Value:
     """The norms `fro`, `nuc` (sum of singular values), 2 and -2 (largest, smallest), 1, -1, inf and -inf."""
     self = floating(g, self) if dtype is None else g.cast(self, dtype)
@@ -165,18 +153,6 @@ def composed_matrix_norm(
     return g.op("Unsqueeze", result, axes=sorted(d % rank for d in dim)) if keepdim else result
 
 
-@onnx_symbolic("aten::linalg_matrix_norm")
-def linalg_matrix_norm(
-    g: GraphContext,
-    self: Value,
-    ord: Number | str = "fro",
-    dim: list[int] = [-2, -1],  # noqa: B006
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
-    return g.call("composed::matrix_norm", self, ord, dim, keepdim, dtype)
-
-
 @onnx_symbolic("aten::linalg_norm")
 def linalg_norm(
     g: GraphContext,
@@ -190,17 +166,12 @@ def linalg_norm(
     count = known_rank(g, self) if dim is None else len(dim)
     if not isinstance(ord, str) and (ord is None or count != 2):
         return g.call("aten::linalg_vector_norm", self, 2 if ord is None else ord, dim, keepdim, dtype)
-    return g.call("composed::matrix_norm", self, ord, [-2, -1] if dim is None else dim, keepdim, dtype)
+    return g.call("aten::linalg_matrix_norm", self, ord, [-2, -1] if dim is None else dim, keepdim, dtype)
 
 
 @onnx_symbolic("aten::nuclear_norm")
-def nuclear_norm(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] = [-2, -1],  # noqa: B006
-    keepdim: bool = False,
-) -> Value:
-    return g.call("composed::matrix_norm", self, "nuc", dim, keepdim, None)
+def nuclear_norm(g: GraphContext, self: Value, dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Value:
+    return g.call("aten::linalg_matrix_norm", self, "nuc", dim, keepdim)
 
 
 @onnx_symbolic("aten::linalg_cond")
@@ -220,7 +191,7 @@ def linalg_cond(g: GraphContext, self: Value, p: Number | str | None = None) -> 
     size = mx.height(g, self)
     mask = mx.as_column(g, mx.as_column(g, singular))
     inverse = g.call("aten::linalg_inv", mx.chosen(g, mask, mx.identity(g, size, size, dtype), self))
-    norms = [g.call("composed::matrix_norm", x, p, [-2, -1], False, None) for x in (self, inverse)]
+    norms = [g.call("aten::linalg_matrix_norm", x, p) for x in (self, inverse)]
     regular = g.cast(g.op("Not", singular), dtype)
     return g.op("Div", mx.chosen(g, singular, g.constant(1.0, dtype), g.op("Mul", *norms)), regular)
 

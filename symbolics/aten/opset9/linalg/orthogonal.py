@@ -8,7 +8,7 @@ from ....compositions import matrices as mx
 from ....compositions.sizes import Size, compute
 
 
-@onnx_symbolic("composed::householder")
+@onnx_symbolic(["composed::householder", "aten::geqrf"])
 def composed_householder(g: GraphContext, self: Value) -> list[Value]:
     """R on and above the diagonal, the vectors of the reflections below it, and their factors.
 
@@ -82,11 +82,6 @@ def composed_orthogonal(g: GraphContext, vectors: Value, factors: Value, columns
     """The first columns of the product of reflections."""
     start = mx.identities(g, vectors, mx.height(g, vectors), columns)
     return g.call("composed::reflect", vectors, factors, start, transpose=False)
-
-
-@onnx_symbolic("aten::geqrf")
-def geqrf(g: GraphContext, self: Value) -> list[Value]:
-    return g.call("composed::householder", self)
 
 
 @onnx_symbolic("aten::linalg_householder_product")

@@ -6,7 +6,10 @@ the loss are computed without chunks. The accumulators have the types of ordinar
 
 from __future__ import annotations
 
+from typing import Any
+
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .._common import is_used
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -38,9 +41,7 @@ def linear_cross_entropy_of_each(
     linear_bias: Value | None,
     weight: Value | None,
     ignore_index: int,
-    batch_chunk_size: int,
-    acc_policy: str,
-    acc_dtype: DataType,
+    **accumulation: Any,
 ) -> Value:
     return _losses(g, input, linear_weight, target, linear_bias, weight, ignore_index)[0]
 
@@ -56,16 +57,10 @@ def linear_cross_entropy(
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-    batch_chunk_size: int,
-    acc_policy: str,
-    acc_dtype: DataType,
-    allow_retain_graph: bool,
-    compute_input_grad: bool,
-    compute_linear_weight_grad: bool,
-    compute_linear_bias_grad: bool,
+    **training: Any,
 ) -> tuple[Value, None, None, None]:
     """Only the loss: files have no gradients."""
-    if any(value.uses() or value.is_graph_output() for value in g.expected[1:]):
+    if is_used(g, 1, 2, 3):
         raise g.refuse("the gradients of the loss are not computed")
     if label_smoothing != 0 or reduction not in ("mean", "sum"):
         raise g.refuse("it has no label smoothing, and reduces to the mean or the sum")

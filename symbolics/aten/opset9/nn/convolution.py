@@ -55,66 +55,6 @@ def _convolved(
     return g.op("Squeeze", result, axes=[0]) if unbatched else result
 
 
-def _conv(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int] | str,
-    dilation: Sequence[int],
-    groups: int,
-    dimensions: int,
-) -> Value:
-    dilation = per_dimension(dilation, dimensions)
-    pads = _pads(g, weight, padding, dilation)
-    if not all(isinstance(pad, int) for pad in pads):
-        input, pads = _padded(g, input, pads), [0] * len(pads)
-    return _convolved(
-        g,
-        "Conv",
-        input,
-        weight,
-        bias,
-        dilations=dilation,
-        group=groups,
-        pads=pads,
-        strides=per_dimension(stride, dimensions),
-    )
-
-
-def _conv_transpose(
-    g: GraphContext,
-    input: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-    dilation: Sequence[int],
-    dimensions: int,
-) -> Value:
-    begins = per_dimension(padding, dimensions)
-    strides = per_dimension(stride, dimensions)
-    extra = per_dimension(output_padding, dimensions)
-    ends = list(begins)
-    if any(more >= step for more, step in zip(extra, strides, strict=True)):
-        input, ends, extra = _grown(g, input, begins, extra, strides)
-    return _convolved(
-        g,
-        "ConvTranspose",
-        input,
-        weight,
-        bias,
-        dilations=per_dimension(dilation, dimensions),
-        group=groups,
-        output_padding=extra if any(extra) else None,
-        pads=[*begins, *ends],
-        strides=strides,
-    )
-
-
 def _grown(
     g: GraphContext, input: Value, padding: list[int], extra: list[int], strides: list[int]
 ) -> tuple[Value, list[int], list[int]]:
@@ -144,7 +84,13 @@ def _register(dimensions: int) -> None:
         dilation: Sequence[int] = (1,),
         groups: int = 1,
     ) -> Value:
-        return _conv(g, input, weight, bias, stride, padding, dilation, groups, dimensions)
+        dilation = per_dimension(dilation, dimensions)
+        pads = _pads(g, weight, padding, dilation)
+        if not all(isinstance(pad, int) for pad in pads):
+            input, pads = _padded(g, input, pads), [0] * len(pads)
+        strides = per_dimension(stride, dimensions)
+        attributes = {"dilations": dilation, "group": groups, "pads": pads, "strides": strides}
+        return _convolved(g, "Conv", input, weight, bias, **attributes)
 
     @onnx_symbolic(f"aten::conv_transpose{dimensions}d")
     def conv_transpose(
@@ -158,8 +104,23 @@ def _register(dimensions: int) -> None:
         groups: int = 1,
         dilation: Sequence[int] = (1,),
     ) -> Value:
-        return _conv_transpose(
-            g, input, weight, bias, stride, padding, output_padding, groups, dilation, dimensions
+        begins = per_dimension(padding, dimensions)
+        strides = per_dimension(stride, dimensions)
+        extra = per_dimension(output_padding, dimensions)
+        ends = list(begins)
+        if any(more >= step for more, step in zip(extra, strides, strict=True)):
+            input, ends, extra = _grown(g, input, begins, extra, strides)
+        return _convolved(
+            g,
+            "ConvTranspose",
+            input,
+            weight,
+            bias,
+            dilations=per_dimension(dilation, dimensions),
+            group=groups,
+            output_padding=extra if any(extra) else None,
+            pads=[*begins, *ends],
+            strides=strides,
         )
 
 
@@ -182,11 +143,10 @@ def convolution(
 ) -> Value:
     rank = g.rank(weight)
     dimensions = rank - 2 if rank is not None else max(map(len, (stride, padding, dilation)))
-    if transposed:
-        return _conv_transpose(
-            g, input, weight, bias, stride, padding, output_padding, groups, dilation, dimensions
-        )
-    return _conv(g, input, weight, bias, stride, padding, dilation, groups, dimensions)
+    if not transposed:
+        return g.call(f"aten::conv{dimensions}d", input, weight, bias, stride, padding, dilation, groups)
+    name = f"aten::conv_transpose{dimensions}d"
+    return g.call(name, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def _of_integers(

@@ -2,12 +2,9 @@
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import compute, known_rank
+from .._common import is_used
 
 _SUM, _MEAN, _MAX = range(3)
-
-
-def _is_used(value: Value) -> bool:
-    return bool(value.uses()) or value.is_graph_output()
 
 
 @onnx_symbolic(["aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"])
@@ -27,7 +24,7 @@ def embedding_bag(
 
     An empty bag gives zeros. The other three results are for gradients, and are not supported.
     """
-    if any(_is_used(value) for value in g.expected[1:]):
+    if is_used(g, 1, 2, 3):
         raise g.refuse("the outputs of embedding_bag that its gradient needs have no ONNX form")
     places, starts = g.cast(indices, DataType.INT64), g.cast(offsets, DataType.INT64)
     # An additional bag, which is dropped, takes the padding and the indices behind the last offset.

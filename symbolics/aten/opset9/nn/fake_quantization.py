@@ -32,29 +32,23 @@ def _per_channel(
     return Grid(scale, zero_point, quant_min, quant_max, axis, rounded_last=rounded_last)
 
 
-@onnx_symbolic("aten::fake_quantize_per_tensor_affine")
-def fake_quantize_per_tensor_affine(
-    g: GraphContext,
-    self: Value,
-    scale: Value | float,
-    zero_point: Value | int,
-    quant_min: int,
-    quant_max: int,
-) -> Value:
-    return fake_quantize(g, self, _per_tensor(scale, zero_point, quant_min, quant_max))
+def _register_per_tensor(name: str, with_mask: bool) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def per_tensor(
+        g: GraphContext,
+        self: Value,
+        scale: Value | float,
+        zero_point: Value | int,
+        quant_min: int,
+        quant_max: int,
+    ) -> Value | tuple[Value, Value]:
+        grid = _per_tensor(scale, zero_point, quant_min, quant_max)
+        result = fake_quantize(g, self, grid)
+        return (result, is_within(g, self, grid)) if with_mask else result
 
 
-@onnx_symbolic("aten::fake_quantize_per_tensor_affine_cachemask")
-def fake_quantize_per_tensor_affine_cachemask(
-    g: GraphContext,
-    self: Value,
-    scale: float,
-    zero_point: int,
-    quant_min: int,
-    quant_max: int,
-) -> tuple[Value, Value]:
-    grid = _per_tensor(scale, zero_point, quant_min, quant_max)
-    return fake_quantize(g, self, grid), is_within(g, self, grid)
+_register_per_tensor("fake_quantize_per_tensor_affine", with_mask=False)
+_register_per_tensor("fake_quantize_per_tensor_affine_cachemask", with_mask=True)
 
 
 @onnx_symbolic("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")

@@ -225,13 +225,13 @@ _SCALES = (("scales",), ("scales_h", "scales_w"), ("scales_d", "scales_h", "scal
 """The names of the arguments that give a factor for each dimension, of images of 1, 2 and 3 dimensions."""
 
 
-def _register_nearest(name: str, dimensions: int, mode: str) -> None:
+def _register(name: str, dimensions: int, mode: str, antialias: bool = False) -> None:
+    """Register the overloads with a size and with factors; `align_corners` is an option of some modes."""
+
     @onnx_symbolic(f"aten::{name}")
-    def to_size(
-        g: GraphContext, self: Value, output_size: list[int | Value], **scales: float | None
-    ) -> Value:
-        factors = [scales.get(scale) for scale in _SCALES[dimensions - 1]]
-        return _resized(g, self, dimensions, mode, output_size, factors)
+    def to_size(g: GraphContext, self: Value, output_size: list[int | Value], **options: Any) -> Value:
+        factors = [options.pop(scale, None) for scale in _SCALES[dimensions - 1]]
+        return _resized(g, self, dimensions, mode, output_size, factors, antialias=antialias, **options)
 
     @onnx_symbolic(f"aten::{name}.vec")
     def by_factors(
@@ -239,39 +239,19 @@ def _register_nearest(name: str, dimensions: int, mode: str) -> None:
         input: Value,
         output_size: list[int | Value] | None,
         scale_factors: list[Number] | None,
+        **options: Any,
     ) -> Value:
-        return _resized(g, input, dimensions, mode, output_size, scale_factors)
-
-
-def _register_smooth(name: str, dimensions: int, mode: str, antialias: bool = False) -> None:
-    @onnx_symbolic(f"aten::{name}")
-    def to_size(
-        g: GraphContext,
-        self: Value,
-        output_size: list[int | Value],
-        align_corners: bool,
-        **scales: float | None,
-    ) -> Value:
-        factors = [scales.get(scale) for scale in _SCALES[dimensions - 1]]
-        return _resized(g, self, dimensions, mode, output_size, factors, align_corners, antialias)
-
-    @onnx_symbolic(f"aten::{name}.vec")
-    def by_factors(
-        g: GraphContext,
-        input: Value,
-        output_size: list[int | Value] | None,
-        align_corners: bool,
-        scale_factors: list[Number] | None,
-    ) -> Value:
-        return _resized(g, input, dimensions, mode, output_size, scale_factors, align_corners, antialias)
+        return _resized(
+            g, input, dimensions, mode, output_size, scale_factors, antialias=antialias, **options
+        )
 
 
 for _dimensions in (1, 2, 3):
-    _register_nearest(f"upsample_nearest{_dimensions}d", _dimensions, "nearest")
-    _register_nearest(f"_upsample_nearest_exact{_dimensions}d", _dimensions, "nearest_exact")
-_register_smooth("upsample_linear1d", 1, "linear")
-_register_smooth("upsample_bilinear2d", 2, "linear")
-_register_smooth("upsample_trilinear3d", 3, "linear")
-_register_smooth("upsample_bicubic2d", 2, "cubic")
-_register_smooth("_upsample_bilinear2d_aa", 2, "linear", antialias=True)
-_register_smooth("_upsample_bicubic2d_aa", 2, "cubic", antialias=True)
+    _register(f"upsample_nearest{_dimensions}d", _dimensions, "nearest")
+    _register(f"_upsample_nearest_exact{_dimensions}d", _dimensions, "nearest_exact")
+_register("upsample_linear1d", 1, "linear")
+_register("upsample_bilinear2d", 2, "linear")
+_register("upsample_trilinear3d", 3, "linear")
+_register("upsample_bicubic2d", 2, "cubic")
+_register("_upsample_bilinear2d_aa", 2, "linear", antialias=True)
+_register("_upsample_bicubic2d_aa", 2, "cubic", antialias=True)

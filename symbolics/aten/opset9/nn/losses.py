@@ -3,6 +3,8 @@
 Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMargin.cpp.
 """
 
+from typing import Any
+
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import known_rank
 
@@ -38,9 +40,9 @@ def nll_loss_forward(
     g: GraphContext,
     self: Value,
     target: Value,
-    weight: Value | None,
-    reduction: int,
-    ignore_index: int,
+    weight: Value | None = None,
+    reduction: int = _MEAN,
+    ignore_index: int = -100,
 ) -> tuple[Value, Value]:
     """The loss, and the total weight that its mean is divided by; 0 without a reduction."""
     losses, weights = g.call("composed::likelihood_losses", self, target, weight, ignore_index)
@@ -51,15 +53,8 @@ def nll_loss_forward(
 
 
 @onnx_symbolic(["aten::nll_loss", "aten::nll_loss2d", "aten::nll_loss_nd"])
-def nll_loss(
-    g: GraphContext,
-    self: Value,
-    target: Value,
-    weight: Value | None = None,
-    reduction: int = _MEAN,
-    ignore_index: int = -100,
-) -> Value:
-    return g.call("aten::nll_loss_forward", self, target, weight, reduction, ignore_index)[0]
+def nll_loss(g: GraphContext, self: Value, target: Value, **options: Any) -> Value:
+    return g.call("aten::nll_loss_forward", self, target, **options)[0]
 
 
 @onnx_symbolic("aten::multilabel_margin_loss_forward")

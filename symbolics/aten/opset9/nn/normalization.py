@@ -6,7 +6,7 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.moments import (
-    affine,
+    affine_of_channels,
     along_channels,
     filled,
     grouped,
@@ -42,12 +42,7 @@ def _by_batch_statistics(
     wide, (weight, bias) = widened(g, input, weight, bias)
     axes = _axes(g, input, 0)
     centred, mean, deviation = moments(g, wide, axes, eps)
-    scaled = affine(
-        g,
-        g.op("Div", centred, deviation),
-        None if weight is None else along_channels(g, weight, input),
-        None if bias is None else along_channels(g, bias, input),
-    )
+    scaled = affine_of_channels(g, g.op("Div", centred, deviation), weight, bias, input)
     inverse = g.op("Reciprocal", g.op("Squeeze", deviation, axes=axes))
     return narrowed(g, scaled, input), g.op("Squeeze", mean, axes=axes), inverse
 
@@ -73,8 +68,7 @@ def _by_given_statistics(
     if (weight is None or bias is None) and channels is None:
         scale = g.op("Sqrt", g.op("Add", along_channels(g, var, input), eps))
         normalised = g.op("Div", g.op("Sub", wide, along_channels(g, mean, input)), scale)
-        parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
-        return narrowed(g, affine(g, normalised, *parameters), input)
+        return narrowed(g, affine_of_channels(g, normalised, weight, bias, input), input)
     if weight is None:
         weight = filled(g, mean, channels, 1.0)  # type: ignore[arg-type]
     if bias is None:
@@ -108,26 +102,6 @@ def native_batch_norm(
     return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), empty, empty
 
 
-@onnx_symbolic("aten::_native_batch_norm_legit_no_training")
-def _native_batch_norm_legit_no_training(
-    g: GraphContext,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    momentum: float,
-    eps: float,
-) -> tuple[Value, list[float], list[float]]:
-    # It saves no statistics; the caller chooses the element type of the empty results.
-    return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps), [], []
-
-
-def _reserve(g: GraphContext) -> Value:
-    """The empty reserve tensor that only cuDNN uses for gradients."""
-    return g.constant(np.empty(0), DataType.UINT8)
-
-
 def _updated_statistics(
     g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
 ) -> list[Value]:
@@ -145,14 +119,15 @@ def _updated_statistics(
     return updated
 
 
-def _register_batch_norm_with_reserve(name: str, training: bool, functional: bool) -> None:
-    """The batch norms that also return cuDNN's reserve, and, if functional, the new running statistics.
+def _register_batch_norm_of_one_mode(name: str, training: bool, reserve: bool, functional: bool) -> None:
+    """The batch norms without an argument for training.
 
-    For the others the in-place pass has already added nodes for the new statistics, if they are used.
+    Some also return cuDNN's reserve, and, if functional, the new running statistics. For the others the
+    in-place pass has already added nodes for the new statistics, if they are used.
     """
 
     @onnx_symbolic(f"aten::{name}")
-    def batch_norm_with_reserve(
+    def batch_norm_of_one_mode(
         g: GraphContext,
         input: Value,
         weight: Value | None,
@@ -167,13 +142,19 @@ def _register_batch_norm_with_reserve(name: str, training: bool, functional: boo
         results = native_batch_norm(
             g, input, weight, bias, running_mean, running_var, training, momentum, eps
         )
+        # Only cuDNN uses the reserve, for gradients.
+        empty = [g.constant(np.empty(0), DataType.UINT8)] if reserve else []
         new = _updated_statistics(g, input, running_mean, running_var, momentum) if functional else []
-        return *results, _reserve(g), *new
+        return *results, *empty, *new
 
 
-_register_batch_norm_with_reserve("_batch_norm_with_update", training=True, functional=False)
-_register_batch_norm_with_reserve("_batch_norm_no_update", training=False, functional=False)
-_register_batch_norm_with_reserve("_batch_norm_with_update_functional", training=True, functional=True)
+for _name, _training, _reserve, _functional in (
+    ("_native_batch_norm_legit_no_training", False, False, False),
+    ("_batch_norm_no_update", False, True, False),
+    ("_batch_norm_with_update", True, True, False),
+    ("_batch_norm_with_update_functional", True, True, True),
+):
+    _register_batch_norm_of_one_mode(_name, _training, _reserve, _functional)
 
 
 def _register_batch_norm(name: str, functional: bool) -> None:
@@ -227,8 +208,8 @@ def instance_norm(
     if channels is None or not g.has_kernel("InstanceNormalization", input):
         wide, (weight, bias) = widened(g, input, weight, bias)
         centred, _, deviation = moments(g, wide, _axes(g, input, 2), eps)
-        parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
-        return narrowed(g, affine(g, g.op("Div", centred, deviation), *parameters), input)
+        normalised = g.op("Div", centred, deviation)
+        return narrowed(g, affine_of_channels(g, normalised, weight, bias, input), input)
     scale = filled(g, input, channels, 1.0) if weight is None else weight
     shift = filled(g, input, channels, 0.0) if bias is None else bias
     return g.op("InstanceNormalization", input, scale, shift, epsilon=eps)

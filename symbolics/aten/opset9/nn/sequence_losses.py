@@ -15,6 +15,7 @@ from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.list_values import loop_inputs
 from ....compositions.matrices import dtype_of
 from ....compositions.sizes import Size, compute, sizes_of
+from .._common import is_used
 
 Lengths = Value | list[int | Value]
 
@@ -113,11 +114,16 @@ def _losses(
     g: GraphContext,
     log_probs: Value,
     targets: Value,
-    input_lengths: Value,
+    input_lengths: Lengths,
     target_lengths: Lengths,
     blank: int,
 ) -> Value:
-    """The negative log likelihoods `[N]` for log probabilities `[T, N, C]`."""
+    """The negative log likelihoods `[N]` for log probabilities `[T, N, C]`, or `[T, C]` of one sequence."""
+    input_lengths = _lengths(g, input_lengths)
+    rank = g.rank(log_probs)
+    if rank is None:
+        raise g.refuse("the rank of the input must be known")
+    log_probs = log_probs if rank == 3 else g.op("Unsqueeze", log_probs, axes=[1])
     lengths = _lengths(g, target_lengths)
     targets = g.cast(targets, DataType.INT64)
     if g.rank(targets) is None:
@@ -139,28 +145,20 @@ def _losses(
     return g.op("Neg", g.op("Squeeze", _log_sum(g, either, least), axes=[1]))
 
 
-def _batched(g: GraphContext, log_probs: Value) -> Value:
-    rank = g.rank(log_probs)
-    if rank is None:
-        raise g.refuse("the rank of the input must be known")
-    return log_probs if rank == 3 else g.op("Unsqueeze", log_probs, axes=[1])
-
-
 @onnx_symbolic("aten::_ctc_loss")
 def _ctc_loss(
     g: GraphContext,
     log_probs: Value,
     targets: Value,
-    input_lengths: Value | list[int | Value],
-    target_lengths: Value | list[int | Value],
+    input_lengths: Lengths,
+    target_lengths: Lengths,
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Value, None]:
     """The loss of each sequence; the second output is for gradients."""
-    if len(g.expected) > 1 and (g.expected[1].uses() or g.expected[1].is_graph_output()):
+    if is_used(g, 1):
         raise g.refuse("the logarithms of the probabilities at every step are not kept")
-    inputs = _lengths(g, input_lengths)
-    return _losses(g, _batched(g, log_probs), targets, inputs, target_lengths, blank), None
+    return _losses(g, log_probs, targets, input_lengths, target_lengths, blank), None
 
 
 @onnx_symbolic("aten::ctc_loss")
@@ -168,15 +166,14 @@ def ctc_loss(
     g: GraphContext,
     log_probs: Value,
     targets: Value,
-    input_lengths: Value | list[int | Value],
-    target_lengths: Value | list[int | Value],
+    input_lengths: Lengths,
+    target_lengths: Lengths,
     blank: int = 0,
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Value:
     """The mean is that of the losses divided by the numbers of labels."""
-    inputs = _lengths(g, input_lengths)
-    losses = _losses(g, _batched(g, log_probs), targets, inputs, target_lengths, blank)
+    losses = _losses(g, log_probs, targets, input_lengths, target_lengths, blank)
     if zero_infinity:
         losses = g.op("Where", g.call("aten::eq", losses, math.inf), 0.0, losses)
     if reduction == 1:

@@ -126,6 +126,7 @@ def _empty(g: GraphContext, batched: Value, counts: Sequence[Size], dtype: DataT
 
 
 def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
+    @onnx_symbolic([f"aten::{name}" for name in names])
     def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
         counts = _counts(g, output_size, dimensions)
         batched, restored = as_batch(g, self, dimensions)
@@ -138,9 +139,6 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
         if window is not None:
             return restored(g.op("AveragePool", batched, **window.attributes))
         return restored(_averaged(g, batched, counts))
-
-    for name in names:
-        onnx_symbolic(f"aten::{name}")(adaptive_avg_pool)
 
 
 def _largest_of_all(g: GraphContext, input: Value, dimensions: int) -> Value:
@@ -171,6 +169,7 @@ def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -
 
 
 def _register_adaptive_max_pool(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d")
     def adaptive_max_pool(
         g: GraphContext, self: Value, output_size: list[int | Value]
     ) -> tuple[Value, Value | None]:
@@ -190,8 +189,6 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
             return restored(values), None if indices is None else restored(indices)
         values, indices = _largest(g, batched, counts, is_used(g, 1))
         return restored(values), None if indices is None else restored(indices)
-
-    onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d")(adaptive_max_pool)
 
 
 for _dimensions in (1, 2, 3):

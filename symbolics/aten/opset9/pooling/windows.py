@@ -10,6 +10,7 @@ from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbol
 from ....compositions.outputs import is_used
 from ....compositions.sliding import Slide, averaged, largest
 from ....compositions.windows import is_unbatched, per_dimension, spatial_sizes
+from .._common import is_used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,21 +196,8 @@ def _avg_pool_of_unknown_size(
     return g.op("AveragePool", input, **attributes)
 
 
-@onnx_symbolic("aten::avg_pool1d")
-def avg_pool1d(
-    g: GraphContext,
-    self: Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Value:
-    window = Window.of(1, kernel_size, stride, padding, [1], ceil_mode)
-    return _avg_pool(g, self, 1, window, count_include_pad)
-
-
 def _register_avg_pool(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::avg_pool{dimensions}d")
     def avg_pool(
         g: GraphContext,
         self: Value,
@@ -218,16 +206,13 @@ def _register_avg_pool(dimensions: int) -> None:
         padding: Sequence[int] = (0,),
         ceil_mode: bool = False,
         count_include_pad: bool = True,
-        divisor_override: int | None = None,
+        **divisor_override: int | None,
     ) -> Value:
         window = Window.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
-        return _avg_pool(g, self, dimensions, window, count_include_pad, divisor_override)
-
-    onnx_symbolic(f"aten::avg_pool{dimensions}d")(avg_pool)
+        return _avg_pool(g, self, dimensions, window, count_include_pad, **divisor_override)
 
 
 for _dimensions in (1, 2, 3):
     _register_max_pool(f"max_pool{_dimensions}d", _dimensions, indices=False)
     _register_max_pool(f"max_pool{_dimensions}d_with_indices", _dimensions, indices=True)
-_register_avg_pool(2)
-_register_avg_pool(3)
+    _register_avg_pool(_dimensions)

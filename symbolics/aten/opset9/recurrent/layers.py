@@ -188,7 +188,7 @@ def _recurrent(
     num_layers: int,
     directions: int,
     batch_first: bool,
-    lengths: Value | None = None,
+    lengths: Value | None,
 ) -> list[Value]:
     """All layers: the output, then the final states.
 
@@ -220,43 +220,13 @@ def _recurrent(
     return [g.cast(value, dtype) if dtype is not None else value for value in (x, *joined)]
 
 
-def _check_dropout(g: GraphContext, num_layers: int, dropout: float, train: bool) -> None:
-    if train and dropout > 0 and num_layers > 1:
-        raise g.refuse(
-            "dropout between its layers in training mode has no form in ONNX's recurrent operators; "
-            "call eval() before the export, or build it of single layers"
-        )
-
-
 def _register(name: str, cell: Cell) -> None:
-    @onnx_symbolic(f"aten::{name}.input")
+    """Register a cell's operators on padded sequences; those of the domain `packed` also take lengths."""
+
+    @onnx_symbolic([f"aten::{name}.input", f"packed::{name}"])
     def recurrent(
         g: GraphContext,
         input: Value,
-        hx: Value | list[Value],
-        params: list[Value],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> list[Value]:
-        _check_dropout(g, num_layers, dropout, train)
-        states = [hx] if isinstance(hx, Value) else hx
-        return _recurrent(
-            g, cell, input, states, params, has_biases, num_layers, 1 + bidirectional, batch_first
-        )
-
-
-def _register_packed(name: str, cell: Cell) -> None:
-    """Register a cell's operator on time-major padded sequences with lengths."""
-
-    @onnx_symbolic(f"packed::{name}")
-    def recurrent(
-        g: GraphContext,
-        input: Value,
-        lengths: Value,
         hx: Value | list[Value | None] | None,
         params: list[Value],
         has_biases: bool,
@@ -264,13 +234,18 @@ def _register_packed(name: str, cell: Cell) -> None:
         dropout: float,
         train: bool,
         bidirectional: bool,
+        batch_first: bool = False,
+        lengths: Value | None = None,
     ) -> list[Value]:
-        _check_dropout(g, num_layers, dropout, train)
+        if train and dropout > 0 and num_layers > 1:
+            raise g.refuse(
+                "dropout between its layers in training mode has no form in ONNX's recurrent operators; "
+                "call eval() before the export, or build it of single layers"
+            )
         states: Sequence[Value | None] = [hx] if isinstance(hx, Value) else hx or [None] * cell.states
-        directions = 1 + bidirectional
-        return _recurrent(g, cell, input, states, params, has_biases, num_layers, directions, False, lengths)
+        runs = 1 + bidirectional
+        return _recurrent(g, cell, input, states, params, has_biases, num_layers, runs, batch_first, lengths)
 
 
 for _name, _cell in {"lstm": LSTM, **CELLS}.items():
     _register(_name, _cell)
-    _register_packed(_name, _cell)

@@ -7,6 +7,7 @@ sequences; its recurrent operators take padded sequences and lengths, as the dom
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -154,43 +155,15 @@ def _pad_packed_sequence(
     total_length: int | Value,
 ) -> list[Value]:
     padded, lengths, _ = _unpacked(g, data, batch_sizes)
-    result = g.call(
-        "packed::pad",
-        input=padded,
-        lengths=lengths,
-        batch_first=batch_first,
-        padding_value=padding_value,
-        total_length=total_length,
-    )
-    return [result, lengths]
+    return [g.call("packed::pad", padded, lengths, batch_first, padding_value, total_length), lengths]
 
 
 def _over_packed(name: str) -> Callable[..., list[Value]]:
     def recurrent(
-        g: GraphContext,
-        data: Value,
-        batch_sizes: Value,
-        hx: Value | list[Value],
-        params: list[Value],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
+        g: GraphContext, data: Value, batch_sizes: Value, hx: Value | list[Value], **layers: Any
     ) -> list[Value]:
         padded, lengths, valid = _unpacked(g, data, batch_sizes)
-        output, *states = g.call(
-            f"packed::{name}",
-            input=padded,
-            lengths=lengths,
-            hx=hx,
-            params=params,
-            has_biases=has_biases,
-            num_layers=num_layers,
-            dropout=dropout,
-            train=train,
-            bidirectional=bidirectional,
-        )
+        output, *states = g.call(f"packed::{name}", input=padded, lengths=lengths, hx=hx, **layers)
         return [_picked(g, output, valid), *states]
 
     return recurrent

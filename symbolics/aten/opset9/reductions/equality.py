@@ -1,6 +1,7 @@
 """Comparison of whole tensors: equal, allclose."""
 
 import functools
+from typing import Any
 
 import onnx_ir as ir
 
@@ -46,13 +47,6 @@ def equal(g: GraphContext, self: Value, other: Value) -> Value:
 
 
 @onnx_symbolic("aten::allclose")
-def allclose(
-    g: GraphContext,
-    self: Value,
-    other: Value,
-    rtol: float = 1e-05,
-    atol: float = 1e-08,
-    equal_nan: bool = False,
-) -> Value:
+def allclose(g: GraphContext, self: Value, other: Value, **tolerances: Any) -> Value:
     """True if all elements are close; the shapes may broadcast."""
-    return g.call("aten::all", g.call("aten::isclose", self, other, rtol, atol, equal_nan))
+    return g.call("aten::all", g.call("aten::isclose", self, other, **tolerances))

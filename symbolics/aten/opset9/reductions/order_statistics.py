@@ -1,5 +1,7 @@
 """Order statistics: mode, nanmedian, quantiles at computed positions."""
 
+from typing import Any
+
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -155,13 +157,5 @@ _register_quantile("nanquantile", nan=True)
 
 
 @onnx_symbolic("aten::nanquantile.scalar")
-def nanquantile(
-    g: GraphContext,
-    self: Value,
-    q: float,
-    dim: int | None = None,
-    keepdim: bool = False,
-    interpolation: str = "linear",
-) -> Value:
-    place = g.constant(q, g.dtype(self))
-    return g.call("aten::nanquantile.default", self, place, dim, keepdim, interpolation)
+def nanquantile(g: GraphContext, self: Value, q: float, **reduction: Any) -> Value:
+    return g.call("aten::nanquantile.default", self, g.constant(q, g.dtype(self)), **reduction)

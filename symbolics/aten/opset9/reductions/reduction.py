@@ -2,7 +2,8 @@
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.doubling import reduced_by_halves
@@ -60,54 +61,42 @@ def _known_count(g: GraphContext, value: Value) -> int:
     return count if isinstance(count, int) else -1
 
 
-@onnx_symbolic("aten::sum")
-def sum(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
+def _sum(g: GraphContext, self: Value, dim: Dims, keepdim: bool, dtype: DataType | None) -> Value:
     self = counted(g, self) if dtype is None else g.cast(self, dtype)
     return _reduce(g, "ReduceSum", self, dim, keepdim)
 
 
-@onnx_symbolic("aten::nansum")
-def nansum(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
+def _nansum(g: GraphContext, self: Value, dim: Dims, keepdim: bool, dtype: DataType | None) -> Value:
     if not is_integral(g, self):
         self = g.op("Where", g.call("aten::isnan", self), 0.0, self)
-    return g.call("aten::sum", self, dim, keepdim, dtype)
+    return _sum(g, self, dim, keepdim, dtype)
 
 
-@onnx_symbolic("aten::mean")
-def mean(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
+def _mean_of(g: GraphContext, self: Value, dim: Dims, keepdim: bool, dtype: DataType | None) -> Value:
     return _mean(g, self if dtype is None else g.cast(self, dtype), dim, keepdim)
 
 
-@onnx_symbolic("aten::nanmean")
-def nanmean(
-    g: GraphContext,
-    self: Value,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
+def _nanmean(g: GraphContext, self: Value, dim: Dims, keepdim: bool, dtype: DataType | None) -> Value:
     self = self if dtype is None else g.cast(self, dtype)
     numbers = g.op("Not", g.call("aten::isnan", self))
-    count = g.call("aten::sum", g.op("Cast", numbers, to=int(self.dtype or DataType.FLOAT)), dim, keepdim)
-    return g.op("Div", g.call("aten::nansum", self, dim, keepdim), count)
+    count = _sum(g, g.op("Cast", numbers, to=int(self.dtype or DataType.FLOAT)), dim, keepdim, None)
+    return g.op("Div", _nansum(g, self, dim, keepdim, None), count)
+
+
+def _register_total(name: str, total: Callable[..., Value]) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def function(
+        g: GraphContext,
+        self: Value,
+        dim: list[int] | None = None,
+        keepdim: bool = False,
+        dtype: DataType | None = None,
+    ) -> Value:
+        return total(g, self, dim, keepdim, dtype)
+
+
+for _name, _total in {"sum": _sum, "nansum": _nansum, "mean": _mean_of, "nanmean": _nanmean}.items():
+    _register_total(_name, _total)
 
 
 @onnx_symbolic("aten::prod")
@@ -272,15 +261,8 @@ def linalg_vector_norm(
 
 
 @onnx_symbolic("aten::norm")
-def norm(
-    g: GraphContext,
-    self: Value,
-    p: Number | None = 2,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
-) -> Value:
-    return g.call("aten::linalg_vector_norm", self, 2 if p is None else p, dim, keepdim, dtype)
+def norm(g: GraphContext, self: Value, p: Number | None = 2, **reduction: Any) -> Value:
+    return g.call("aten::linalg_vector_norm", self, 2 if p is None else p, **reduction)
 
 
 @onnx_symbolic("aten::dist")

@@ -34,9 +34,8 @@ def _runs(g: GraphContext, rows: Value) -> tuple[Value, Value, Value]:
     if rank > 1:
         differs = g.call("aten::any", differs, list(range(1, rank)))
     # The first row starts a run, if there are rows.
-    first = g.call(
-        "aten::slice", self=g.call("aten::ones_like", _column(g, rows), DataType.BOOL), dim=0, end=1
-    )
+    every = g.call("aten::ones_like", g.call("sym::range", start=0, end=g.size(rows, 0)), DataType.BOOL)
+    first = g.call("aten::slice", self=every, dim=0, end=1)
     starts = g.op("Concat", first, differs, axis=0)
     at = where_true(g, starts)
     run = g.op("Sub", g.call("aten::cumsum", g.cast(starts, DataType.INT64), 0), 1)
@@ -44,11 +43,6 @@ def _runs(g: GraphContext, rows: Value) -> tuple[Value, Value, Value]:
     # Without rows there is one end too many.
     ends = g.call("aten::slice", self=ends, dim=0, start=0, end=g.size(at, 0))
     return at, run, g.op("Sub", ends, at)
-
-
-def _column(g: GraphContext, rows: Value) -> Value:
-    """One element of every row."""
-    return g.call("sym::range", start=0, end=g.size(rows, 0))
 
 
 @onnx_symbolic("composed::unique")

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -230,26 +231,16 @@ def tensor_split(
     ]
 
 
-def _axis_of_split(rank: int, name: str) -> int:
-    """The dim that hsplit, vsplit and dsplit split."""
-    return {"hsplit": 0 if rank == 1 else 1, "vsplit": 0, "dsplit": 2}[name]
+def _register_split_of_axis(name: str, of_vectors: int, of_others: int) -> None:
+    @onnx_symbolic(f"aten::{name}")
+    def split_of_axis(g: GraphContext, self: Value, **parts: Any) -> list[Value]:
+        dim = of_vectors if known_rank(g, self) == 1 else of_others
+        return g.call("aten::tensor_split", self, dim=dim, **parts)
 
 
-def _register_split_of_axis(name: str) -> None:
-    def split_of_axis(
-        g: GraphContext,
-        self: Value,
-        sections: int | None = None,
-        indices: list[int | Value] | None = None,
-    ) -> list[Value]:
-        dim = _axis_of_split(known_rank(g, self), name)
-        return g.call("aten::tensor_split", self=self, sections=sections, indices=indices, dim=dim)
-
-    onnx_symbolic(f"aten::{name}")(split_of_axis)
-
-
-for _name in ("hsplit", "vsplit", "dsplit"):
-    _register_split_of_axis(_name)
+_register_split_of_axis("hsplit", 0, 1)
+_register_split_of_axis("vsplit", 0, 0)
+_register_split_of_axis("dsplit", 2, 2)
 
 
 @onnx_symbolic("aten::unbind")

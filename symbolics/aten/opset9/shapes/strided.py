@@ -4,6 +4,8 @@ Strides refer to the storage of a tensor, which ONNX does not have: the tensor i
 to start at its storage. The exporter refuses others.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -86,17 +88,9 @@ def new_empty_strided(
     return g.call("aten::new_full", self=self, size=size, fill_value=0, dtype=dtype)
 
 
-@onnx_symbolic("aten::empty_strided")
+@onnx_symbolic(["aten::empty_strided", "aten::empty_permuted"])
 def empty_strided(
-    g: GraphContext, size: list[int | Value], stride: list[int | Value], dtype: DataType | None = None
-) -> Value:
-    """Elements that torch leaves uninitialised are zero here."""
-    return g.call("aten::empty", size=size, dtype=dtype)
-
-
-@onnx_symbolic("aten::empty_permuted")
-def empty_permuted(
-    g: GraphContext, size: list[int | Value], physical_layout: list[int], dtype: DataType | None = None
+    g: GraphContext, size: list[int | Value], dtype: DataType | None = None, **layout: Any
 ) -> Value:
     """Elements that torch leaves uninitialised are zero here."""
     return g.call("aten::empty", size=size, dtype=dtype)
