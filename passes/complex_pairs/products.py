@@ -9,6 +9,10 @@ from ..source_builder import SourceBuilder
 from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
 
 
+def _combined(pairs: Pairs, name: str, left: Value, right: Value) -> Value:
+    return pairs.build.emit(f"aten::{name}", {"self": left, "other": right}, "Tensor", like=left)
+
+
 def bilinear(a: str, b: str, addend: str = "", conjugate: bool = False) -> Rule:
     """A product of two complex operands as four real products."""
 
@@ -24,13 +28,10 @@ def bilinear(a: str, b: str, addend: str = "", conjugate: bool = False) -> Rule:
                 changed[addend] = pairs.of_pair(added, given[addend]) if added else None
             return pairs.again(node, given | changed)
 
-        def combined(name: str, left: Value, right: Value) -> Value:
-            return pairs.build.emit(f"aten::{name}", {"self": left, "other": right}, "Tensor", like=left)
-
         add, sub = ("sub", "add") if conjugate else ("add", "sub")
         both = {
-            "real": combined(sub, product("real", "real", "real"), product("imag", "imag")),
-            "imag": combined(add, product("real", "imag", "imag"), product("imag", "real")),
+            "real": _combined(pairs, sub, product("real", "real", "real"), product("imag", "imag")),
+            "imag": _combined(pairs, add, product("real", "imag", "imag"), product("imag", "real")),
         }
         pairs.become(node, "complex::complex", both)
 
@@ -51,12 +52,9 @@ def contracted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
     def product(left: int, right: int) -> Value:
         return pairs.again(node, given | {"tensors": [parts[0][left], parts[1][right]]})
 
-    def combined(name: str, left: Value, right: Value) -> Value:
-        return pairs.build.emit(f"aten::{name}", {"self": left, "other": right}, "Tensor", like=left)
-
     both = {
-        "real": combined("sub", product(0, 0), product(1, 1)),
-        "imag": combined("add", product(0, 1), product(1, 0)),
+        "real": _combined(pairs, "sub", product(0, 0), product(1, 1)),
+        "imag": _combined(pairs, "add", product(0, 1), product(1, 0)),
     }
     pairs.become(node, "complex::complex", both)
 

@@ -242,12 +242,9 @@ def _other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     return build.emit(step.name, {**step.arguments, step.rule.source: base}, step.overload, like=step.output)
 
 
-def _as_complex(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    return build.emit("aten::view_as_complex", {"self": new}, like=base)
-
-
-def _as_real(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    return build.emit("aten::view_as_real", {"self": new}, like=base)
+def _viewed(name: str) -> Write:
+    """A rule that writes back with a view of the new contents."""
+    return lambda build, step, base, new: build.emit(f"aten::{name}", {"self": new}, like=base)
 
 
 def _written_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
@@ -279,8 +276,8 @@ VIEWS: dict[str, ViewRule] = {
     "unbind": ViewRule(_write_unbound, _make_unbound),
     "unfold": ViewRule(_unknown_write, _again),
     "unsqueeze": ViewRule(_squeezed, _again),
-    "view_as_complex": ViewRule(_as_real, _other_type),
-    "view_as_real": ViewRule(_as_complex, _other_type),
+    "view_as_complex": ViewRule(_viewed("view_as_real"), _other_type),
+    "view_as_real": ViewRule(_viewed("view_as_complex"), _other_type),
 }
 VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_moved, _again))
 VIEWS |= dict.fromkeys(("expand", "expand_as", "broadcast_to"), _EXPANDED)

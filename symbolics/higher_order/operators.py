@@ -66,33 +66,11 @@ def while_loop_stack_output(
     return choose(g, going, [run, given], [stacked, stacked])
 
 
-@onnx_symbolic("higher_order::scan")
-def scan(
-    g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
-) -> Sequence[Value]:
-    """Each step maps carried values and slices of `xs` to new carried values and slices of results."""
-    [combine_fn] = g.blocks
-    if not xs:
-        return init
-    return _scan(g, combine_fn, init, xs, additional_inputs)
-
-
 @onnx_symbolic("higher_order::map_impl")
 def map_impl(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]) -> Sequence[Value]:
     """A function of each slice of `xs`, with stacked results."""
     [f] = g.blocks
     return _scan(g, f, [], xs, pos_args)
-
-
-@onnx_symbolic("higher_order::scan", opset=8)
-def scan_by_loop(
-    g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
-) -> Sequence[Value]:
-    """Below opset 9 a Loop, because Scan has a batch dimension."""
-    [combine_fn] = g.blocks
-    if not xs:
-        return init
-    return _indexed(g, combine_fn, init, xs, additional_inputs)
 
 
 @onnx_symbolic("higher_order::map_impl", opset=8)
@@ -199,6 +177,20 @@ def _indexed(
 
     stacked = len(block.graph.outputs) - len(init)
     return _loop_over(g, step, block.graph.inputs[: len(init)], init, xs, stacked)
+
+
+def _register_scan(opset: int, over_slices: Callable[..., list[Value]]) -> None:
+    @onnx_symbolic("higher_order::scan", opset=opset)
+    def scan(
+        g: GraphContext, init: list[Value], xs: list[Value], additional_inputs: list[Value | Number]
+    ) -> Sequence[Value]:
+        """Each step maps carried values and slices of `xs` to new carried values and slices of results."""
+        [combine_fn] = g.blocks
+        return over_slices(g, combine_fn, init, xs, additional_inputs) if xs else init
+
+
+_register_scan(8, _indexed)  # Below opset 9 a Loop, because Scan has a batch dimension.
+_register_scan(9, _scan)
 
 
 def _loop_over(

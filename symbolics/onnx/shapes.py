@@ -156,20 +156,15 @@ def _sliced_by_mask(
         any_here = g.op("Greater", g.op("ReduceSum", hit, axes=[0], keepdims=0), 0)
 
         def found(
-            values: Value | None, otherwise: int, hit: Value = hit, any_here: Value = any_here
+            values: Value | None, otherwise: Size, hit: Value = hit, any_here: Value = any_here
         ) -> Value:
             if values is None:
                 return g.constant(otherwise, DataType.INT64)
             total = g.op("ReduceSum", g.op("Mul", g.cast(values, DataType.INT64), hit), axes=[0], keepdims=0)
-            return g.op("Where", any_here, total, otherwise)
+            return g.op("Where", any_here, total, g.constant(otherwise, DataType.INT64))
 
         size = g.size(data, at)
-        end = g.op(
-            "Where",
-            any_here,
-            g.op("ReduceSum", g.op("Mul", g.cast(ends, DataType.INT64), hit), axes=[0], keepdims=0),
-            g.constant(size, DataType.INT64),
-        )
+        end = found(ends, size)
         positions = _positions(g, size, found(starts, 0), end, found(steps, 1))
         data = g.op("Gather", data, positions, axis=at)
     return data

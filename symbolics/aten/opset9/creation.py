@@ -60,33 +60,25 @@ def full(
 
 
 def _filled_with(name: str, number: int) -> None:
+    @onnx_symbolic(f"aten::{name}")
     def sized(g: GraphContext, size: list[int | Value] | Value, dtype: DataType | None = None) -> Value:
         dtype = dtype or _promised(g, name) or DataType.FLOAT
         return g.call("composed::full", size=size, fill_value=number, dtype=dtype)
 
+    @onnx_symbolic(f"aten::{name}_like")
     def like(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
         return g.call("aten::full_like", self=self, fill_value=number, dtype=dtype)
 
+    @onnx_symbolic(f"aten::new_{name}")
     def new(
         g: GraphContext, self: Value, size: list[int | Value] | Value, dtype: DataType | None = None
     ) -> Value:
         return g.call("aten::new_full", self=self, size=size, fill_value=number, dtype=dtype)
 
-    if name != "empty":
-        onnx_symbolic(f"aten::{name}")(sized)
-    onnx_symbolic(f"aten::{name}_like")(like)
-    onnx_symbolic(f"aten::new_{name}")(new)
-
 
 # Elements that torch leaves uninitialised are zero here.
 for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
     _filled_with(_name, _number)
-
-
-@onnx_symbolic("aten::empty")
-def empty(g: GraphContext, size: list[int | Value] | Value, dtype: DataType | None = None) -> Value:
-    dtype = dtype or _promised(g, "empty") or DataType.FLOAT
-    return g.call("composed::full", size=size, fill_value=0, dtype=dtype)
 
 
 @onnx_symbolic("aten::full_like")
