@@ -28,9 +28,3 @@ def both(g: GraphContext, self: Value | Number, other: Value | Number) -> tuple[
     if isinstance(self, Value):
         return self, other
     return (value_like(g, self, other) if isinstance(other, Value) else g.constant(self)), other
-
-
-def is_used(g: GraphContext, *outputs: int) -> bool:
-    """Whether anything uses one of these outputs of the source node."""
-    found = [g.expected[output] for output in outputs if output < len(g.expected)]
-    return any(value.uses() or value.is_graph_output() for value in found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from .._common import is_used
+from ....compositions.outputs import is_used
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 

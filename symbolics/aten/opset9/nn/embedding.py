@@ -1,8 +1,8 @@
 """Bags of embeddings: sums, means and maxima of rows of a table."""
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.outputs import is_used
 from ....compositions.sizes import compute, known_rank
-from .._common import is_used
 
 _SUM, _MEAN, _MAX = range(3)
 

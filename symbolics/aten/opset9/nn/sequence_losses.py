@@ -14,8 +14,8 @@ import onnx_ir as ir
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.list_values import loop_inputs
 from ....compositions.matrices import dtype_of
+from ....compositions.outputs import is_used
 from ....compositions.sizes import Size, compute, sizes_of
-from .._common import is_used
 
 Lengths = Value | list[int | Value]
 

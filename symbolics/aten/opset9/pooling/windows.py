@@ -10,7 +10,6 @@ from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbol
 from ....compositions.outputs import is_used
 from ....compositions.sliding import Slide, averaged, largest
 from ....compositions.windows import is_unbatched, per_dimension, spatial_sizes
-from .._common import is_used
 
 
 @dataclasses.dataclass(frozen=True)
