@@ -317,3 +317,13 @@ def two_names_left_by_a_break(x: Tensor, flag: bool, n: int):
                 break
         alias[0] = x + 5
     return items[0]
+
+
+@scripted(RECORDS, torch.ones(2))
+def first_pair_of_a_dict(x: Tensor):
+    """TorchScript's popitem takes the first pair."""
+    d: dict[str, Tensor] = {"b": x}
+    d["a"] = x * 2
+    d["c"] = x * 3
+    key, value = d.popitem()
+    return value, d.get("b", x * 100), d["c"], d.setdefault("e", x * 5), len(d), len(key)

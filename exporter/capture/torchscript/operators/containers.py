@@ -419,9 +419,19 @@ def dict_view(machine: Interpreter, node: Any, items: Dict) -> List:
     return machine.list(list(getattr(items.entries, name)()), kind)
 
 
-@script("aten::get", "aten::setdefault", "aten::popitem")
+@script("aten::popitem")
+def dict_pop_item(machine: Interpreter, node: Any, items: Dict) -> tuple[Any, Any]:
+    """`items.popitem()`: TorchScript removes the first pair, Python the last."""
+    machine.touch(items)
+    if not items.entries:
+        raise CaptureError(f"{machine.place(node)}: the dict is empty")
+    key = next(iter(items.entries))
+    return key, items.entries.pop(key)
+
+
+@script("aten::get", "aten::setdefault")
 def dict_method(machine: Interpreter, node: Any, items: Dict, *operands: Any) -> Any:
-    """`items.get(key, default)`, `items.setdefault(key, default)` and `items.popitem()`."""
+    """`items.get(key, default)` and `items.setdefault(key, default)`."""
     name = node.kind().split("::")[1]
     if name != "get":
         machine.touch(items)
