@@ -8,6 +8,7 @@ from .entry import export
 from .loading import load
 from .onnx_model import OnnxModel
 from .program import Program, SourceModel
+from .realizing import realize
 from .running.inplace_check import check_inplace
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "load_session",
     "prepack_conv",
     "prepack_linear",
+    "realize",
     "run_in_arena",
     "run_streaming",
     "save_streaming",

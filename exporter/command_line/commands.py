@@ -21,6 +21,7 @@ from .output import Output, say
 from .plan import plan
 from .prepack import prepack
 from .progress import stages
+from .realize import realize
 from .stream import stream
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .weights import weights
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(convert)
 app.command()(prepack)
 app.command()(plan)
+app.command()(realize)
 app.command()(freeze)
 app.command()(weights)
 app.command()(stream)

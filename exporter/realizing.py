@@ -1,0 +1,125 @@
+"""`realize`: rewrites a finished model into what an engine takes, by passes in the caller's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ..passes.realizers import (
+    ChannelsLast,
+    ConvertElementTypes,
+    ExplicitFanOut,
+    FlattenToReshape,
+    FoldBatchNorm,
+    FuseActivations,
+    PrefixNames,
+    ReshapeToFlatten,
+    SliceGraph,
+    SplitActivations,
+    StripTraining,
+    UnrollLoops,
+    UnrollRecurrent,
+)
+from ..passes.target.inplace_annotations import annotate_inplace
+from ..registration import MAY_OVERWRITE, GraphError, UsageError
+from .files.reading import TRUSTED, bounds_of
+from .files.reading.carried import carried_by
+from .lowering.conversion.preparation import source_of
+from .onnx_model import OnnxModel
+from .program import Program
+
+Pass = ir.passes.PassBase
+PLAIN: dict[str, Callable[[], Pass]] = {
+    "channels-last": ChannelsLast,
+    "explicit-fan-out": ExplicitFanOut,
+    "flatten-to-reshape": FlattenToReshape,
+    "fold-batch-norm": FoldBatchNorm,
+    "fuse-activations": FuseActivations,
+    "reshape-to-flatten": ReshapeToFlatten,
+    "split-activations": SplitActivations,
+    "strip-training": StripTraining,
+    "unroll": lambda: ir.passes.Sequential(UnrollRecurrent(), UnrollLoops()),
+    "unroll-loops": UnrollLoops,
+    "unroll-recurrent": UnrollRecurrent,
+}
+"""The passes without a value."""
+
+
+def _slice(text: str) -> Pass:
+    inputs, separator, outputs = text.partition(":")
+    if not separator:
+        raise UsageError(f"slice takes INPUT,INPUT:OUTPUT,OUTPUT, not '{text}'")
+    return SliceGraph([n for n in inputs.split(",") if n], [n for n in outputs.split(",") if n])
+
+
+VALUED: dict[str, Callable[[str], Pass]] = {
+    "prefix": PrefixNames,
+    "slice": _slice,
+    "types": ConvertElementTypes,
+}
+"""The passes that take a value, `prefix=encoder/`."""
+_PLAN = "opsetta.plan."
+
+
+def realize(
+    model: Program | OnnxModel | ir.Model | onnx.ModelProto, passes: Sequence[str | Pass]
+) -> OnnxModel:
+    """Rewrite a finished model by realizer passes, in order; see docs/realizers.md.
+
+    Args:
+        model: an exported program, an ONNX model, or its `onnx_ir` or protobuf form. It is not changed.
+        passes: names such as `"unroll"` or `"types=FP16-FP32"`, or passes of onnx_ir.
+
+    Returns:
+        The new model, which shares the weights that no pass changed.
+
+    Raises:
+        UsageError: there is no such pass, or its value has the wrong form.
+        GraphError: a pass cannot rewrite the model, or the model has parts that no pass rewrites.
+    """
+    if isinstance(passes, str):
+        raise UsageError(f"passes are a list, [{passes!r}]")
+    chosen = [_pass(each) for each in passes]
+    trusted = getattr(model, "trusted", True)
+    found = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
+    found = found if isinstance(found, ir.Model) else found.model
+    _check(found)
+    annotated = any(MAY_OVERWRITE in node.metadata_props for node in found.graph.all_nodes())
+    bounds = TRUSTED if trusted else bounds_of(trusted)
+    rewritten = source_of(found, bounds)
+    for each in chosen:
+        # Later passes need types and shapes of what earlier ones made.
+        rewritten = source_of(each(rewritten).model, bounds)
+    _forget_plan(rewritten)
+    if annotated:
+        annotate_inplace(rewritten)
+    return OnnxModel(rewritten, trusted=trusted)
+
+
+def _pass(given: str | Pass) -> Pass:
+    if isinstance(given, Pass):
+        return given
+    name, separator, value = given.partition("=")
+    name = name.replace("_", "-")
+    if name in PLAIN and not separator:
+        return PLAIN[name]()
+    if name in VALUED and separator:
+        return VALUED[name](value)
+    names = ", ".join([*PLAIN, *(f"{each}=…" for each in VALUED)])
+    raise UsageError(f"there is no pass '{given}'; there are {names}")
+
+
+def _check(model: ir.Model) -> None:
+    carried: Any = carried_by(model)
+    if carried.types or carried.sparse or carried.training:
+        raise GraphError("the model has maps, sparse weights or training information, which are not realized")
+
+
+def _forget_plan(model: ir.Model) -> None:
+    """Remove the metadata of a plan that was made for the model before."""
+    for properties in (model.metadata_props, *(node.metadata_props for node in model.graph.all_nodes())):
+        for key in [key for key in properties if key.startswith(_PLAN)]:
+            del properties[key]

@@ -1,0 +1,219 @@
+"""Stores weights in one floating-point type and computes in another, with casts at the seams.
+
+`FP16-FP32` stores weights as FLOAT16 and computes in FLOAT; `FP16` does both in FLOAT16.
+
+1. FLOAT, FLOAT16 and BFLOAT16 are converted; other types stay, DOUBLE among them.
+2. Inputs and outputs of the model keep their types; casts stand behind and before them.
+3. An operator whose schema does not take the type of the activations at the model's opset computes in FLOAT
+   between casts, and so does one of another domain, and one with sub-graphs.
+4. Weights are the initializers of more than one element; others are stored as activations. Finite numbers
+   that a type cannot hold become its largest ones.
+5. An input of an operator that takes FLOAT only, such as the scales of Resize, keeps it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import DataType, GraphError, UsageError
+from ...registration.arguments import blocks
+from ...registration.schemas import OperatorSchema, Parameter, operator_schema
+from .rewriting import Rewriter, remove_unused
+
+TYPES = {"FP32": DataType.FLOAT, "FP16": DataType.FLOAT16, "BF16": DataType.BFLOAT16}
+_FLOATS = frozenset(TYPES.values())
+
+
+class ConvertElementTypes(ir.passes.InPlacePass):
+    """Converts the weights and activations of the main graph.
+
+    Args:
+        types: `FP32`, `FP16` or `BF16` for both, or a pair such as `FP16-FP32`: weights, then activations.
+    """
+
+    def __init__(self, types: str):
+        names = types.upper().split("-")
+        if len(names) > 2 or any(name not in TYPES for name in names):
+            raise UsageError(f"'{types}' is no type such as FP16, and no pair of weights and activations")
+        self._weights, self._activations = TYPES[names[0]], TYPES[names[-1]]
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and report whether anything changed.
+
+        Raises:
+            GraphError: the opset cannot cast to a type, or the type of a value is unknown.
+        """
+        return ir.passes.PassResult(model, _Conversion(model, self._weights, self._activations).run())
+
+
+class _Conversion:
+    """One run over a graph."""
+
+    def __init__(self, model: ir.Model, weights: DataType, activations: DataType):
+        self._model = model
+        self._rewriter = Rewriter(model)
+        self._weights = weights
+        self._activations = activations
+        self._casts: dict[tuple[ir.Value, DataType], ir.Value] = {}
+        self._original: dict[ir.Value, DataType] = {}
+        self._modified = False
+
+    def run(self) -> bool:
+        """Convert the graph and report whether anything changed."""
+        graph = self._model.graph
+        nodes = list(graph)
+        self._check(nodes)
+        outputs = [value.dtype for value in graph.outputs]
+        for value in (*graph.inputs, *graph.initializers.values(), *(v for n in nodes for v in n.outputs)):
+            if value.dtype in _FLOATS and isinstance(value.type, ir.TensorType):
+                self._original[value] = value.dtype
+        for value in list(graph.initializers.values()):
+            self._store(value)
+        for node in nodes:
+            self._convert(node)
+        for place, dtype in enumerate(outputs):
+            self._restore(place, dtype)
+        if self._modified:
+            remove_unused(self._model)
+        return self._modified
+
+    def _check(self, nodes: list[ir.Node]) -> None:
+        schema = operator_schema("Cast", self._rewriter.opset)
+        for dtype in (self._weights, self._activations):
+            if schema is None or dtype not in schema.inputs[0].dtypes:
+                raise GraphError(
+                    f"opset {self._rewriter.opset} has no casts of {dtype.name}; convert the model first"
+                )
+        for node in nodes:
+            for value in node.outputs:
+                if value.type is None and (value.uses() or value.is_graph_output()):
+                    raise GraphError(f"the element type of '{value.name}' is unknown")
+
+    def _store(self, value: ir.Value) -> None:
+        """Store an initializer in the type of weights, if a reader takes that."""
+        tensor = value.const_value
+        if value not in self._original or tensor is None or value.is_graph_input() or value.is_graph_output():
+            return
+        dtype = self._weights if tensor.size > 1 else self._activations
+        readers = [_parameter(node, place, self._rewriter.opset) for node, place in value.uses()]
+        if tensor.dtype == dtype or all(
+            each is not None and len(each.dtypes & _FLOATS) == 1 for each in readers
+        ):
+            return
+        value.const_value = _converted(tensor, dtype, value.name)
+        value.type = ir.TensorType(dtype)
+        self._modified = True
+
+    def _convert(self, node: ir.Node) -> None:
+        schema = _schema(node, self._rewriter.opset)
+        free = set() if schema is None or node.op_type == "Cast" else self._free(node, schema)
+        for place, value in enumerate(node.inputs):
+            if value is None or value not in self._original:
+                continue
+            parameter = None if schema is None else _formal(schema.inputs, place)
+            if node.op_type == "Cast" and schema is not None:
+                # A cast takes any type; it states one that the model asked for, or a seam.
+                continue
+            wanted = self._activations if parameter and parameter.variable in free else self._original[value]
+            if value.dtype != wanted:
+                node.replace_input_with(place, self._as(value, wanted, node))
+                self._modified = True
+        for block in blocks(node):
+            self._keep_inside(block, node)
+        if schema is not None:
+            for place, value in enumerate(node.outputs):
+                parameter = _formal(schema.outputs, place)
+                if value in self._original and parameter is not None and parameter.variable in free:
+                    value.type = ir.TensorType(self._activations)
+
+    def _free(self, node: ir.Node, schema: OperatorSchema) -> set[str]:
+        """The type variables of an operator that may be the type of the activations."""
+        found: set[str] = set()
+        bound: set[str] = set()
+        for formal, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
+            for place, value in enumerate(values):
+                parameter = _formal(formal, place)
+                if value is None or value not in self._original or parameter is None:
+                    continue
+                takes = parameter.variable and self._activations in parameter.dtypes
+                (found if takes else bound).add(parameter.variable)
+        inputs = {p.variable for p in (_formal(schema.inputs, i) for i in range(len(node.inputs))) if p}
+        # One variable that cannot change binds the others: a mixed operator would mean something else.
+        return set() if bound - {""} or not found <= inputs else found
+
+    def _keep_inside(self, block: ir.Graph, node: ir.Node) -> None:
+        """Let a sub-graph read outer values in the types that it was written for."""
+        for inner in block:
+            for place, value in enumerate(inner.inputs):
+                if value in self._original and value.dtype != self._original[value]:
+                    inner.replace_input_with(place, self._as(value, self._original[value], node))
+                    self._modified = True
+            for nested in blocks(inner):
+                self._keep_inside(nested, node)
+        for place, value in enumerate(block.outputs):
+            if value in self._original and value.dtype != self._original[value]:
+                block.outputs[place] = self._as(value, self._original[value], node)
+                self._modified = True
+
+    def _as(self, value: ir.Value, dtype: DataType, reader: ir.Node) -> ir.Value:
+        """The value in another type, cast in front of its first reader."""
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Cast" and not producer.domain:
+            source = producer.inputs[0]
+            if source is not None and source.dtype == dtype and value.dtype == DataType.FLOAT:
+                return source
+        key = (value, dtype)
+        if key not in self._casts:
+            with self._rewriter.before(reader, value.name) as g:
+                cast = g.op("Cast", value, to=int(dtype))
+            cast.shape = value.shape
+            self._casts[key] = cast
+        return self._casts[key]
+
+    def _restore(self, place: int, dtype: DataType | None) -> None:
+        """Give an output of the model its type."""
+        graph = self._model.graph
+        value = graph.outputs[place]
+        if dtype is None or value.dtype == dtype:
+            return
+        node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], num_outputs=1)
+        node.name = self._rewriter.unique(f"{value.name}/Cast")
+        result = node.outputs[0]
+        result.type, result.shape = ir.TensorType(dtype), value.shape
+        graph.append(node)
+        result.name, value.name = value.name, self._rewriter.unique(f"{value.name}_{value.dtype}".lower())
+        graph.outputs[place] = result
+        self._modified = True
+
+
+def _schema(node: ir.Node, opset: int) -> OperatorSchema | None:
+    if node.domain not in ("", "ai.onnx") or blocks(node):
+        return None
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    if any(value.type is not None and not isinstance(value.type, ir.TensorType) for value in values):
+        return None
+    return operator_schema(node.op_type, opset)
+
+
+def _formal(parameters: tuple[Parameter, ...], place: int) -> Parameter | None:
+    if place < len(parameters):
+        return parameters[place]
+    return parameters[-1] if parameters and parameters[-1].variadic else None
+
+
+def _parameter(node: ir.Node, place: int, opset: int) -> Parameter | None:
+    schema = _schema(node, opset)
+    return None if schema is None else _formal(schema.inputs, place)
+
+
+def _converted(tensor: ir.TensorProtocol, dtype: DataType, name: str | None) -> ir.TensorProtocol:
+    """The tensor in another type, computed when it is needed."""
+
+    def convert() -> ir.TensorProtocol:
+        array = tensor.numpy().astype(np.float32)
+        largest = np.float32(dtype.max)
+        clipped = np.where(np.isfinite(array), np.clip(array, -largest, largest), array)
+        return ir.Tensor(clipped.astype(dtype.numpy()))
+
+    return ir.LazyTensor(convert, dtype=dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)

@@ -1,0 +1,97 @@
+"""Makes fan-out explicit: a value has one reader that computes, and each further one reads a copy.
+
+1. Readers are nodes, by each input that they read the value with, and the graph's outputs. An output is the
+   first reader; else the first in the order of the graph is.
+2. Each further reader gets an Identity of the value. Identities may read a value that others read: they
+   state the fan-out.
+3. Weights and constants may have several readers: engines address them by name.
+4. A node counts as one reader of what its sub-graphs read from outside. Inside, the rules hold again.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...registration.arguments import blocks
+from .rewriting import Rewriter, constant_of, is_onnx
+
+_Reader = tuple[ir.Node, int | None]
+"""A node and the position of its input; None for what its sub-graphs read."""
+
+
+class ExplicitFanOut(ir.passes.InPlacePass):
+    """Inserts an Identity for each reader of a value beyond the first."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        return ir.passes.PassResult(model, _separate(Rewriter(model), model.graph))
+
+
+def _separate(rewriter: Rewriter, graph: ir.Graph) -> bool:
+    modified = False
+    for value, readers in _readers(graph).items():
+        kept = 0 if value in graph.outputs else 1
+        for node, place in readers[kept:]:
+            stem = value.name or "value"
+            with rewriter.before(node, stem) as g:
+                copy = g.op("Identity", value)
+                copy.type, copy.shape = value.type, value.shape
+            if place is not None:
+                node.replace_input_with(place, copy)
+            else:
+                _replace_inside(node, value, copy)
+            modified = True
+    for node in list(graph):
+        for block in blocks(node):
+            modified |= _separate(rewriter, block)
+    return modified
+
+
+def _readers(graph: ir.Graph) -> dict[ir.Value, list[_Reader]]:
+    """The readers of each value that is no constant, without the Identities, in the order of the graph."""
+    found: dict[ir.Value, list[_Reader]] = {}
+    for node in graph:
+        if is_onnx(node, "Identity"):
+            continue
+        for place, value in enumerate(node.inputs):
+            if value is not None and not _is_weight(value):
+                found.setdefault(value, []).append((node, place))
+        for value in _captured(node):
+            if not _is_weight(value):
+                found.setdefault(value, []).append((node, None))
+    return found
+
+
+def _is_weight(value: ir.Value) -> bool:
+    return value.is_initializer() or (value.producer() is not None and constant_of(value) is not None)
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """The values that the sub-graphs of a node read from outside, each once."""
+    own: set[ir.Value] = set()
+    found: dict[ir.Value, None] = {}
+    pending = list(blocks(node))
+    inside = []
+    while pending:
+        block = pending.pop()
+        own.update((*block.inputs, *block.initializers.values()))
+        found.update(dict.fromkeys(block.outputs))
+        for inner in block:
+            own.update(inner.outputs)
+            found.update(dict.fromkeys(value for value in inner.inputs if value is not None))
+            inside += blocks(inner)
+        pending, inside = pending + inside, []
+    return [value for value in found if value not in own]
+
+
+def _replace_inside(node: ir.Node, value: ir.Value, copy: ir.Value) -> None:
+    """Let everything in the sub-graphs of a node read a copy of an outer value."""
+    for block in blocks(node):
+        for inner in block:
+            for place, read in enumerate(inner.inputs):
+                if read is value:
+                    inner.replace_input_with(place, copy)
+            _replace_inside(inner, value, copy)
+        for place, output in enumerate(block.outputs):
+            if output is value:
+                block.outputs[place] = copy

@@ -1,0 +1,55 @@
+"""Puts a prefix in front of every name, so that models can stand beside each other in one engine."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...registration import GraphError, UsageError
+from .rewriting import graphs_of, named, names_of
+
+
+class PrefixNames(ir.passes.InPlacePass):
+    """Renames the values, inputs, outputs, weights and nodes of a model.
+
+    A name that begins with the prefix stays. Symbolic dimensions, functions and attributes keep their names.
+    """
+
+    def __init__(self, prefix: str):
+        if not prefix:
+            raise UsageError("the prefix of names is empty")
+        self._prefix = prefix
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rename everything and report whether a name changed.
+
+        Raises:
+            GraphError: two values or two nodes would have one name.
+        """
+        taken = set(names_of(model))
+        for name in taken:
+            if not name.startswith(self._prefix) and self._prefix + name in taken:
+                raise GraphError(
+                    f"'{name}' cannot become '{self._prefix}{name}', which is taken: choose another prefix"
+                )
+        modified = False
+        for graph in graphs_of(model):
+            for value in list(graph.initializers.values()):
+                modified |= self._rename(value)
+            for value in graph.inputs:
+                modified |= self._rename(value)
+            for node in graph:
+                if node.name and not node.name.startswith(self._prefix):
+                    node.name = self._prefix + node.name
+                    modified = True
+                for value in node.outputs:
+                    modified |= self._rename(value)
+        return ir.passes.PassResult(model, modified)
+
+    def _rename(self, value: ir.Value) -> bool:
+        if not value.name or value.name.startswith(self._prefix):
+            return False
+        name = self._prefix + value.name
+        if value.const_value is not None:
+            value.const_value = named(value.const_value, name)
+        value.name = name
+        return True

@@ -1,0 +1,199 @@
+"""Replaces nodes of a finished ONNX graph by others, which are emitted against the schemas of its opset."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
+from ...registration.construction import Place
+
+MAXIMUM_NODES = 200_000
+"""The most nodes that one pass makes by repeating others."""
+
+
+class Rewriter:
+    """Emits nodes before a node of a graph, and puts their results in the place of its own.
+
+    Attributes:
+        model: the model that is rewritten; constants become initializers of its main graph.
+    """
+
+    def __init__(self, model: ir.Model):
+        self.model = model
+        imports = model.graph.opset_imports
+        self.opset = imports.get("", imports.get("ai.onnx", 0))
+        # Without symbolic functions, an operator that the opset lacks is refused, not composed.
+        self._context = GraphContext(model.graph, self.opset, Registry())
+        self._names = self._context.construction.names
+        self._made = 0
+        self._emitted: set[ir.Node] = set()
+        for name in names_of(model):
+            self._names.take(name)
+
+    def unique(self, stem: str) -> str:
+        """The stem, or the stem with the lowest number that no value or node has."""
+        return self._names.unique(stem)
+
+    @contextlib.contextmanager
+    def before(self, node: ir.Node, scope: str | None = None) -> Iterator[GraphContext]:
+        """Emit nodes that are inserted before a node when the block ends.
+
+        Args:
+            scope: the path in front of the new nodes' names; by default the name of the node.
+        """
+        assert node.graph is not None
+        construction = self._context.construction
+        scratch = ir.Graph([], [], nodes=[])
+        path = scope or node.name or node.outputs[0].name or node.op_type
+        outer = construction.graph, construction.place
+        construction.graph, construction.place = scratch, Place(None, f"{path}/", _origin(node))
+        try:
+            yield self._context
+        finally:
+            construction.graph, construction.place = outer
+        nodes = list(scratch)
+        scratch.remove(nodes)
+        node.graph.insert_before(node, nodes)
+        self._emitted.update(nodes)
+
+    def use(self, value: ir.Value) -> ir.Value:
+        """The value; a constant that was emitted becomes an initializer."""
+        return self._context.construction.use(value)
+
+    def replace(self, node: ir.Node, results: Sequence[ir.Value | None]) -> None:
+        """Put values in the place of a node's outputs, and remove the node.
+
+        A value that was emitted for this, or that becomes an output of the graph, takes over the name.
+
+        Args:
+            results: one per output; None for an output that nothing reads.
+        """
+        graph = node.graph
+        assert graph is not None
+        for old, new in zip(node.outputs, results, strict=True):
+            if new is None or not (old.uses() or old.is_graph_output()):
+                continue
+            self.use(new)
+            is_output = old.is_graph_output()
+            if is_output and (new.producer() is None or new.is_graph_output() or new.graph is not graph):
+                with self.before(node) as g:
+                    new = g.op("Identity", new)
+            new.type = new.type or old.type
+            new.shape = old.shape if old.shape is not None else new.shape
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            if is_output or new.producer() in self._emitted:
+                new.name, old.name = old.name, None
+        graph.remove(node, safe=True)
+
+    def lift_initializers(self, graph: ir.Graph, stem: str) -> None:
+        """Move the initializers of a sub-graph to the main graph."""
+        for value in list(graph.initializers.values()):
+            graph.initializers.pop(value.name or "")
+            name = self.unique(f"{stem}/{value.name}")
+            if value.const_value is not None:
+                value.const_value = named(value.const_value, name)
+            value.name = name
+            self.model.graph.initializers.add(value)
+
+    def count(self, nodes: int, what: ir.Node) -> None:
+        """Count nodes that are about to be made.
+
+        Raises:
+            GraphError: they are too many.
+        """
+        self._made += nodes
+        if self._made > MAXIMUM_NODES:
+            raise GraphError(
+                f"unrolling {title(what)} makes more than {MAXIMUM_NODES} nodes: shorten the sequence, or "
+                "leave it out"
+            )
+
+    def initializer(self, stem: str, tensor: ir.TensorProtocol) -> ir.Value:
+        """A new initializer of the main graph."""
+        value = ir.Value(
+            name=self.unique(stem),
+            shape=ir.Shape(tensor.shape.numpy()),
+            type=ir.TensorType(tensor.dtype),
+        )
+        value.const_value = named(tensor, value.name or "")
+        self.model.graph.initializers.add(value)
+        return value
+
+
+def _origin(node: ir.Node) -> dict[str, str]:
+    """The metadata that the nodes in the place of another one get: not what holds for that node alone."""
+    return {
+        key: text
+        for key, text in node.metadata_props.items()
+        if key != MAY_OVERWRITE and not key.startswith("opsetta.plan.")
+    }
+
+
+def names_of(model: ir.Model) -> Iterator[str]:
+    """Yield the names of all values and nodes, those of sub-graphs included."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        yield from (value.name for value in (*graph.inputs, *graph.initializers.values()) if value.name)
+        for node in graph:
+            if node.name:
+                yield node.name
+            yield from (value.name for value in node.outputs if value.name)
+
+
+def graphs_of(model: ir.Model) -> list[ir.Graph]:
+    """The main graph and its sub-graphs; bodies of functions are not among them."""
+    return [model.graph, *model.graph.subgraphs()]
+
+
+def title(node: ir.Node) -> str:
+    """The operator and the name of a node, for messages."""
+    return f"{node.op_type} '{node.name or node.outputs[0].name}'"
+
+
+def is_onnx(node: ir.Node | None, *op_types: str) -> bool:
+    """Whether a node is one of these operators of ONNX's own domain."""
+    return node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types
+
+
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """The value of an attribute of a node."""
+    found = node.attributes.get(name)
+    if found is None:
+        return default
+    if found.is_ref():
+        raise GraphError(f"attribute '{name}' of {title(node)} is that of a function: inline functions first")
+    value = found.value
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def constant_of(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The contents of an initializer that no caller can replace, or of a Constant; else None."""
+    while value is not None and is_onnx(value.producer(), "Identity"):
+        value = value.producer().inputs[0]  # type: ignore[union-attr]
+    if value is None or value.is_graph_input():
+        return None
+    return ir.convenience.get_const_tensor(value)
+
+
+def named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """The tensor under another name; the given one may belong to another model, and keeps its own."""
+    if tensor.name == name:
+        return tensor
+    if tensor.dtype == ir.DataType.STRING:
+        return ir.StringTensor(tensor.numpy(), shape=ir.Shape(tensor.shape.numpy()), name=name)
+    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)
+
+
+def only_reader(value: ir.Value) -> ir.Node | None:
+    """The node that reads a value, if it is the only reader and the value is no output of a graph."""
+    readers = [use.node for use in value.uses()]
+    return readers[0] if len(readers) == 1 and not value.is_graph_output() else None
+
+
+def remove_unused(model: ir.Model) -> None:
+    """Remove nodes and initializers that nothing reads; inputs stay."""
+    common.RemoveUnusedNodesPass()(model)

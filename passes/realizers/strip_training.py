@@ -1,0 +1,127 @@
+"""Removes what only training needs: Dropout, and losses with what depends on them.
+
+1. A Dropout gives its input, and a mask of ones if something reads the mask; before opset 12, which defines
+   it, such a mask is refused.
+2. SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss are removed with every output that depends on the
+   loss. The scores that the loss reads become an output in the place of the first such output, unless
+   they, or something that is computed from them, remain one.
+3. The logarithms of probabilities that SoftmaxCrossEntropyLoss gives as well are computed by LogSoftmax.
+4. Inputs that only removed nodes read, such as the labels, are removed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import GraphContext, GraphError
+from ...registration.arguments import blocks
+from ...registration.schemas import operator_schema
+from .rewriting import Rewriter, graphs_of, is_onnx, remove_unused, title
+
+_LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
+_OF_ONE_DIMENSION = 13
+"""The version of LogSoftmax that works along one dimension; older ones flatten the tensor into a matrix."""
+
+
+class StripTraining(ir.passes.InPlacePass):
+    """Removes losses of the main graph, and Dropout everywhere."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the model and report whether anything changed.
+
+        Raises:
+            GraphError: a sub-graph has a loss, or a loss is computed for the model's other outputs alone.
+        """
+        rewriter = Rewriter(model)
+        modified = False
+        read = {value for value in model.graph.inputs if value.uses()}
+        for graph in graphs_of(model):
+            for node in list(graph):
+                if is_onnx(node, "Dropout"):
+                    _remove_dropout(rewriter, node)
+                    modified = True
+                elif is_onnx(node, *_LOSSES) and graph is not model.graph:
+                    raise GraphError(f"{title(node)} stands in a sub-graph: losses there are not removed")
+        losses = [node for node in model.graph if is_onnx(node, *_LOSSES)]
+        if losses:
+            _remove_losses(rewriter, losses)
+            modified = True
+        if modified:
+            remove_unused(model)
+            for value in list(model.graph.inputs):
+                if value in read and not value.uses() and not value.is_graph_output():
+                    model.graph.inputs.remove(value)
+        return ir.passes.PassResult(model, modified)
+
+
+def _remove_dropout(rewriter: Rewriter, node: ir.Node) -> None:
+    data = node.inputs[0]
+    assert data is not None
+    mask: ir.Value | None = None
+    if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        schema = operator_schema("Dropout", rewriter.opset)
+        if schema is None or "training_mode" not in schema.input_index:
+            raise GraphError(f"something reads the mask of {title(node)}, which this opset does not define")
+        with rewriter.before(node) as g:
+            mask = g.op("ConstantOfShape", g.op("Shape", data), value=ir.Tensor(np.ones(1, dtype=bool)))
+    rewriter.replace(node, [data, mask][: len(node.outputs)])
+
+
+def _remove_losses(rewriter: Rewriter, losses: list[ir.Node]) -> None:
+    graph = rewriter.model.graph
+    for node in losses:
+        if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+            scores = node.inputs[0]
+            assert scores is not None
+            with rewriter.before(node) as g:
+                logarithms = _log_softmax(g, scores)
+            old = node.outputs[1]
+            logarithms.type, logarithms.shape = old.type, old.shape
+            old.replace_all_uses_with(logarithms, replace_graph_outputs=True)
+            logarithms.name, old.name = old.name, rewriter.unique(f"{old.name}_removed")
+    lost = _depending({node.outputs[0] for node in losses}, graph)
+    places = [index for index, value in enumerate(graph.outputs) if value in lost]
+    kept = [value for value in graph.outputs if value not in lost]
+    wanted: list[ir.Value] = []
+    for node in losses:
+        scores = node.inputs[0]
+        assert scores is not None
+        reached = _depending({scores}, graph) | {scores}
+        if not reached.intersection(kept) and scores not in wanted:
+            wanted.append(scores)
+    if any(value.is_graph_input() or value.is_initializer() for value in wanted):
+        raise GraphError(f"{title(losses[0])} reads an input of the model: nothing remains without the loss")
+    at = places[0] if places else len(kept)
+    outputs = list(graph.outputs)
+    before = [value for value in outputs[:at] if value not in lost]
+    graph.outputs[:] = [*before, *wanted, *kept[len(before) :]]
+
+
+def _log_softmax(g: GraphContext, scores: ir.Value) -> ir.Value:
+    """The logarithms of the softmax over dimension 1."""
+    rank = g.rank(scores)
+    schema = operator_schema("LogSoftmax", g.opset)
+    assert schema is not None
+    flattens = schema.since_version < _OF_ONE_DIMENSION
+    if rank == 2 or not flattens:
+        return g.op("LogSoftmax", scores, axis=1)
+    if rank is None:
+        raise GraphError(f"the rank of '{scores.name}' is unknown: its LogSoftmax cannot be written")
+    last = [0, *range(2, rank), 1]
+    back = [0, rank - 1, *range(1, rank - 1)]
+    moved = g.op("LogSoftmax", g.op("Transpose", scores, perm=last), axis=rank - 1)
+    return g.op("Transpose", moved, perm=back)
+
+
+def _depending(values: set[ir.Value], graph: ir.Graph) -> set[ir.Value]:
+    """Everything that is computed from values."""
+    found = set(values)
+    for node in graph:
+        read = {value for value in node.inputs if value is not None}
+        for block in blocks(node):
+            read.update(v for inner in block.all_nodes() for v in inner.inputs if v is not None)
+            read.update(block.outputs)
+        if not found.isdisjoint(read):
+            found.update(node.outputs)
+    return found

@@ -1,0 +1,139 @@
+"""`opsetta.realize` and its command: models of torch, in the order of the passes."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+import opsetta
+from opsetta.exporter.command_line import cli
+from opsetta.exporter.realizing import PLAIN
+from opsetta.passes.realizers import ExplicitFanOut
+from opsetta.registration import GraphError, UsageError
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 8, 3, groups=1, bias=False)
+        self.normalization = torch.nn.BatchNorm2d(8)
+        self.recurrent = torch.nn.LSTM(8, 6, bidirectional=True, batch_first=True)
+        self.gated = torch.nn.GRU(12, 5)
+        self.linear = torch.nn.Linear(5, 4)
+
+    def forward(self, x):
+        y = torch.relu(self.normalization(self.convolution(x)))
+        y = y + torch.sigmoid(y)
+        z, _ = self.recurrent(y.mean(3).transpose(1, 2))
+        z, h = self.gated(z)
+        return self.linear(z), h
+
+
+@pytest.fixture(scope="module")
+def exported():
+    torch.manual_seed(0)
+    model = Model().eval()
+    model.normalization.running_mean.normal_()
+    x = torch.randn(2, 3, 6, 6)
+    return {opset: opsetta.export(model, (x,), opset=opset) for opset in (9, 13, 21)}, x
+
+
+@pytest.mark.parametrize("opset", [9, 13, 21])
+@pytest.mark.parametrize(
+    "passes",
+    [
+        ["unroll", "explicit-fan-out", "prefix=net/"],
+        ["fold_batch_norm", "fuse-activations", "split-activations", "flatten-to-reshape"],
+        ["unroll", "types=FP16-FP32"],
+        ["strip-training", "reshape-to-flatten", "types=FP32", "unroll-recurrent"],
+    ],
+    ids=lambda passes: passes[0],
+)
+def test_a_model_of_torch_computes_the_same(exported, opset, passes):
+    programs, x = exported
+    program = programs[opset]
+    before = program.model_proto.SerializeToString()
+    found = opsetta.realize(program, passes)
+    onnx.checker.check_model(found.model_proto, full_check=True)
+    half = "FP16" in passes[-1]
+    for mine, theirs in zip(found(x), program(x), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-2 if half else 1e-4, atol=1e-2 if half else 1e-5)
+    if "unroll" in passes:
+        assert not {"LSTM", "GRU"} & {node.op_type for node in found.model.graph}
+    assert program.model_proto.SerializeToString() == before
+
+
+def test_each_pass_leaves_a_model_that_it_has_nothing_for():
+    model = ir.from_proto(small())
+    found = opsetta.realize(model, [name for name in PLAIN if name != "explicit-fan-out"])
+    assert [node.op_type for node in found.model.graph] == ["Relu", "Neg"]
+
+
+def small(**metadata) -> onnx.ModelProto:
+    node = [helper.make_node("Relu", ["x"], ["h"], "a"), helper.make_node("Neg", ["h"], ["y"], "b")]
+    for key, text in metadata.items():
+        for each in node:
+            each.metadata_props.add(key=key.replace("__", "."), value=text)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3)) for name in "xy"]
+    graph = helper.make_graph(node, "g", info[:1], info[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_messages_models_and_passes_of_onnx_ir_are_taken():
+    found = opsetta.realize(small(), ["slice=x:h", ExplicitFanOut()])
+    assert found.output_names == ["h"]
+    np.testing.assert_array_equal(found(np.full((2, 3), -1, np.float32)), np.zeros((2, 3)))
+
+
+def test_a_plan_of_the_old_model_is_forgotten_and_annotations_are_made_anew():
+    proto = small(opsetta__plan__order="0", opsetta__may_overwrite="0:0")
+    found = opsetta.realize(proto, ["slice=h:y"])
+    [node] = found.model.graph
+    assert not node.metadata_props
+
+
+@pytest.mark.parametrize("given", ["unrolled", "unroll=3", "prefix", "slice=x", "types=FP7"])
+def test_unknown_passes_are_refused(given):
+    with pytest.raises(UsageError):
+        opsetta.realize(small(), [given])
+
+
+def test_a_pass_by_itself_is_refused():
+    with pytest.raises(UsageError, match="list"):
+        opsetta.realize(small(), "unroll")
+
+
+def test_parts_that_no_pass_rewrites_are_refused(tmp_path):
+    proto = small()
+    proto.training_info.add()
+    path = tmp_path / "training.onnx"
+    onnx.save(proto, path)
+    with pytest.raises(GraphError, match="training information"):
+        opsetta.realize(opsetta.load(path), ["prefix=a/"])
+
+
+def test_the_command_writes_the_model(tmp_path, capsys):
+    onnx.save(small(), tmp_path / "model.onnx")
+    target = tmp_path / "out.onnx"
+    arguments = ["realize", str(tmp_path / "model.onnx"), "-o", str(target), "--json"]
+    with pytest.raises(SystemExit) as left:
+        cli.main([*arguments, "--pass", "prefix=m/", "--pass", "explicit-fan-out"])
+    assert not left.value.code
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["inputs"] == ["m/x"]
+    assert facts["nodes"] == 2
+    assert opsetta.load(target).output_names == ["m/y"]
+
+
+def test_the_command_leaves_no_file_if_a_pass_refuses(tmp_path, capsys):
+    onnx.save(small(), tmp_path / "model.onnx")
+    target = tmp_path / "out.onnx"
+    with pytest.raises(SystemExit) as left:
+        cli.main(["realize", str(tmp_path / "model.onnx"), "-o", str(target), "--pass", "slice=q:y"])
+    assert left.value.code
+    assert "no value 'q'" in capsys.readouterr().err
+    assert not target.exists()
