@@ -129,11 +129,10 @@ def test_the_command_writes_the_model(tmp_path, capsys):
     assert opsetta.load(target).output_names == ["m/y"]
 
 
-def test_the_command_leaves_no_file_if_a_pass_refuses(tmp_path, capsys):
+def test_the_command_leaves_no_file_if_a_pass_refuses(tmp_path):
     onnx.save(small(), tmp_path / "model.onnx")
     target = tmp_path / "out.onnx"
     with pytest.raises(SystemExit) as left:
         cli.main(["realize", str(tmp_path / "model.onnx"), "-o", str(target), "--pass", "slice=q:y"])
-    assert left.value.code
-    assert "no value 'q'" in capsys.readouterr().err
+    assert "no value 'q'" in str(left.value.code)
     assert not target.exists()
