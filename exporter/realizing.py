@@ -23,6 +23,7 @@ from ..passes.realizers import (
     UnrollLoops,
     UnrollRecurrent,
 )
+from ..passes.realizers.rewriting import is_of_plan
 from ..passes.target.inplace_annotations import annotate_inplace
 from ..registration import MAY_OVERWRITE, GraphError, UsageError
 from .files.reading import TRUSTED, bounds_of
@@ -61,7 +62,6 @@ VALUED: dict[str, Callable[[str], Pass]] = {
     "types": ConvertElementTypes,
 }
 """The passes that take a value, `prefix=encoder/`."""
-_PLAN = "opsetta.plan."
 
 
 def realize(
@@ -121,5 +121,5 @@ def _check(model: ir.Model) -> None:
 def _forget_plan(model: ir.Model) -> None:
     """Remove the metadata of a plan that was made for the model before."""
     for properties in (model.metadata_props, *(node.metadata_props for node in model.graph.all_nodes())):
-        for key in [key for key in properties if key.startswith(_PLAN)]:
+        for key in [key for key in properties if is_of_plan(key)]:
             del properties[key]

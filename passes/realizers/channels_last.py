@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ...registration.metadata import LAYOUT
 from .rewriting import Rewriter, attribute, is_onnx, only_reader
 
-LAYOUT = "opsetta.layout"
-"""On models whose images have their channels last: `NHWC`."""
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _ELEMENTWISE = (
     "Abs Cast Ceil Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Reciprocal Relu "

@@ -11,6 +11,7 @@ from onnx_ir.passes import common
 
 from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction import Place
+from ...registration.metadata import PLAN_PHASE
 
 MAXIMUM_NODES = 200_000
 """The most nodes that one pass makes by repeating others."""
@@ -128,10 +129,13 @@ class Rewriter:
 def _origin(node: ir.Node) -> dict[str, str]:
     """The metadata that the nodes in the place of another one get: not what holds for that node alone."""
     return {
-        key: text
-        for key, text in node.metadata_props.items()
-        if key != MAY_OVERWRITE and not key.startswith("opsetta.plan.")
+        key: text for key, text in node.metadata_props.items() if key != MAY_OVERWRITE and not is_of_plan(key)
     }
+
+
+def is_of_plan(key: str) -> bool:
+    """Whether metadata states a plan. The phase of training does not depend on one."""
+    return key.startswith("opsetta.plan.") and key != PLAN_PHASE
 
 
 def names_of(model: ir.Model) -> Iterator[str]:

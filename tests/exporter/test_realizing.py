@@ -90,10 +90,15 @@ def test_messages_models_and_passes_of_onnx_ir_are_taken():
 
 
 def test_a_plan_of_the_old_model_is_forgotten_and_annotations_are_made_anew():
-    proto = small(opsetta__plan__order="0", opsetta__may_overwrite="0:0")
+    phase = {"opsetta.plan.phase": "forward"}
+    proto = small(
+        opsetta__plan__order="0",
+        opsetta__may_overwrite="0:0",
+        **{k.replace(".", "__"): v for k, v in phase.items()},
+    )
     found = opsetta.realize(proto, ["slice=h:y"])
     [node] = found.model.graph
-    assert not node.metadata_props
+    assert dict(node.metadata_props) == phase
 
 
 @pytest.mark.parametrize("given", ["unrolled", "unroll=3", "prefix", "slice=x", "types=FP7"])
