@@ -196,7 +196,6 @@ _CONDITION_EVALUATORS: dict[str, Callable[..., Any]] = {
     "Log": _pure(np.log),
     "MatMul": _pure(np.matmul),
     "Pow": _pure(lambda base, power: np.power(base, power.astype(base.dtype))),
-    "Reciprocal": _pure(np.reciprocal),
     "ReduceMean": _reduce(_mean),
     "Relu": _pure(lambda data: np.maximum(data, np.zeros((), data.dtype))),
     "Round": _pure(np.rint),

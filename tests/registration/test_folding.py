@@ -115,7 +115,6 @@ CONDITION_RECORDS = [
     ("Log", [np.abs(REALS)], {}),
     ("MatMul", [DATA, DATA.T], {}),
     ("Pow", [REALS, array(2)], {}),
-    ("Reciprocal", [REALS], {}),
     ("ReduceMean", [REALS], {"axes": [1]}),
     ("Relu", [REALS], {}),
     ("Round", [REALS], {}),

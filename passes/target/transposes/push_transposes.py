@@ -98,7 +98,7 @@ class _Rewriter:
         node.replace_input_with(0, form.base)
         sizes = node.outputs[0]
         order = self.known.make(np.array(form.perm, dtype=np.int64), "order")
-        gather = ir.node("Gather", [sizes, order], {"axis": 0}, name=self.known.unique(f"{node.name}/Gather"))
+        gather = ir.node("Gather", [sizes, order], name=self.known.unique(f"{node.name}/Gather"))
         result = gather.outputs[0]
         result.name = self.known.unique(f"{gather.name}_output_0")
         result.type, result.shape = sizes.type, sizes.shape

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.schemas import omissible
 from ..initializers import Initializers
 from . import permutations
 from .permutations import Permutation
@@ -98,7 +99,7 @@ class Rules:
                 value.shape is not None and math.prod(value.shape) != 1 for _, value in others
             ):
                 place = 1 if axis is None else axis.as_int()
-                _set_integer(node, "axis", perm[place % len(perm)])
+                self.put(node, ir.AttrInt64("axis", perm[place % len(perm)]))
 
         return Turned(perm, edit_all)
 
@@ -168,8 +169,7 @@ class Rules:
         attribute = node.attributes.get(name)
         if attribute is not None:
             single = attribute.type == ir.AttributeType.INT
-            value = ir.AttrInt64(name, numbers[0]) if single else ir.AttrInt64s(name, list(numbers))
-            node.attributes[name] = value
+            self.put(node, ir.AttrInt64(name, numbers[0]) if single else ir.AttrInt64s(name, list(numbers)))
             return
         given = node.inputs[index]
         assert given is not None
@@ -178,9 +178,11 @@ class Rules:
         made = np.array(numbers, dtype=given.const_value.dtype.numpy()).reshape(shape)
         node.replace_input_with(index, self.known.make(made, f"{node.name or node.op_type}_{name}"))
 
-
-def _set_integer(node: ir.Node, name: str, number: int) -> None:
-    node.attributes[name] = ir.AttrInt64(name, number)
+    def put(self, node: ir.Node, attribute: ir.Attr) -> None:
+        """Set an attribute; one that equals its default is left out."""
+        node.attributes.pop(attribute.name, None)
+        if not omissible(node.op_type, "", self.opset, attribute):
+            node.attributes[attribute.name] = attribute
 
 
 def _all_alone(node: ir.Node, perms: Mapping[int, Permutation]) -> bool:
@@ -204,14 +206,13 @@ def _by_axis(default: int) -> Callable[..., Turned | None]:
                 return None
             if len(indices.shape) == 0:
                 place = axis % len(perm)
-                return Turned(
-                    permutations.without(perm, [place]), lambda: _set_integer(node, "axis", perm[place])
-                )
+                moved = ir.AttrInt64("axis", perm[place])
+                return Turned(permutations.without(perm, [place]), lambda: rules.put(node, moved))
             if len(indices.shape) != 1:
                 return None
         elif not _all_alone(node, perms):
             return None
-        return Turned(perm, lambda: _set_integer(node, "axis", perm[axis % len(perm)]))
+        return Turned(perm, lambda: rules.put(node, ir.AttrInt64("axis", perm[axis % len(perm)])))
 
     return rule
 
@@ -235,7 +236,7 @@ def _concat(
     def edit() -> None:
         for index, value in others:
             node.replace_input_with(index, rules._permuted(node, value, back))
-        _set_integer(node, "axis", perm[axis])
+        rules.put(node, ir.AttrInt64("axis", perm[axis]))
 
     return Turned(perm, edit)
 
@@ -285,7 +286,7 @@ def _arg_reduce(
     axis = (0 if given is None else given.as_int()) % len(perm)
     kept = keepdims is None or keepdims.as_int() == 1
     result = perm if kept else permutations.without(perm, [axis])
-    return Turned(result, lambda: _set_integer(node, "axis", perm[axis]))
+    return Turned(result, lambda: rules.put(node, ir.AttrInt64("axis", perm[axis])))
 
 
 def _squeeze(
