@@ -1,4 +1,6 @@
-"""Every record of a TensorFlow operator, with known shapes, without sizes and without ranks."""
+"""Every record of a TensorFlow operator, with known shapes, without ranks, and in full runs without sizes."""
+
+import pytest
 
 import opsetta.symbolics  # noqa: F401
 
@@ -18,6 +20,7 @@ def test_agrees_with_tensorflow(subject: str, record: Record) -> None:
     check(record, _held(subject, record), KNOWN)
 
 
+@pytest.mark.sweep
 @parametrized(SIZES)
 def test_agrees_without_sizes(subject: str, record: Record) -> None:
     check(record, _held(subject, record), SIZES, record.needs_sizes)
