@@ -1,5 +1,7 @@
 """Offsets: no overlap, alignment, and how near the lower bound they come."""
 
+import csv
+import pathlib
 import random
 
 import pytest
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from opsetta.passes.planning import Interval, assign_offsets, lower_bound, overlap
 from opsetta.passes.planning.offsets import peak
+
+DATA = pathlib.Path(__file__).parents[2] / "data" / "planning"
 
 
 @st.composite
@@ -69,6 +73,37 @@ def test_jigsaws_are_placed_within_a_quarter(pieces, steps):
     assert overlap(buffers, offsets) is None
     assert lower_bound(buffers) == 2**20
     assert peak(buffers, offsets) <= 1.25 * 2**20
+
+
+MINIMALLOC = {
+    "A": (154, 1024),
+    "B": (170, 1024),
+    "C": (203, 1015),
+    "D": (213, 963),
+    "E": (215, 1024),
+    "F": (296, 1024),
+    "G": (308, 1024),
+    "H": (316, 1024),
+    "I": (374, 1024),
+    "J": (409, 966),
+    "K": (454, 1024),
+}
+"""Of each published instance: how many buffers, and the lower bound in units of 1024 bytes."""
+
+
+@pytest.mark.parametrize("instance", MINIMALLOC)
+def test_published_instances_are_placed_within_a_quarter(instance):
+    with (DATA / "minimalloc.csv").open(newline="") as lines:
+        buffers = [
+            Interval(int(row["size"]) * 1024, int(row["lower"]) * 1024, int(row["upper"]) * 1024 - 1)
+            for row in csv.DictReader(lines)
+            if row["instance"] == instance
+        ]
+    bound = lower_bound(buffers)
+    assert (len(buffers), bound) == (MINIMALLOC[instance][0], MINIMALLOC[instance][1] * 1024)
+    offsets = assign_offsets(buffers)
+    assert overlap(buffers, offsets) is None
+    assert peak(buffers, offsets) <= 1.25 * bound
 
 
 def test_chains_need_two_buffers():
