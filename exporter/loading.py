@@ -99,9 +99,7 @@ def load(
                 return SourceModel(load_nets(path, init_net, shapes, bounds_of(trusted)))
             if shapes is not None:
                 raise UsageError("shapes are given to Caffe2 nets, and this is no such file")
-            if options.given or recognise(path) is not None:
-                return _load_tensorflow(path, options, weights, trusted)
-            return _load(path, weights, ModelFolder.of(path, allow_links), trusted)
+            return _load(path, weights, options, trusted)
         except ModelFileError:
             # Another process may have replaced the model, and removed the old weights.
             if attempt == _ATTEMPTS - 1 or _identity(path) == before:
@@ -128,9 +126,12 @@ def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
 
 
 def _load(
-    path: str | os.PathLike, weights: Weights, folder: ModelFolder, trusted: bool
+    path: str | os.PathLike, weights: Weights, options: TensorFlowOptions, trusted: bool
 ) -> SourceModel | OnnxModel:
-    bounds = bounds_of(trusted)
+    """Load a file that is no Caffe2 net."""
+    if options.given or recognise(path) is not None:
+        return _load_tensorflow(path, options, weights, trusted)
+    folder, bounds = ModelFolder.of(path, options.allow_links), bounds_of(trusted)
     model = read_model(path, bounds)
     try:
         if format_version(model) is None and weights is None:

@@ -104,7 +104,7 @@ class _Exporter:
         self._storages: dict[Storage, Whole] = {}
         self._values: dict[Value, Value] = {}
         self._inner: list[Scope] = []
-        """The scopes from this one outwards to the body of the innermost loop."""
+        """This scope and those around it, up to the body of the innermost loop."""
         for scope in memory.scope:
             self._inner.append(scope)
             if scope.loop is not None:

@@ -44,7 +44,7 @@ def execution_order(graph: ir.Graph) -> list[ir.Node]:
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """The values that a node reads, those that its sub-graphs read from outside included."""
+    """The inputs of a node, and the outside values that its sub-graphs read."""
     found = [value for value in node.inputs if value is not None]
     for block in blocks(node):
         own = {*block.inputs, *block.initializers.values()}

@@ -139,7 +139,7 @@ def _set_once(values: dict[str, Any], name: str, older: list[Any] | None, shown:
 
 
 def element_type(value: Any, shown: str) -> ir.DataType:
-    """The ONNX type of an element type, which is a number or a name.
+    """The ONNX element type of one of Caffe2's, given by number or by name.
 
     Raises:
         ModelFileError: there is no such type.

@@ -202,7 +202,7 @@ def _of_meta_graph(
 
 def _chosen(signatures: Mapping[str, Any], wanted: str | None, needed: bool) -> str | None:
     """The name of the signature to use; None where the file has none, or none is needed."""
-    # TensorFlow registers functions for initialization, which have no results, under names like this.
+    # TensorFlow gives functions that only initialize, and return nothing, names like this.
     names = sorted(name for name in signatures if not name.startswith("__"))
     if wanted is None and not names:
         return None

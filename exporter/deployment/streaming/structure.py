@@ -49,7 +49,7 @@ class Structure:
         return {name: Lifetime(made[name], last[name]) for name in made}
 
     def _widths(self, parts: GraphParts) -> list[int | None]:
-        """The values that pass each place; None where one of them is not a tensor of numbers."""
+        """The values that are needed across each place; None where one of them is not a tensor of numbers."""
         count = len(self.nodes)
         changes = [0] * (count + 2)
         barred = [0] * (count + 2)

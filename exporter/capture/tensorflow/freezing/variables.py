@@ -1,4 +1,4 @@
-"""The variables of a graph, and what a checkpoint has for them."""
+"""The variables of a graph, and their values in a checkpoint."""
 
 from __future__ import annotations
 

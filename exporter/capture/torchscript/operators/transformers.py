@@ -178,7 +178,7 @@ def transformer_encoder_layer(
 
 
 def _front(kernel: _Kernel, mask: Value) -> Any:
-    """A mask of the first positions of each sequence, as many as another mask has."""
+    """A mask that is true at the first positions of each sequence; another mask gives their number."""
     counts = kernel("sum", "dim_IntList", self=mask, dim=[1], keepdim=True)
     places = kernel("cumsum", self=kernel("ones_like", self=mask, dtype=DataType.INT64), dim=1)
     return kernel("le", "Tensor", self=places, other=counts)
