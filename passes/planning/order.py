@@ -45,12 +45,20 @@ def execution_order(graph: ir.Graph) -> list[ir.Node]:
 
 def reads(node: ir.Node) -> list[ir.Value]:
     """The inputs of a node, and the outside values that its sub-graphs read."""
-    found = [value for value in node.inputs if value is not None]
-    for block in blocks(node):
-        own = {*block.inputs, *block.initializers.values()}
+    return [value for value in node.inputs if value is not None] + captured(node)
+
+
+def captured(node: ir.Node) -> list[ir.Value]:
+    """The values that the sub-graphs of a node read from outside, each once."""
+    own: set[ir.Value] = set()
+    found: dict[ir.Value, None] = {}
+    pending = blocks(node)
+    while pending:
+        block = pending.pop(0)
+        own.update((*block.inputs, *block.initializers.values()))
         for inner in block:
             own.update(inner.outputs)
-        for inner in block:
-            found.extend(value for value in reads(inner) if value not in own)
-        found.extend(value for value in block.outputs if value not in own)
-    return found
+            found.update(dict.fromkeys(value for value in inner.inputs if value is not None))
+            pending += blocks(inner)
+        found.update(dict.fromkeys(block.outputs))
+    return [value for value in found if value not in own]

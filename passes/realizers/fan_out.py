@@ -13,6 +13,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...registration.arguments import blocks
+from ..planning.order import captured
 from .rewriting import Rewriter, constant_of, is_onnx
 
 _Reader = tuple[ir.Node, int | None]
@@ -56,7 +57,7 @@ def _readers(graph: ir.Graph) -> dict[ir.Value, list[_Reader]]:
         for place, value in enumerate(node.inputs):
             if value is not None and not _is_weight(value):
                 found.setdefault(value, []).append((node, place))
-        for value in _captured(node):
+        for value in captured(node):
             if not _is_weight(value):
                 found.setdefault(value, []).append((node, None))
     return found
@@ -64,24 +65,6 @@ def _readers(graph: ir.Graph) -> dict[ir.Value, list[_Reader]]:
 
 def _is_weight(value: ir.Value) -> bool:
     return value.is_initializer() or (value.producer() is not None and constant_of(value) is not None)
-
-
-def _captured(node: ir.Node) -> list[ir.Value]:
-    """The values that the sub-graphs of a node read from outside, each once."""
-    own: set[ir.Value] = set()
-    found: dict[ir.Value, None] = {}
-    pending = list(blocks(node))
-    inside = []
-    while pending:
-        block = pending.pop()
-        own.update((*block.inputs, *block.initializers.values()))
-        found.update(dict.fromkeys(block.outputs))
-        for inner in block:
-            own.update(inner.outputs)
-            found.update(dict.fromkeys(value for value in inner.inputs if value is not None))
-            inside += blocks(inner)
-        pending, inside = pending + inside, []
-    return [value for value in found if value not in own]
 
 
 def _replace_inside(node: ir.Node, value: ir.Value, copy: ir.Value) -> None:

@@ -4,13 +4,15 @@
 
 1. The product has no other reader, and is no output of a graph.
 2. Weights that are scaled are a constant without another reader; a bias is a constant or absent.
-3. The constant has one number, or one for each channel. A MatMul takes no bias.
+3. The constant has one number, or one for each channel. A MatMul takes no bias; what Gemm's `beta` scales
+   becomes scaled.
 4. New weights are computed when they are written, one at a time.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +21,8 @@ from .initializers import Initializers
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+"""The operators that the pass removes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,25 +49,29 @@ class _Product:
 class FoldScales(ir.passes.InPlacePass):
     """Folds arithmetic by channel into the weights of products."""
 
-    def __init__(self, initializers: Initializers):
+    def __init__(self, initializers: Initializers, op_types: Collection[str] = FOLDED):
+        """Make the pass.
+
+        Args:
+            op_types: the operators that are folded, of `FOLDED`.
+        """
         super().__init__()
         self._known = initializers
+        self._op_types = op_types
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
         modified = False
         for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if not node.domain:
+            if not node.domain and node.op_type in self._op_types:
                 modified |= self._fold(node)
         return ir.passes.PassResult(model, modified)
 
     def _fold(self, node: ir.Node) -> bool:
         if node.op_type == "BatchNormalization":
             folded = self._fold_normalization(node)
-        elif node.op_type in ("Mul", "Div", "Add", "Sub"):
-            folded = self._fold_arithmetic(node)
         else:
-            return False
+            folded = self._fold_arithmetic(node)
         if folded is None:
             return False
         result, old = folded.node.outputs[0], node.outputs[0]
@@ -97,7 +105,7 @@ class FoldScales(ir.passes.InPlacePass):
         training = node.attributes.get("training_mode")
         if product is None or used or (training is not None and training.as_int()):
             return None
-        if product.axis != 1 or product.node.op_type not in ("Conv", "ConvTranspose"):
+        if product.node.op_type == "MatMul":
             return None
         parameters = [value for value in node.inputs[1:] if value is not None]
         if len(parameters) != 4 or not all(map(self._known.is_constant, parameters)):
@@ -105,18 +113,11 @@ class FoldScales(ir.passes.InPlacePass):
         epsilon = node.attributes.get("epsilon")
         eps = 1e-5 if epsilon is None else epsilon.as_float()
         scale, offset, mean, variance = (_array(value).astype(np.float64) for value in parameters)
-        factor = scale / np.sqrt(variance + eps)
-        if factor.shape != (product.channels,) or not self._may_scale(product):
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + eps)
+        if factor.shape != (product.channels,):
             return None
-        stem = f"{node.name or node.op_type}_factor"
-        kind, spatial = product.dtype.numpy(), [1] * (len(product.shape) - 2)
-        shift = (offset - mean * factor).astype(kind).reshape(-1, *spatial)
-        scaling = self._known.make(factor.astype(kind).reshape(-1, *spatial), stem)
-        if not self._scale(product, scaling, False):
-            return None
-        rescaled = self._product_of(product.node)
-        assert rescaled is not None
-        return rescaled if self._shift(rescaled, self._known.make(shift, stem), 1.0) else None
+        return product if self._fold_in(product, factor, offset - mean * factor) else None
 
     def _product(self, value: ir.Value | None, graph: object) -> _Product | None:
         """The product that makes a value, if nothing else reads it."""
@@ -160,42 +161,45 @@ class FoldScales(ir.passes.InPlacePass):
     def _scale(self, product: _Product, other: ir.Value, divides: bool) -> bool:
         """Multiply or divide the weights and the bias."""
         numbers = _by_channel(product, other)
-        if numbers is None or not self._may_scale(product):
+        if numbers is None:
             return False
         wide = numbers.astype(np.float64)
         with np.errstate(all="ignore"):
-            factor = 1.0 / wide if divides else wide
-        if not np.isfinite(factor).all():
-            return False
-        node, kind = product.node, product.dtype.numpy()
-
-        def compute(weight: np.ndarray) -> np.ndarray:
-            return _scaled(node, weight, factor, product).astype(kind)
-
-        bias = product.bias
-        weight = self._known.derive([product.weight], compute, product.dtype, product.shape)
-        node.replace_input_with(1, weight)
-        if bias is not None:
-            scaled = (_array(bias).astype(np.float64) * factor).astype(kind)
-            node.replace_input_with(2, self._known.make(scaled, bias.name or "bias"))
-        return True
+            return self._fold_in(product, 1.0 / wide if divides else wide, None)
 
     def _shift(self, product: _Product, other: ir.Value, sign: float) -> bool:
         """Add to the bias."""
-        node, numbers = product.node, _by_channel(product, other)
-        if node.op_type == "MatMul" or numbers is None:
+        numbers = _by_channel(product, other)
+        if product.node.op_type == "MatMul" or numbers is None:
             return False
-        beta = node.attributes.get("beta")
-        if beta is not None and beta.as_float() != 1.0:
+        return self._fold_in(product, None, numbers.astype(np.float64) * sign)
+
+    def _fold_in(self, product: _Product, factor: np.ndarray | None, shift: np.ndarray | None) -> bool:
+        """Multiply weights and bias by a factor, then add to the bias; each number is rounded once."""
+        if factor is not None and not (self._may_scale(product) and np.isfinite(factor).all()):
             return False
-        total = np.broadcast_to(numbers.astype(np.float64) * sign, (product.channels,))
-        bias = product.bias
-        if bias is not None:
-            own = _array(bias).astype(np.float64)
-            if own.shape != (product.channels,):
-                return False
-            total = total + own
-        made = self._known.make(total.astype(product.dtype.numpy()), f"{node.name or node.op_type}_bias")
+        node, kind, bias = product.node, product.dtype.numpy(), product.bias
+        if factor is not None:
+            scale = factor
+
+            def compute(weight: np.ndarray) -> np.ndarray:
+                return _scaled(node, weight, scale, product).astype(kind)
+
+            weight = self._known.derive([product.weight], compute, product.dtype, product.shape)
+            node.replace_input_with(1, weight)
+        if bias is None and shift is None:
+            return True
+        total = np.zeros(product.channels) if bias is None else _array(bias).astype(np.float64)
+        if factor is not None:
+            total = total * factor
+        if shift is not None:
+            # Gemm multiplies its third input by beta, which must not multiply what is added.
+            beta = node.attributes.pop("beta", None)
+            total = total * (1.0 if beta is None else beta.as_float()) + shift
+            stem = f"{node.name or node.op_type}_bias"
+        else:
+            stem = (bias.name if bias is not None else None) or "bias"
+        made = self._known.make(total.astype(kind), stem)
         if len(node.inputs) < 3:
             node.resize_inputs(3)
         node.replace_input_with(2, made)

@@ -101,6 +101,11 @@ PRODUCTS: dict[str, tuple[Product, list[int], list[int]]] = {
         [2, 3],
         [4],
     ),
+    "gemm_with_beta": (
+        lambda c: c.g.op("Gemm", c.x, c.weight("w", numbers(3, 4)), c.weight("b", numbers(2, 1)), beta=0.5),
+        [2, 3],
+        [4],
+    ),
     "one_dimension": (
         lambda c: c.g.op("Conv", c.x, c.weight("w", numbers(4, 3, 2))),
         [2, 3, 5],
@@ -114,7 +119,7 @@ PRODUCTS: dict[str, tuple[Product, list[int], list[int]]] = {
 @pytest.mark.parametrize("single", [False, True])
 def test_arithmetic_becomes_part_of_the_product(name: str, op_type: str, single: bool) -> None:
     product, sizes, shape = PRODUCTS[name]
-    case = Case(["n", *sizes[1:]])
+    case = Case(sizes if name == "gemm_with_beta" else ["n", *sizes[1:]])
     made = product(case)
     constant = case.weight("c", numbers(*([1] if single else shape), seed=1))
     case.returns(case.g.op(op_type, made, constant))

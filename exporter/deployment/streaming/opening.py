@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
+from ....passes.planning.order import reads
 from ....registration import ModelFileError, UsageError
 from ...files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from ...files.reading.carried import to_proto
@@ -139,7 +139,7 @@ def _opened(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
         weights[name] = _mapped(name, tensor, data)
         del initializers[name]
     map_external_data(model, folder)
-    return OpenedModel(_parts(to_proto(model), weights), weights)
+    return OpenedModel(_parts(model, weights), weights)
 
 
 def _mapped(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWeight:
@@ -147,11 +147,13 @@ def _mapped(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWei
     return MappedWeight(name, kind, data)
 
 
-def _parts(proto: onnx.ModelProto, weights: Mapping[str, MappedWeight]) -> GraphParts:
+def _parts(model: ir.Model, weights: Mapping[str, MappedWeight]) -> GraphParts:
+    proto = to_proto(model)
     kinds = {name: weight.type for name, weight in weights.items()}
     types = value_types(proto, kinds)
     return GraphParts(
         proto,
+        [list(dict.fromkeys(value.name or "" for value in reads(node))) for node in model.graph],
         {name: kind for name, kind in types.items() if name not in kinds},
         kinds,
         {tensor.name: tensor for tensor in proto.graph.initializer},

@@ -27,6 +27,7 @@ class GraphParts:
 
     Attributes:
         proto: the model, for its nodes, functions and opsets.
+        reads: for each node the names that it and its sub-graphs read.
         types: the types of inputs and results that are tensors of numbers.
         weights: the types of the large weights.
         constants: the other initializers.
@@ -35,6 +36,7 @@ class GraphParts:
     """
 
     proto: onnx.ModelProto
+    reads: Sequence[Sequence[str]]
     types: Mapping[str, ValueType]
     weights: Mapping[str, ValueType]
     constants: Mapping[str, onnx.TensorProto]

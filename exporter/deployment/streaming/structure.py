@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 
@@ -24,7 +24,7 @@ class Structure:
 
     def __init__(self, parts: GraphParts, weight_bytes: Mapping[str, int]):
         self.nodes: Sequence[onnx.NodeProto] = list(parts.proto.graph.node)
-        self._reads = [list(dict.fromkeys(reads(node))) for node in self.nodes]
+        self._reads = parts.reads
         outputs = [info.name for info in parts.proto.graph.output]
         self.lifetimes = self._lifetimes(parts, outputs)
         self.sequential = Sequential(
@@ -75,18 +75,6 @@ class Structure:
         found = [index for index, names in enumerate(self._reads) if name in names]
         made = self.lifetimes[name].made
         return max([made, *found])
-
-
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """The names of values that a node reads, those that its sub-graphs read from outside included."""
-    yield from filter(None, node.input)
-    for graph in subgraphs(node):
-        own = {item.name for item in (*graph.input, *graph.initializer)}
-        own.update(sparse.values.name for sparse in graph.sparse_initializer)
-        own.update(name for inner in graph.node for name in inner.output)
-        for inner in graph.node:
-            yield from (name for name in reads(inner) if name not in own)
-        yield from (item.name for item in graph.output if item.name not in own)
 
 
 def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from opsetta.passes.realizers import FoldBatchNorm
 
-from .checks import OPSETS, model_of, numbers, realized, unchanged
+from .checks import OPSETS, F, model_of, numbers, realized, unchanged
 
 
 def normalized(layer, x, weights, channels, opset=17, extra=(), outputs=("y",), **attributes):
@@ -87,3 +88,69 @@ def test_a_weight_that_callers_may_replace_stays():
     model, _ = normalized(layer, (1, 2, 5, 5), {"w": numbers(3, 2, 3, 3)}, 3)
     model.graph.inputs.append(model.graph.initializers["w"])
     unchanged(model, FoldBatchNorm())
+
+
+def test_numbers_are_rounded_once():
+    """The new weights are those of a computation in double precision, rounded to their own type."""
+    layer = helper.make_node("Gemm", ["x", "w", "b"], ["h"], beta=3.0)
+    weights = {"w": numbers(4, 6, seed=1), "b": numbers(6, seed=2)}
+    model, _ = normalized(layer, (3, 4), weights, 6)
+    scale, shift, mean, variance = (
+        model.graph.initializers[name].const_value.numpy().astype(np.float64)
+        for name in ("scale", "shift", "mean", "variance")
+    )
+    factor = scale / np.sqrt(variance + np.float64(np.float32(1e-3)))
+    assert FoldBatchNorm()(model).modified
+    [gemm] = model.graph
+    weight, bias = (value.const_value.numpy() for value in gemm.inputs[1:])
+    np.testing.assert_array_equal(weight, (weights["w"].astype(np.float64) * factor).astype(np.float32))
+    np.testing.assert_array_equal(
+        bias, (3.0 * weights["b"].astype(np.float64) * factor + (shift - mean * factor)).astype(np.float32)
+    )
+    assert "beta" not in gemm.attributes
+
+
+def test_weights_of_double_precision():
+    layer = helper.make_node("Gemm", ["x", "w"], ["h"])
+    model, _ = normalized(layer, (3, 4), {"w": numbers(4, 6)}, 6)
+    for name, value in model.graph.initializers.items():
+        array = np.asarray(value.const_value.numpy(), np.float64) * (1 + 1e-12)
+        value.const_value, value.dtype = ir.tensor(array, name=name), ir.DataType.DOUBLE
+    for value in (model.graph.inputs[0], *(value for node in model.graph for value in node.outputs)):
+        value.dtype = ir.DataType.DOUBLE
+    assert realized(model, FoldBatchNorm(), {"x": numbers(3, 4, dtype=np.float64)}, 1e-13) == ["Gemm"]
+
+
+def test_parameters_that_are_constant_nodes():
+    """The weight is a Constant with another reader, which keeps it."""
+    weight = numpy_helper.from_array(numbers(3, 2, 3, 3), "value")
+    scale = numpy_helper.from_array(numbers(3, seed=5), "value")
+    rest = {"shift": numbers(3), "mean": numbers(3), "variance": np.abs(numbers(3)) + 0.5}
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=weight),
+        helper.make_node("Constant", [], ["scale"], value=scale),
+        helper.make_node("Conv", ["x", "w"], ["h"]),
+        helper.make_node("BatchNormalization", ["h", "scale", *rest], ["y"]),
+        helper.make_node("ReduceMax", ["w"], ["z"]),
+    ]
+    model = model_of(17, nodes, {"x": (1, 2, 5, 5)}, ["y", "z"], rest)
+    found = realized(model, FoldBatchNorm(), {"x": numbers(1, 2, 5, 5)}, 1e-4)
+    assert found == ["Constant", "Conv", "ReduceMax"]
+
+
+def test_inside_of_branches():
+    weights = {name: np.abs(numbers(3)) + 0.5 for name in "klmn"}
+    weights |= {"wt": numbers(3, 2, 3, 3), "we": numbers(3, 2, 3, 3)}
+
+    def branch(name):
+        nodes = [
+            helper.make_node("Conv", ["x", f"w{name}"], [f"h{name}"]),
+            helper.make_node("BatchNormalization", [f"h{name}", *"klmn"], [name]),
+        ]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, F, (1, 3, 3, 3))])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("t"), else_branch=branch("e"))
+    model = model_of(17, [node], {"x": (1, 2, 5, 5), "c": ("BOOL",)}, ["y"], weights)
+    assert realized(model, FoldBatchNorm(), {"x": numbers(1, 2, 5, 5), "c": np.array(True)}, 1e-4) == ["If"]
+    inner = [[one.op_type for one in graph] for graph in model.graph.subgraphs()]
+    assert inner == [["Conv"], ["Conv"]]
