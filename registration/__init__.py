@@ -49,6 +49,7 @@ from .metadata import (
     MUTATES,
     NUMBER,
     PERSISTENT,
+    PLAN_BODIES,
     PLAN_BUFFER,
     PLAN_IN_PLACE,
     PLAN_INPUTS,

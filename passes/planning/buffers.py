@@ -51,11 +51,16 @@ class Memory:
     in_place: dict[ir.Node, int]
 
 
-def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node]) -> Memory:
+def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> Memory:
     """The buffers of a graph whose nodes run in the given order.
 
     Views share the memory of their input. A node overwrites an operand where its annotation
     `opsetta.may_overwrite`, which holds for this order, allows that. Sub-graphs count as reads of their node.
+    What a sub-graph reads from outside has no buffer in it.
+
+    Args:
+        keeps_inputs: whether inputs are needed until the end, because the graph is repeated and its results
+            become the next inputs.
     """
     memory = Memory(list(nodes), [], {}, {}, {})
     fixed = set(graph.initializers.values())
@@ -72,7 +77,8 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node]) -> Memory:
         for position, value in enumerate(node.outputs):
             if value.name:
                 _define(memory, fixed, node, position, index)
-    for value in graph.outputs:
+    kept = [*graph.outputs, *(graph.inputs if keeps_inputs else ())]
+    for value in kept:
         if value in memory.of:
             memory.of[value].last = max(0, len(nodes) - 1)
     return memory
@@ -84,11 +90,12 @@ def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, 
     if position == 0 and _is_view(node):
         source = node.inputs[0]
         assert source is not None
-        memory.views[node] = source
         if source in fixed:
+            memory.views[node] = source
             fixed.add(value)
             return
         if source in memory.of:
+            memory.views[node] = source
             _join(memory, value, memory.of[source], index)
             return
     overwritten = _overwritten(node).get(position)

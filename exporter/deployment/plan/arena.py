@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import onnx_ir as ir
 from ....passes.planning.order import reads
 from ....registration import PlanError
 from ...running.session import open_session, session_options
-from .records import PlanFacts, PlannedBuffer
+from .control_flow import run_bodies
+from .records import PlanFacts, PlannedBuffer, PlannedGraph
 
 _POISON = 0xFF
 
@@ -22,7 +23,7 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]
 
     onnxruntime computes each node by itself, without optimizations. Every value is written to its offset and
     read from there; whatever is not needed any more is overwritten with 0xFF bytes, so that a wrong lifetime
-    gives a wrong result. Views compute nothing.
+    gives a wrong result. Views compute nothing. Sub-graphs run node by node in their workspaces.
 
     Args:
         inputs: arrays by input name.
@@ -36,45 +37,86 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]
     """
     if plan.model is None or plan.peak is None:
         raise PlanError("running a plan needs its model and the sizes of all dimensions")
-    return _Arena(plan, plan.model).run(inputs)
+    memory = np.full(plan.peak, _POISON, np.uint8)
+    frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
+    for name in frame.input_names:
+        if name not in inputs:
+            raise PlanError(f"there is no array for input '{name}'")
+    return frame.run([np.asarray(inputs[name]) for name in frame.input_names])
 
 
-class _Arena:
-    def __init__(self, plan: PlanFacts, model: ir.Model):
-        self._plan = plan
-        self._model = model
-        self._memory = np.full(plan.peak or 0, _POISON, np.uint8)
-        self._of = {value: buffer for buffer in plan.buffers for value in buffer.values}
+class _Frame:
+    """A graph that runs in a block of memory: the whole model, or a sub-graph in its workspace."""
+
+    def __init__(
+        self,
+        planned: PlannedGraph,
+        graph: ir.Graph,
+        memory: np.ndarray,
+        kernels: _Kernels,
+        outer: _Frame | None = None,
+    ):
+        self._planned = planned
+        self._graph = graph
+        self._memory = memory
+        self._kernels = kernels
+        self._outer = outer
+        self._of = {value: buffer for buffer in planned.buffers for value in buffer.values}
         self._shapes: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
-        self._constants: dict[str, np.ndarray] = {}
-        self._nodes = list(model.graph)
+        self._constants = {
+            value.name or "": value.const_value.numpy()
+            for value in graph.initializers.values()
+            if value.const_value is not None
+        }
+        self._ends = self._ended()
 
-    def run(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
-        graph = self._model.graph
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                self._constants[value.name or ""] = value.const_value.numpy()
-        for value in graph.inputs:
-            name = value.name or ""
-            if name in self._of:
-                if name not in inputs:
-                    raise PlanError(f"there is no array for input '{name}'")
-                self._write(name, np.asarray(inputs[name]))
-        ends = self._ends()
-        for index, (node, planned) in enumerate(zip(self._nodes, self._plan.nodes, strict=True)):
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Copies of the outputs, for arrays of the inputs that have memory, in order."""
+        for name, array in zip(self.input_names, inputs, strict=True):
+            self._write(name, array)
+        for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
             if planned.view and planned.inputs[0] in self._of:
                 self._shapes[planned.outputs[0]] = self._viewed(node, planned.inputs[0])
             else:
-                self._compute(node)
-            for buffer in ends.get(index, ()):
+                self._compute(node, index)
+            for buffer in self._ends.get(index, ()):
                 self._bytes(buffer)[:] = _POISON
-        return [self._read(value.name or "").copy() for value in graph.outputs]
+        return [self.read(value.name or "").copy() for value in self._graph.outputs]
 
-    def _ends(self) -> dict[int, list[PlannedBuffer]]:
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs that have memory."""
+        return [value.name or "" for value in self._graph.inputs if value.name in self._of]
+
+    def read(self, name: str) -> np.ndarray:
+        """A value of this graph, or of one around it."""
+        if name in self._constants:
+            return self._constants[name]
+        if name not in self._shapes:
+            if self._outer is None:
+                raise PlanError(f"the plan reads '{name}' before there is one")
+            return self._outer.read(name)
+        dtype, shape = self._shapes[name]
+        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return self._bytes(self._of[name])[:count].view(dtype).reshape(shape)
+
+    def body(self, index: int, attribute: str) -> _Frame | None:
+        """The sub-graph of a node; None if it has no plan."""
+        for found in self._planned.bodies:
+            if (found.node, found.attribute) == (index, attribute) and found.peak is not None:
+                graph = self._graph[index].attributes[attribute].as_graph()
+                memory = self._memory[:0]
+                if found.buffer is not None:
+                    [buffer] = [b for b in self._planned.buffers if b.name == found.buffer]
+                    memory = self._bytes(buffer)
+                return _Frame(found, graph, memory, self._kernels, self)
+        return None
+
+    def _ended(self) -> dict[int, list[PlannedBuffer]]:
         """The buffers that nothing needs after a node; outputs stay."""
-        kept = {self._of[value.name].name for value in self._model.graph.outputs if value.name in self._of}
+        kept = {self._of[value.name].name for value in self._graph.outputs if value.name in self._of}
         found: dict[int, list[PlannedBuffer]] = {}
-        for buffer in self._plan.buffers:
+        for buffer in self._planned.buffers:
             if buffer.name not in kept:
                 found.setdefault(buffer.lifetime[1], []).append(buffer)
         return found
@@ -92,22 +134,20 @@ class _Arena:
         room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._shapes[name] = (array.dtype, array.shape)
 
-    def _read(self, name: str) -> np.ndarray:
-        if name in self._constants:
-            return self._constants[name]
-        dtype, shape = self._shapes[name]
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self._bytes(self._of[name])[:count].view(dtype).reshape(shape)
-
     def _viewed(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
         """Element type and shape of a view, from the node itself on an array of the same shape."""
         dtype, shape = self._shapes[source]
         [result] = self._outputs(node, {source: np.zeros(shape, dtype)})[:1]
         return result.dtype, result.shape
 
-    def _compute(self, node: ir.Node) -> None:
-        results = self._outputs(node, {})
-        for value, array in zip((v for v in node.outputs if v.name), results, strict=True):
+    def _compute(self, node: ir.Node, index: int) -> None:
+        made = [value for value in node.outputs if value.name]
+        results = run_bodies(node, index, self)
+        if results is None:
+            results = self._outputs(node, {})
+        else:
+            results = [array for value, array in zip(node.outputs, results, strict=True) if value.name]
+        for value, array in zip(made, results, strict=True):
             if value.name in self._of:
                 self._write(value.name or "", array)
             else:
@@ -116,15 +156,41 @@ class _Arena:
     def _outputs(self, node: ir.Node, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Run one node on copies of what it reads."""
         names = dict.fromkeys(value.name or "" for value in reads(node))
-        feed = {name: given[name] if name in given else self._read(name).copy() for name in names}
-        weights = {name: feed.pop(name) for name in names if name in self._constants}
-        return _run(self._model, node, feed, weights)
+        feed = {name: given[name] if name in given else self.read(name).copy() for name in names}
+        weights = {name: feed.pop(name) for name in names if self._is_constant(name)}
+        return self._kernels.run(node, feed, weights)
+
+    def _is_constant(self, name: str) -> bool:
+        if name in self._constants or self._outer is None or name in self._shapes:
+            return name in self._constants
+        return self._outer._is_constant(name)
 
 
-def _run(
+class _Kernels:
+    """Nodes as models of their own, opened once for each kind of inputs."""
+
+    def __init__(self, model: ir.Model):
+        self._model = model
+        self._sessions: dict[tuple, Any] = {}
+
+    def run(
+        self, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """Run a node; weights stay initializers, because kernels choose other algorithms for them."""
+        kinds = tuple((name, array.dtype, array.shape) for name, array in feed.items())
+        session = self._sessions.get((node, kinds))
+        if session is None:
+            session = _session(self._model, node, feed, weights)
+            if node.graph is not self._model.graph:
+                # Others run once.
+                self._sessions[node, kinds] = session
+        found: list[np.ndarray] = session.run(None, dict(feed))
+        return found
+
+
+def _session(
     model: ir.Model, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
-) -> list[np.ndarray]:
-    """Run a node; weights stay initializers, because kernels choose other algorithms for them."""
+) -> Any:
     proto = ir.to_proto(node)
     graph = onnx.GraphProto(name="node", node=[proto])
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
@@ -141,6 +207,4 @@ def _run(
 
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = open_session(single.SerializeToString(), f"node '{node.name}'", options=options)
-    found: list[np.ndarray] = session.run(None, dict(feed))
-    return found
+    return open_session(single.SerializeToString(), f"node '{node.name}'", options=options)

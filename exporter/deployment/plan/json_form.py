@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ....registration import PlanError
-from .records import PlanFacts, PlannedBuffer, PlannedNode, PlannedWeight
+from .records import PlanFacts, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode, PlannedWeight
 
 FORMAT = 1
 SCHEMA = "plan.schema.json"
@@ -31,31 +31,7 @@ def to_json(plan: PlanFacts) -> str:
             "fits": plan.fits,
             "weight_bytes": plan.weight_bytes,
             "dimensions": dict(plan.dimensions),
-            "nodes": [
-                {
-                    "index": node.index,
-                    "name": node.name,
-                    "domain": node.domain,
-                    "op_type": node.op_type,
-                    "phase": node.phase,
-                    "inputs": list(node.inputs),
-                    "outputs": list(node.outputs),
-                    "in_place": {str(output): place for output, place in node.in_place.items()},
-                    "view": node.view,
-                }
-                for node in plan.nodes
-            ],
-            "buffers": [
-                {
-                    "name": buffer.name,
-                    "offset": buffer.offset,
-                    "size": buffer.size,
-                    "lifetime": list(buffer.lifetime),
-                    "values": list(buffer.values),
-                    "kind": buffer.kind,
-                }
-                for buffer in plan.buffers
-            ],
+            **_graph_form(plan),
             "weights": [
                 {"name": weight.name, "size": weight.size, "lifetime": list(weight.lifetime)}
                 for weight in plan.weights
@@ -63,6 +39,51 @@ def to_json(plan: PlanFacts) -> str:
         },
         indent=1,
     )
+
+
+def _graph_form(graph: PlannedGraph) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "index": node.index,
+                "name": node.name,
+                "domain": node.domain,
+                "op_type": node.op_type,
+                "phase": node.phase,
+                "inputs": list(node.inputs),
+                "outputs": list(node.outputs),
+                "in_place": {str(output): place for output, place in node.in_place.items()},
+                "view": node.view,
+                "captured": list(node.captured),
+            }
+            for node in graph.nodes
+        ],
+        "buffers": [
+            {
+                "name": buffer.name,
+                "offset": buffer.offset,
+                "size": buffer.size,
+                "lifetime": list(buffer.lifetime),
+                "values": list(buffer.values),
+                "kind": buffer.kind,
+            }
+            for buffer in graph.buffers
+        ],
+        "bodies": [
+            {
+                "node": body.node,
+                "attribute": body.attribute,
+                "buffer": body.buffer,
+                "peak": body.peak,
+                "lower_bound": body.lower_bound,
+                "unplanned": body.unplanned,
+                "inputs": list(body.inputs),
+                "outputs": list(body.outputs),
+                **_graph_form(body),
+            }
+            for body in graph.bodies
+        ],
+    }
 
 
 def from_json(text: str) -> dict[str, Any]:
@@ -76,10 +97,9 @@ def from_json(text: str) -> dict[str, Any]:
         if found["format"] != FORMAT:
             raise PlanError(f"the plan has format {found['format']!r}, and this opsetta reads {FORMAT}")
         return {
-            **{key: found[key] for key in ("mode", "peak", "lower_bound", "alignment", "budget")},
+            **{key: found[key] for key in ("mode", "alignment", "budget")},
             "dimensions": dict(found["dimensions"]),
-            "nodes": tuple(_node(entry) for entry in found["nodes"]),
-            "buffers": tuple(_buffer(entry) for entry in found["buffers"]),
+            **_graph_fields(found),
             "weights": tuple(
                 PlannedWeight(entry["name"], entry["size"], _span(entry["lifetime"]))
                 for entry in found["weights"]
@@ -89,11 +109,31 @@ def from_json(text: str) -> dict[str, Any]:
         raise PlanError(f"this is not the JSON form of a plan: {type(error).__name__}: {error}") from error
 
 
+def _graph_fields(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "nodes": tuple(_node(node) for node in entry["nodes"]),
+        "buffers": tuple(_buffer(buffer) for buffer in entry["buffers"]),
+        "bodies": tuple(_body(body) for body in entry["bodies"]),
+        "peak": entry["peak"],
+        "lower_bound": entry["lower_bound"],
+    }
+
+
+def _body(entry: dict[str, Any]) -> PlannedBody:
+    return PlannedBody(
+        **_graph_fields(entry),
+        **{key: entry[key] for key in ("node", "attribute", "buffer", "unplanned")},
+        inputs=tuple(entry["inputs"]),
+        outputs=tuple(entry["outputs"]),
+    )
+
+
 def _node(entry: dict[str, Any]) -> PlannedNode:
     in_place = {int(output): place for output, place in entry["in_place"].items()}
     names = tuple(entry["inputs"]), tuple(entry["outputs"])
     kind = entry["name"], entry["domain"], entry["op_type"], entry["phase"]
-    return PlannedNode(entry["index"], *kind, *names, in_place, entry["view"])
+    captured = tuple(entry["captured"])
+    return PlannedNode(entry["index"], *kind, *names, in_place, entry["view"], captured)
 
 
 def _buffer(entry: dict[str, Any]) -> PlannedBuffer:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from ....registration import (
+    PLAN_BODIES,
     PLAN_BUFFER,
     PLAN_IN_PLACE,
     PLAN_INPUTS,
@@ -19,7 +21,7 @@ from ....registration import (
     PLAN_SIZE,
     PlanError,
 )
-from .records import PlanFacts, PlannedBuffer
+from .records import WORKSPACE, PlanFacts, PlannedBuffer, PlannedGraph
 
 
 def annotate(plan: PlanFacts) -> ir.Model:
@@ -30,23 +32,44 @@ def annotate(plan: PlanFacts) -> ir.Model:
     """
     if plan.model is None:
         raise PlanError("a plan that was read from a file has no model: plan the model again")
-    of = {value: buffer for buffer in plan.buffers for value in buffer.values}
-    for node, planned in zip(plan.model.graph, plan.nodes, strict=True):
-        found = [of.get(name) for name in planned.outputs]
-        node.metadata_props[PLAN_ORDER] = str(planned.index)
-        node.metadata_props[PLAN_PHASE] = planned.phase
-        for key, facts in _facts(found).items():
-            node.metadata_props[key] = json.dumps(facts)
-        if planned.in_place:
-            places = [planned.in_place.get(index) for index in range(len(planned.outputs))]
-            node.metadata_props[PLAN_IN_PLACE] = json.dumps(places)
-    inputs = [of.get(value.name or "") for value in plan.model.graph.inputs]
-    plan.model.metadata_props[PLAN_INPUTS] = json.dumps(
-        [None if buffer is None else _fact(buffer) for buffer in inputs]
-    )
+    graph = plan.model.graph
+    _annotate(graph, plan)
+    plan.model.metadata_props[PLAN_INPUTS] = json.dumps(_of_values(graph.inputs, plan))
     if plan.peak is not None:
         plan.model.metadata_props[PLAN_PEAK] = str(plan.peak)
     return plan.model
+
+
+def _annotate(graph: ir.Graph, planned_graph: PlannedGraph) -> None:
+    """Annotate the nodes of a graph and of its sub-graphs."""
+    nodes = list(graph)
+    of = {value: buffer for buffer in planned_graph.buffers for value in buffer.values}
+    for node, planned in zip(nodes, planned_graph.nodes, strict=True):
+        found = [of.get(name) for name in planned.outputs]
+        node.metadata_props[PLAN_ORDER] = str(planned.index)
+        node.metadata_props[PLAN_PHASE] = planned.phase
+        node.metadata_props.update({key: json.dumps(facts) for key, facts in _facts(found).items()})
+        if planned.in_place:
+            places = [planned.in_place.get(index) for index in range(len(planned.outputs))]
+            node.metadata_props[PLAN_IN_PLACE] = json.dumps(places)
+    workspaces = {buffer.name: buffer for buffer in planned_graph.buffers if buffer.kind == WORKSPACE}
+    bodies: dict[int, dict[str, Any]] = {}
+    for body in planned_graph.bodies:
+        inner = nodes[body.node].attributes[body.attribute].as_graph()
+        _annotate(inner, body)
+        workspace = workspaces.get(body.buffer or "")
+        bodies.setdefault(body.node, {})[body.attribute] = {
+            **({} if workspace is None else _fact(workspace)),
+            "inputs": _of_values(inner.inputs, body),
+        }
+    for index, facts in bodies.items():
+        nodes[index].metadata_props[PLAN_BODIES] = json.dumps(facts)
+
+
+def _of_values(values: Sequence[ir.Value], planned: PlannedGraph) -> list[dict[str, Any] | None]:
+    of = {value: buffer for buffer in planned.buffers for value in buffer.values}
+    found = [of.get(value.name or "") for value in values]
+    return [None if buffer is None else _fact(buffer) for buffer in found]
 
 
 def _fact(buffer: PlannedBuffer) -> dict[str, Any]:

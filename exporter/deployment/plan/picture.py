@@ -9,7 +9,7 @@ from .records import PlanFacts, PlannedBuffer
 
 _WIDTH, _HEIGHT = 1000, 480
 _LEFT, _TOP, _BOTTOM = 80, 20, 40
-_HUES = {"input": 145, "output": 25, "intermediate": 215}
+_HUES = {"input": 145, "output": 25, "intermediate": 215, "workspace": 300}
 _STEPS = 5
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: var(--text, #333); }

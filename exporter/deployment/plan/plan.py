@@ -7,26 +7,18 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ....passes.planning import (
-    Buffer,
-    Interval,
-    Memory,
-    assign_offsets,
-    buffers_of,
-    execution_order,
-    lower_bound,
-)
+from ....passes.planning import execution_order
 from ....passes.planning.order import reads
 from ....passes.target.inplace_annotations import annotate_inplace
 from ....registration import UsageError
+from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from . import json_form
-from .records import ALIGNMENT, PlanFacts, PlannedBuffer, PlannedNode, PlannedWeight
+from .graph_plan import plan_graph
+from .records import ALIGNMENT, PlanFacts, PlannedWeight
 from .saving import save_plan
-from .sizes import Dimensions, Size, bytes_of
-
-FORWARD = "forward"
+from .sizes import Dimensions
 
 
 class Plan(PlanFacts):
@@ -85,22 +77,16 @@ def make_plan(
         raise UsageError(f"alignment is a power of two, not {alignment!r}")
     given = _checked_dimensions(model, dimensions)
     prepared = _prepared(model, given.sizes)
-    memory = buffers_of(prepared.graph, list(prepared.graph))
-    sizes = {buffer: _size(buffer, given) for buffer in memory.buffers}
-    intervals = [Interval(size, b.first, b.last) for b, size in sizes.items() if isinstance(size, int)]
-    known = len(intervals) == len(sizes)
-    offsets = assign_offsets(intervals, alignment) if known else []
-    rounded = [Interval(-(-i.size // alignment) * alignment, i.first, i.last) for i in intervals]
-    places = dict(zip(memory.buffers, offsets, strict=True)) if known else {}
+    graph = prepared.graph
+    planned = plan_graph(graph, list(graph), given, alignment, phases or {})
     return Plan(
+        nodes=planned.nodes,
+        buffers=planned.buffers,
+        bodies=planned.bodies,
+        peak=planned.peak,
+        lower_bound=planned.lower_bound,
         mode=mode,
-        nodes=tuple(_node(memory, index, phases or {}) for index in range(len(memory.nodes))),
-        buffers=tuple(
-            _buffer(prepared.graph, buffer, places.get(buffer), sizes[buffer]) for buffer in memory.buffers
-        ),
-        weights=tuple(_weights(prepared.graph, memory)),
-        peak=max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0) if known else None,
-        lower_bound=lower_bound(rounded) if known else None,
+        weights=tuple(_weights(graph)),
         alignment=alignment,
         budget=budget,
         dimensions=given.sizes,
@@ -134,8 +120,7 @@ def _prepared(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
                     for dim in value.shape
                 ]
             )
-    ordered = execution_order(copy.graph)
-    if ordered != list(copy.graph):
+    if any(execution_order(graph) != list(graph) for graph in (copy.graph, *copy.graph.subgraphs())):
         copy.graph.sort()
     prepared = source_of(copy, TRUSTED)
     _name_nodes(prepared.graph)
@@ -144,57 +129,24 @@ def _prepared(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
 
 
 def _name_nodes(graph: ir.Graph) -> None:
-    """Give every node a name of its own."""
+    """Give every node, those of sub-graphs included, a name of its own."""
     taken: set[str] = set()
-    for index, node in enumerate(graph):
+    for index, node in enumerate(graph.all_nodes()):
         if not node.name or node.name in taken:
             node.name = f"{node.name or node.op_type}_{index}"
         taken.add(node.name)
 
 
-def _size(buffer: Buffer, dimensions: Dimensions) -> Size:
-    """The bytes of a buffer: of the largest value in it."""
-    found = [bytes_of(value, dimensions) for value in buffer.values]
-    numbers = [size for size in found if isinstance(size, int)]
-    if len(numbers) == len(found):
-        return max(numbers)
-    return next(size for size in found if isinstance(size, str))
-
-
-def _node(memory: Memory, index: int, phases: Mapping[str, str]) -> PlannedNode:
-    node = memory.nodes[index]
-    place = memory.in_place.get(node)
-    return PlannedNode(
-        index,
-        node.name or "",
-        node.domain,
-        node.op_type,
-        phases.get(node.name or "", FORWARD),
-        tuple("" if value is None else value.name or "" for value in node.inputs),
-        tuple(value.name or "" for value in node.outputs),
-        {} if place is None else {0: place},
-        node in memory.views,
-    )
-
-
-def _buffer(graph: ir.Graph, buffer: Buffer, offset: int | None, size: Size) -> PlannedBuffer:
-    inputs, outputs = set(graph.inputs), set(graph.outputs)
-    kind = "input" if buffer.values[0] in inputs else "intermediate"
-    if any(value in outputs for value in buffer.values) and kind != "input":
-        kind = "output"
-    names = tuple(value.name or "" for value in buffer.values)
-    return PlannedBuffer(buffer.name, offset, size, (buffer.first, buffer.last), names, kind)
-
-
-def _weights(graph: ir.Graph, memory: Memory) -> Sequence[PlannedWeight]:
+def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
+    """The weights that nodes read; what sub-graphs read or have counts as read by their node."""
     spans: dict[ir.Value, list[int]] = {}
-    for index, node in enumerate(memory.nodes):
-        for value in reads(node):
+    for index, node in enumerate(graph):
+        for value in (*reads(node), *_inner_initializers(node)):
             if value in spans:
                 spans[value][1] = index
             elif value.is_initializer() and value.const_value is not None:
                 spans[value] = [index, index]
-    last = max(0, len(memory.nodes) - 1)
+    last = max(0, len(graph) - 1)
     for value in graph.outputs:
         if value.is_initializer():
             spans.setdefault(value, [0, last])[1] = last
@@ -202,3 +154,14 @@ def _weights(graph: ir.Graph, memory: Memory) -> Sequence[PlannedWeight]:
         PlannedWeight(value.name or "", value.const_value.nbytes, (first, end))  # type: ignore[union-attr]
         for value, (first, end) in spans.items()
     ]
+
+
+def _inner_initializers(node: ir.Node) -> list[ir.Value]:
+    """The initializers of the sub-graphs of a node."""
+    found: list[ir.Value] = []
+    pending = blocks(node)
+    while pending:
+        block = pending.pop(0)
+        found += block.initializers.values()
+        pending += [nested for inner in block for nested in blocks(inner)]
+    return found

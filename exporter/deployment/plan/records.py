@@ -1,4 +1,4 @@
-"""What a plan says: nodes, buffers, weights."""
+"""What a plan says: nodes, buffers, sub-graphs, weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import onnx_ir as ir
 from .sizes import Size
 
 ALIGNMENT = 64
+WORKSPACE = "workspace"
+"""The kind of a buffer that has the buffers of a node's sub-graphs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +24,7 @@ class PlannedNode:
         inputs, outputs: names of values; an empty name stands for an omitted one.
         in_place: per output that overwrites an input, the input's position.
         view: whether output 0 is the same bytes as input 0, so that nothing needs to be computed.
+        captured: names of values that its sub-graphs read from outside.
     """
 
     index: int
@@ -33,6 +36,7 @@ class PlannedNode:
     outputs: tuple[str, ...]
     in_place: Mapping[int, int] = dataclasses.field(default_factory=dict)
     view: bool = False
+    captured: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +45,12 @@ class PlannedBuffer:
 
     Attributes:
         name: the name of the first value in it.
-        offset: bytes from the beginning of the block; None if sizes are formulas.
+        offset: bytes from the beginning of the block, of a body from the beginning of its workspace; None if
+            sizes are formulas.
         size: bytes, or a formula of dimensions.
         lifetime: the indices of the first and the last node that need it, both inclusive.
-        values: the names of the values in it.
-        kind: `"input"`, `"output"` or `"intermediate"`.
+        values: the names of the values in it; none in a workspace.
+        kind: `"input"`, `"output"`, `"intermediate"`, or `"workspace"` for memory of a node's sub-graphs.
     """
 
     name: str
@@ -66,16 +71,52 @@ class PlannedWeight:
 
 
 @dataclasses.dataclass(frozen=True)
-class PlanFacts:
-    """Execution order, lifetimes, results in place and offsets of a model.
+class PlannedGraph:
+    """Execution order, lifetimes, results in place and offsets of a graph.
+
+    Attributes:
+        nodes: in execution order.
+        buffers: the values besides weights, and workspaces, in the order of their first use.
+        bodies: the sub-graphs of its nodes.
+        peak: the bytes of all buffers; None if sizes are formulas.
+        lower_bound: the bytes that no placement can go below; None likewise.
+    """
+
+    nodes: tuple[PlannedNode, ...]
+    buffers: tuple[PlannedBuffer, ...]
+    bodies: tuple[PlannedBody, ...]
+    peak: int | None
+    lower_bound: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedBody(PlannedGraph):
+    """A sub-graph of If, Loop or Scan.
+
+    Attributes:
+        node: the index of the node.
+        attribute: the attribute of the node that has the sub-graph.
+        buffer: the name of the workspace that has its buffers, in the graph of the node; None without one.
+        inputs, outputs: names of values. Outputs without a buffer of the sub-graph are constants or values of
+            the graphs around it.
+        unplanned: why there are no buffers, if a size is unknown; else None.
+    """
+
+    node: int
+    attribute: str
+    buffer: str | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    unplanned: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanFacts(PlannedGraph):
+    """The plan of a model.
 
     Attributes:
         mode: `"inference"` or `"train"`.
-        nodes: in execution order.
-        buffers: the values besides weights, in the order of their first use.
         weights: in the order of their first use.
-        peak: the bytes of the block; None if sizes are formulas.
-        lower_bound: the bytes that no placement can go below; None likewise.
         alignment: what every offset is a multiple of, in bytes.
         budget: the bytes that the caller allows for block and weights, or None.
         dimensions: the sizes that the caller gave to symbolic dimensions.
@@ -83,11 +124,7 @@ class PlanFacts:
     """
 
     mode: str
-    nodes: tuple[PlannedNode, ...]
-    buffers: tuple[PlannedBuffer, ...]
     weights: tuple[PlannedWeight, ...]
-    peak: int | None
-    lower_bound: int | None
     alignment: int = ALIGNMENT
     budget: int | None = None
     dimensions: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from ....registration import GraphError
 from ....registration.opsets import MAXIMUM_OPSET
 from ...files.reading import Bounds
 from ...files.reading.carried import clear_foreign_types
-from ...files.reading.subgraphs import with_subgraphs
+from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .inlining import inline_functions
 from .size import limits_of
 
 # Tensors with more bytes are not needed by shape inference.
 _LARGE = 4096
+_SIZES = 64
+"""Integers in a constant that may be sizes, axes or a shape."""
 _NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
 
 
@@ -80,7 +83,9 @@ def _may_inline(model: ir.Model) -> bool:
 def _infer(model: ir.Model, bounds: Bounds) -> None:
     """Set the types and shapes that onnx infers; a model that onnx cannot read is not changed."""
     try:
-        inferred = infer_shapes(_without_weights(model), data_prop=True, bounds=bounds)
+        inferred = infer_shapes(
+            _with_constants_inside(_without_weights(model)), data_prop=True, bounds=bounds
+        )
     except (InferenceError, RuntimeError, ValueError):
         return
     clear_foreign_types(inferred.graph)
@@ -130,6 +135,27 @@ def _without_weights(model: ir.Model) -> onnx.ModelProto:
             value.const_value = tensor
         for node, attribute in constants:
             node.attributes[attribute.name] = attribute
+
+
+def _with_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Give sub-graphs the sizes and axes that they read from the main graph.
+
+    onnx's inference does not find the contents of outer constants.
+    """
+    outer = {
+        tensor.name: tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) <= _SIZES
+    }
+    for value in model.graph.input:
+        outer.pop(value.name, None)
+    for node in model.graph.node:
+        for graph in with_subgraphs(*subgraphs(node)):
+            named = {name for inner in graph.node for name in inner.input if name in outer}
+            made = {name for inner in graph.node for name in inner.output}
+            named -= made | {item.name for item in (*graph.input, *graph.initializer)}
+            graph.initializer.extend(outer[name] for name in sorted(named))
+    return model
 
 
 def _merge(graph: ir.Graph, inferred: onnx.GraphProto) -> None:

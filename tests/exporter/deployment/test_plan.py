@@ -18,10 +18,6 @@ import opsetta
 from opsetta.exporter.deployment.plan import c_form, json_form
 from opsetta.passes.planning import Interval, overlap
 from opsetta.registration import PlanError, UsageError
-from tests.models import zoo
-
-MODELS = ("bert", "resnet50", "t5")
-"""Models of the zoo whose plans are run; the rest of the zoo in full runs."""
 
 
 class Small(torch.nn.Module):
@@ -90,22 +86,6 @@ def test_a_wrong_lifetime_gives_a_wrong_result(program):
         outputs = opsetta.run_in_arena(dataclasses.replace(plan, buffers=buffers), feed)
         wrong += not all(map(np.array_equal, outputs, plain(program, feed)))
     assert wrong
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in MODELS else pytest.param(name, marks=pytest.mark.sweep) for name in sorted(zoo.BY_NAME)],
-)
-def test_plans_of_real_models(name):
-    architecture = zoo.BY_NAME[name]
-    inputs = architecture.inputs(2, 6)
-    program = opsetta.export(architecture.build(), (), inputs, opset=17)
-    feed = {name: value.numpy() for name, value in zip(program.input_names, inputs.values(), strict=True)}
-    plan = program.plan()
-    assert is_overlap_free(plan)
-    assert plan.peak <= 1.03 * plan.lower_bound
-    for actual, expected in zip(opsetta.run_in_arena(plan, feed), plain(program, feed), strict=True):
-        assert np.array_equal(actual, expected, equal_nan=True)
 
 
 def test_sizes_stay_formulas_without_dimensions(program):
