@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic, shape_inference
 from ..compositions.integers import widened
-from ..compositions.sizes import Size, known
+from ..compositions.sizes import Size, dimension, known, same
 
 HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -216,3 +216,63 @@ def _single(g: GraphContext, value: Value) -> list[Size] | None:
 def as_vector(g: GraphContext, items: Sequence[Size], like: Value) -> Value:
     """Sizes in the element type of the vector that they come from."""
     return g.cast(g.stack(items), g.dtype(like) or DataType.INT32)
+
+
+def is_dimension(size: Size, dim: int | ir.SymbolicDim, depth: int = 8) -> bool:
+    """Whether a size is certainly a dimension, or a least or greatest of sizes that is the dimension."""
+    if isinstance(size, int) or isinstance(dim, int):
+        return isinstance(size, int) and size == dim
+    size = _before_casts(size)
+    if same(dimension(size), dim):
+        return True
+    operation, operands = _extreme(size)
+    if not operands or depth == 0:
+        return False
+    equal = [is_dimension(value, dim, depth - 1) for value in operands]
+    rest = [value for value, found in zip(operands, equal, strict=True) if not found]
+    if operation == "Min":
+        return any(equal) and all(_is_at_least(value, dim, depth - 1) for value in rest)
+    return any(equal) and all(map(_is_zero, rest))
+
+
+def _is_at_least(size: Value, dim: ir.SymbolicDim, depth: int) -> bool:
+    """Whether a size is certainly a dimension or more."""
+    if is_dimension(size, dim, depth):
+        return True
+    operation, operands = _extreme(_before_casts(size))
+    if operation != "Max" or depth <= 0:
+        return False
+    return any(_is_at_least(value, dim, depth - 1) for value in operands)
+
+
+def _extreme(size: Value) -> tuple[str, list[Value]]:
+    """`Min` or `Max`, and the sizes of which a size is the least or greatest; none if it is none."""
+    node = size.producer()
+    if node is not None and node.op_type in ("Max", "Min"):
+        return node.op_type, [value for value in node.inputs if value is not None]
+    if node is None or node.op_type != "Where" or node.inputs[0] is None:
+        return "", []
+    comparison = node.inputs[0].producer()
+    if comparison is None or comparison.op_type not in ("Less", "Greater"):
+        return "", []
+    chosen = [value for value in node.inputs[1:] if value is not None]
+    compared = [value for value in comparison.inputs if value is not None]
+    if [id(_before_casts(value)) for value in chosen] != [id(_before_casts(value)) for value in compared]:
+        return "", []
+    return ("Min" if comparison.op_type == "Less" else "Max"), chosen
+
+
+def _is_zero(size: Value) -> bool:
+    array = None if size.const_value is None else size.const_value.numpy()
+    return array is not None and not array.any()
+
+
+def _before_casts(size: Value) -> Value:
+    """A size before casts to other types of sizes, and before additions and removals of dimensions."""
+    node = size.producer()
+    while node is not None and node.op_type in ("Cast", "Squeeze", "Unsqueeze", "Reshape"):
+        source = node.inputs[0]
+        if source is None or (source.dtype is not None and source.dtype not in _SIZES):
+            break
+        size, node = source, source.producer()
+    return size

@@ -12,6 +12,7 @@ from ...registration import DataType, GraphContext, Value
 from ..compositions.list_values import common, part
 from ..compositions.matrices import zeros
 from ..compositions.sizes import UNKNOWN, Dim, Size, compute, same
+from ._common import integers, is_dimension
 
 
 class Unwritten(Value):
@@ -161,6 +162,9 @@ def written(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
 def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
     """A list with the elements at several positions replaced by slices of a tensor."""
     if isinstance(items, Unwritten):
+        covers = values.shape is not None and is_dimension(items.count, values.shape[0])
+        if covers and are_all(g, indices, values):
+            return values
         sizes = element_sizes(values)
         own = Unwritten(items.count, _dtype(items), sizes if sizes is not None else items.sizes)
         whole = (
@@ -174,6 +178,24 @@ def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> V
     if result.producer() is not None:
         result.shape = whole.shape
     return result
+
+
+def are_all(g: GraphContext, indices: Value, items: Value) -> bool:
+    """Whether indices are certainly the positions of all elements of a list, in order."""
+    if items.shape is None:
+        return False
+    count, positions = items.shape[0], integers(g, indices)
+    if positions is not None:
+        return isinstance(count, int) and positions == list(range(count))
+    node = indices.producer()
+    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.op_type != "Range":
+        return False
+    start, limit, delta = node.inputs
+    if start is None or limit is None or delta is None or not is_dimension(limit, count):
+        return False
+    return integers(g, start) == [0] and integers(g, delta) == [1]
 
 
 def _zeros_like(g: GraphContext, items: Unwritten, values: Value) -> Value:

@@ -12,7 +12,7 @@ from ...registration.arguments import arguments
 
 _SAME = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"})
 _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
-_WRITES = {
+WRITES = {
     "TensorListSetItem": ("input_handle", "index"),
     "TensorArrayWriteV3": ("flow_in", "index"),
 }
@@ -137,7 +137,7 @@ def writing_counter(body: ir.Graph, index: int) -> int | None:
     """The variable that is the position at which each iteration writes a list, which it does not read."""
     result = body.outputs[index]
     node = origin(result).producer()
-    names = _WRITES.get(node.op_type) if node is not None else None
+    names = WRITES.get(node.op_type) if node is not None else None
     if node is None or names is None:
         return None
     given = arguments(node)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.branches import check_carried, constant_condition
 from ..compositions.list_values import common, loop_inputs
+from ..compositions.outputs import is_used
 from ..compositions.sizes import UNKNOWN, Dim, Size, compute, mark_non_negative
-from ._common import number
+from ._common import is_dimension, number
 from .control_flow import flag
 from .list_values import Scanned, Unwritten, as_tensor, broadcastable, element_sizes, resized
 from .loop_variables import Bound, bounds_of, is_kept, step_of, writing_counter
+from .recurrent_loops.iteration import Given
+from .recurrent_loops.layers import recurrent_layer
 
 
 @dataclasses.dataclass
@@ -67,6 +70,11 @@ def while_(g: GraphContext, input: list[Value]) -> Sequence[Value]:
         variable.step = step_of(body.graph, index) if g.rank(variable.initial) == 0 else None
     for index, variable in enumerate(variables):
         variable.scanned = bool(bounds) and _is_scanned(g, body.graph, index, variables)
+    if trips is not None:
+        layer = _layer(g, body, variables, trips)
+        if layer is not None:
+            return _after_layer(g, variables, layer, bounds, trips)
+    for variable in variables:
         if variable.carried:
             variable.formal = _formal(variable.initial, variable.initial.shape)
     made = _settled(g, condition, body, variables, counted=bool(bounds))
@@ -100,6 +108,46 @@ def _is_scanned(g: GraphContext, body: ir.Graph, index: int, variables: Sequence
     if counter is None or not isinstance(variables[index].initial, Unwritten):
         return False
     return variables[counter].step == 1 and number(g, variables[counter].initial) == 0
+
+
+def _layer(
+    g: GraphContext, body: Block, variables: Sequence[_Variable], trips: Size
+) -> dict[int, Value] | None:
+    """The carried and scanned variables after the loop, if it is a recurrent layer."""
+    given = []
+    for variable in variables:
+        counts = variable.step == 1 and number(g, variable.initial) == 0
+        given.append(Given(variable.initial, variable.kept, counts))
+    changed = [index for index, variable in enumerate(variables) if variable.carried]
+    scanned = [index for index, variable in enumerate(variables) if variable.scanned]
+    return recurrent_layer(g, body.graph, given, changed, scanned, trips)
+
+
+def _after_layer(
+    g: GraphContext,
+    variables: Sequence[_Variable],
+    layer: Mapping[int, Value],
+    bounds: Sequence[Bound],
+    trips: Size,
+) -> list[Value]:
+    """The variables after a loop that is a recurrent layer."""
+    results = []
+    for index, variable in enumerate(variables):
+        if index not in layer:
+            results.append(_known_after(g, index, variable, trips))
+        elif variable.scanned:
+            results.append(_scan(g, variable.initial, bounds, trips, layer[index]))
+        else:
+            results.append(layer[index])
+    return results
+
+
+def _known_after(g: GraphContext, index: int, variable: _Variable, trips: Size | None) -> Value:
+    """A variable after the loop that each iteration keeps or counts, or that nothing reads."""
+    if variable.step is None or not is_used(g, index):
+        return variable.initial
+    assert trips is not None
+    return _counted(g, variable, compute(g, "max", trips, 0))
 
 
 def _formal(like: Value, shape: ir.Shape | Sequence[Dim] | None) -> Value:
@@ -265,27 +313,26 @@ def _results(
             value.shape = variable.formal.shape
         elif variable.scanned:
             assert trips is not None
-            value = _scan(g, variable.initial, bounds, trips, *next(scans))
-        elif variable.step is not None:
-            assert trips is not None
-            unused = g.expected and not g.expected[index].uses() and not g.expected[index].is_graph_output()
-            value = variable.initial if unused else _counted(g, variable, compute(g, "max", trips, 0))
+            stacked, item = next(scans)
+            if item.shape is not None:
+                stacked.shape = ir.Shape([trips if isinstance(trips, int) else None, *item.shape])
+            value = _scan(g, variable.initial, bounds, trips, stacked)
+        elif variable.kept or variable.step is not None:
+            value = _known_after(g, index, variable, trips)
         else:
-            value = variable.initial if variable.kept else result
+            value = result
         results.append(value)
     return results
 
 
-def _scan(
-    g: GraphContext, initial: Value, bounds: Sequence[Bound], trips: Size, stacked: Value, item: Value
-) -> Value:
+def _scan(g: GraphContext, initial: Value, bounds: Sequence[Bound], trips: Size, stacked: Value) -> Value:
     """A list of which each iteration has written an element; it may have more elements."""
     assert isinstance(initial, Unwritten)
     count = trips if isinstance(trips, int) else None
-    if item.shape is not None:
-        stacked.shape = ir.Shape([count, *item.shape])
     [first, *others] = bounds
     whole = not others and first.limit is initial.stated and first.step == 1 and not first.beyond
     if (whole and number(g, first.start) == 0) or (count is not None and initial.count == count):
+        return stacked
+    if stacked.shape is not None and is_dimension(initial.count, stacked.shape[0]):
         return stacked
     return resized(g, stacked, initial.count)

@@ -16,6 +16,7 @@ from .list_values import (
     Scanned,
     Unwritten,
     appended,
+    are_all,
     as_tensor,
     count_of,
     element_sizes,
@@ -286,7 +287,8 @@ def tensor_array_gather_v3(
     dtype: ElementType,
     element_shape: Sequence[int] | None = None,
 ) -> Value:
-    return g.op("Gather", as_tensor(g, flow_in), indices, axis=0)
+    items = as_tensor(g, flow_in)
+    return items if are_all(g, indices, items) else g.op("Gather", items, indices, axis=0)
 
 
 @onnx_symbolic("tf::TensorArrayScatterV3")

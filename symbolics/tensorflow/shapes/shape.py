@@ -108,13 +108,23 @@ def tile(g: GraphContext, input: Value, multiples: Value) -> Value:
 @onnx_symbolic("tf::ReverseV2")
 def reverse_v2(g: GraphContext, tensor: Value, axis: Value) -> Value:
     axes = sorted({front(g, at, tensor) for at in constant_integers(g, axis, "axis")})
-    return g.call("composed::reverse", self=tensor, dims=axes) if axes else tensor
+    return _reversed(g, tensor, axes)
+
+
+def _reversed(g: GraphContext, tensor: Value, axes: list[int]) -> Value:
+    """A tensor reversed along axes; it keeps its shape."""
+    if not axes:
+        return tensor
+    result = g.call("composed::reverse", self=tensor, dims=axes)
+    if result.producer() is not None and tensor.shape is not None:
+        result.shape = tensor.shape
+    return result
 
 
 @onnx_symbolic("tf::Reverse")
 def reverse(g: GraphContext, tensor: Value, dims: Value) -> Value:
     chosen = [at for at, here in enumerate(constant_integers(g, dims, "dims")) if here]
-    return g.call("composed::reverse", self=tensor, dims=chosen) if chosen else tensor
+    return _reversed(g, tensor, chosen)
 
 
 @onnx_symbolic("tf::ReverseSequence")

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.initial_states import unless_zero
 from ....compositions.sizes import compute, static_size
 from .recurrent_steps import CELLS, LSTM, Cell, Parameters, by_steps, hidden_size, zero_state
 
@@ -146,27 +147,6 @@ def _rows(g: GraphContext, state: Value | None, start: int, count: int, total: i
     return g.op("Slice", state, starts=[start], ends=[start + count], axes=[0])
 
 
-_KEEPING_ZERO = frozenset(
-    "Cast Expand Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
-)
-
-
-def _given(g: GraphContext, state: Value | None) -> Value | None:
-    """An initial state; None if it is zero, which is ONNX's default and torch.nn's start."""
-    if state is None:
-        return None
-    source: Value | None = state
-    node = state.producer()
-    while node is not None and node.op_type in _KEEPING_ZERO:
-        source = node.inputs[0]
-        node = None if source is None else source.producer()
-    if node is not None and node.op_type == "ConstantOfShape":
-        content = node.attributes.get("value")
-        return state if content is not None and np.any(content.value.numpy()) else None
-    array = g.constant_value(source) if source is not None and g.is_foldable(source) else None
-    return state if array is None or np.any(array) else None
-
-
 def _merged(g: GraphContext, y: Value, features: int | None, directions: int, batch_first: bool) -> Value:
     """Y in ATen's layout: the directions concatenated in the last dimension."""
     if directions == 1:
@@ -205,7 +185,7 @@ def _recurrent(
         states = [None if state is None else g.cast(state, kind) for state in states]
         params = [g.cast(value, kind) for value in params]
     sets = _parameters(g, params, has_biases, num_layers * directions)
-    given = states if dtype == DataType.DOUBLE else [_given(g, state) for state in states]
+    given = states if dtype == DataType.DOUBLE else [unless_zero(g, state) for state in states]
     x = g.op("Transpose", input, perm=[1, 0, 2]) if batch_first else input
     finals: list[list[Value]] = [[] for _ in states]
     for start in range(0, len(sets), directions):

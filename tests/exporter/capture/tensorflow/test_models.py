@@ -80,17 +80,6 @@ def test_loops_and_branches_agree_with_tensorflow(name, opset):
             np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_rnn_counts_its_iterations_before_and_stacks_its_outputs():
-    """No condition, counter, weight or list is carried from one iteration to the next."""
-    program = model(DATA / "graphs" / "lstm.pb").lower(15)
-    first, *_ = (node for node in program.model.graph if node.op_type == "Loop")
-    trips, going, *carried = first.inputs
-    assert going is None
-    assert trips.const_value.numpy() == 7
-    assert [str(value.shape) for value in carried] == ["[x_0,8]"] * 2
-    assert str(first.outputs[-1].shape) == "[7,x_0,8]"
-
-
 SCRIPT = """
 import sys
 import numpy as np

@@ -1,0 +1,1 @@
+"""Loops of recurrent layers as the operators LSTM, GRU and RNN."""

@@ -1,0 +1,257 @@
+"""What one iteration of a recurrent loop computes: expressions over its input, its states and weights.
+
+Equal expressions are one object, so that identity compares them. Every expression is a matrix [batch, width]
+but `Weights` and numbers, which no iteration changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, TypeAlias
+
+from ....registration import Value
+
+_MAXIMUM_TERMS = 8
+"""Terms of a linear combination; recurrent layers have four at most."""
+INPUT = -1
+"""The position of the input of an iteration, in place of that of a state."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """A block of a tensor that no iteration changes.
+
+    Attributes:
+        value: the tensor, of the ONNX graph, or a constant of the source graph.
+        ranges: the first element and the end of the block along each axis.
+        axes: those that the block has; the others have one element.
+    """
+
+    value: Value
+    ranges: tuple[tuple[int, int], ...]
+    axes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the block."""
+        return tuple(self.ranges[axis][1] - self.ranges[axis][0] for axis in self.axes)
+
+    def part(self, axis: int, begin: int, end: int) -> Weights:
+        """A part along one axis of the block."""
+        place = self.axes[axis]
+        first = self.ranges[place][0]
+        ranges = list(self.ranges)
+        ranges[place] = first + begin, first + end
+        return Weights(self.value, tuple(ranges), self.axes)
+
+    def without(self, axis: int) -> Weights:
+        """The block without an axis of one element."""
+        return Weights(self.value, self.ranges, (*self.axes[:axis], *self.axes[axis + 1 :]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operand:
+    """The input of the iteration, or a state before it.
+
+    Attributes:
+        place: the position among the loop's variables; `INPUT` for the input.
+        width: the number of columns, if known.
+    """
+
+    place: int
+    width: int | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Joined:
+    """Expressions side by side."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Linear:
+    """A sum.
+
+    Attributes:
+        products: matrix products of an expression and a matrix.
+        peepholes: elementwise products of an expression and a vector.
+        biases: vectors and numbers.
+    """
+
+    products: tuple[tuple[Expression, Weights], ...]
+    peepholes: tuple[tuple[Expression, Weights], ...] = ()
+    biases: tuple[Weights | float, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return (*self.products, *self.peepholes)[0][1].shape[-1]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mapped:
+    """A function of each element.
+
+    Attributes:
+        function: an activation of ONNX's recurrent operators, or `Clip` from `alpha` to `beta`.
+        alpha, beta: its parameters; 0 where it has none.
+    """
+
+    function: str
+    alpha: float
+    beta: float
+    argument: Expression
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Multiplied:
+    """An elementwise product."""
+
+    factors: tuple[Expression, Expression]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Added:
+    """A sum of which a part is no linear combination."""
+
+    terms: tuple[Expression, Expression]
+
+
+Expression: TypeAlias = Operand | Joined | Linear | Mapped | Multiplied | Added
+Term: TypeAlias = Operand | Joined | Linear | Mapped | Multiplied | Added | Weights | float
+
+
+class Algebra:
+    """Makes expressions. A method returns None for what no recurrent operator computes."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def make(self, kind: Any, *fields: Any) -> Any:
+        """The expression of a kind with these fields."""
+        key = (kind, *fields)
+        if key not in self._made:
+            self._made[key] = kind(*fields)
+        return self._made[key]
+
+    def linear(self, term: Term | None) -> Linear | None:
+        """A term as a linear combination."""
+        if isinstance(term, Linear):
+            return term
+        if isinstance(term, Mapped) and (term.function, term.alpha) == ("Affine", 1):
+            inner = self.linear(term.argument)
+            return None if inner is None else self.add_to(inner, biases=(term.beta,))
+        return None
+
+    def add_to(self, linear: Linear, products: Any = (), peepholes: Any = (), biases: Any = ()) -> Any:
+        """A linear combination with further terms."""
+        fields = [
+            (*linear.products, *products),
+            (*linear.peepholes, *peepholes),
+            (*linear.biases, *biases),
+        ]
+        return self.make(Linear, *fields) if max(map(len, fields)) <= _MAXIMUM_TERMS else None
+
+    def add(self, a: Term, b: Term) -> Term | None:
+        """A sum."""
+        if isinstance(a, (float, Weights)):
+            a, b = b, a
+        if isinstance(a, (float, Weights)):
+            return None
+        if isinstance(b, float):
+            return self.affine(a, 1.0, b)
+        first = self.linear(a)
+        if isinstance(b, Weights):
+            fits = first is not None and b.shape == (first.width,)
+            return self.add_to(first, biases=(b,)) if fits else None  # type: ignore[arg-type]
+        second = self.linear(b)
+        if first is None or second is None:
+            return self.make(Added, (a, b))
+        if first.width != second.width:
+            return None
+        return self.add_to(first, second.products, second.peepholes, second.biases)
+
+    def multiply(self, a: Term, b: Term) -> Term | None:
+        """An elementwise product."""
+        if isinstance(a, (float, Weights)):
+            a, b = b, a
+        if isinstance(a, (float, Weights)):
+            return None
+        if isinstance(b, float):
+            return self.affine(a, b, 0.0)
+        if isinstance(b, Weights):
+            return self.make(Linear, (), ((a, b),)) if len(b.shape) == 1 else None
+        return self.make(Multiplied, (a, b))
+
+    def affine(self, a: Expression, scale: float, offset: float) -> Expression:
+        """`scale * a + offset`."""
+        if isinstance(a, Mapped) and a.function == "Affine":
+            scale, offset = scale * a.alpha, scale * a.beta + offset
+            a = a.argument
+        if isinstance(a, Mapped) and a.function == "Clip" and offset == 0 and scale > 0:
+            return self.clip(self.affine(a.argument, scale, 0.0), scale * a.alpha, scale * a.beta)
+        if (scale, offset) == (1, 0):
+            return a
+        return self.make(Mapped, "Affine", scale, offset, a)
+
+    def clip(self, a: Expression, low: float, high: float) -> Expression:
+        """Elements between two numbers: HardSigmoid where they are 0 and 1."""
+        if isinstance(a, Mapped) and a.function == "Clip":
+            if a.alpha > high or low > a.beta:
+                return self.make(Mapped, "Clip", low, high, a)
+            low, high = max(low, a.alpha), min(high, a.beta)
+            a = a.argument
+        if low == 0 and abs(high - 1) < 1e-6:
+            scale, offset, argument = 1.0, 0.0, a
+            if isinstance(a, Mapped) and a.function == "Affine":
+                scale, offset, argument = a.alpha, a.beta, a.argument
+            return self.make(Mapped, "HardSigmoid", scale, offset, argument)
+        return self.make(Mapped, "Clip", low, high, a)
+
+    def matmul(self, a: Term, b: Term) -> Term | None:
+        """A product with a matrix of weights."""
+        if not isinstance(b, Weights) or len(b.shape) != 2 or isinstance(a, (float, Weights)):
+            return None
+        if not isinstance(a, Joined):
+            return self.make(Linear, ((a, b),))
+        widths = [width_of(part) for part in a.parts]
+        if widths.count(None) > 1:
+            return None
+        left = b.shape[0] - sum(width for width in widths if width is not None)
+        ends = list(itertools.accumulate(left if width is None else width for width in widths))
+        if ends[-1] != b.shape[0] or (None in widths and left <= 0):
+            return None
+        parts = zip(a.parts, [0, *ends], ends, strict=False)
+        return self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
+
+    def columns(self, a: Term | None, begin: int, end: int) -> Term | None:
+        """Some columns; of weights, those along the last axis."""
+        if isinstance(a, Weights):
+            return a.part(len(a.shape) - 1, begin, end)
+        if isinstance(a, Mapped):
+            inner = self.columns(a.argument, begin, end)
+            return None if inner is None else self.make(Mapped, a.function, a.alpha, a.beta, inner)
+        if not isinstance(a, Linear) or a.peepholes:
+            return None
+        return self.make(
+            Linear,
+            tuple((operand, weights.part(1, begin, end)) for operand, weights in a.products),
+            (),
+            tuple(item if isinstance(item, float) else item.part(0, begin, end) for item in a.biases),
+        )
+
+
+def width_of(a: Term | None) -> int | None:
+    """The number of columns, if known."""
+    if isinstance(a, (Operand, Linear)):
+        return a.width
+    if isinstance(a, Weights):
+        return a.shape[-1] if a.shape else None
+    if isinstance(a, Mapped):
+        return width_of(a.argument)
+    if isinstance(a, (Multiplied, Added)):
+        both = a.factors if isinstance(a, Multiplied) else a.terms
+        return next((width for width in map(width_of, both) if width is not None), None)
+    return None
