@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ..passes.realizers import (
+    ChannelsFirst,
     ChannelsLast,
     ConvertElementTypes,
     ExplicitFanOut,
@@ -34,6 +35,7 @@ from .program import Program
 
 Pass = ir.passes.PassBase
 PLAIN: dict[str, Callable[[], Pass]] = {
+    "channels-first": ChannelsFirst,
     "channels-last": ChannelsLast,
     "explicit-fan-out": ExplicitFanOut,
     "flatten-to-reshape": FlattenToReshape,

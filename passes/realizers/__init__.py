@@ -1,11 +1,11 @@
 """Rewrites finished ONNX graphs into what engines take: `docs/realizers.md` has the list."""
 
 from .activations import FuseActivations, SplitActivations
-from .channels_last import ChannelsLast
 from .element_types import ConvertElementTypes
 from .fan_out import ExplicitFanOut
 from .flatten import FlattenToReshape, ReshapeToFlatten
 from .fold_batch_norm import FoldBatchNorm
+from .layouts import ChannelsFirst, ChannelsLast
 from .prefix_names import PrefixNames
 from .slicing import SliceGraph, slice_graph
 from .strip_training import StripTraining
@@ -13,6 +13,7 @@ from .unroll_loops import UnrollLoops
 from .unroll_recurrent import UnrollRecurrent
 
 __all__ = [
+    "ChannelsFirst",
     "ChannelsLast",
     "ConvertElementTypes",
     "ExplicitFanOut",

@@ -1,9 +1,8 @@
-"""Makes fan-out explicit: a value has one reader that computes, and each further one reads a copy.
+"""Makes fan-out explicit: a value with several readers is read by Identities, one for each of them.
 
-1. Readers are nodes, by each input that they read the value with, and the graph's outputs. An output is the
-   first reader; else the first in the order of the graph is.
-2. Each further reader gets an Identity of the value. Identities may read a value that others read: they
-   state the fan-out.
+1. Readers are nodes, by each input that they read the value with, and the graph's outputs.
+2. Each reader of a value that has several gets an Identity of its own; one that is an Identity has it. That
+   of an output takes over the output's name. An output that is an input of the graph stays.
 3. Weights and constants may have several readers: engines address them by name.
 4. A node counts as one reader of what its sub-graphs read from outside. Inside, the rules hold again.
 """
@@ -21,7 +20,7 @@ _Reader = tuple[ir.Node, int | None]
 
 
 class ExplicitFanOut(ir.passes.InPlacePass):
-    """Inserts an Identity for each reader of a value beyond the first."""
+    """Inserts an Identity for each reader of a value that has several."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
@@ -31,10 +30,12 @@ class ExplicitFanOut(ir.passes.InPlacePass):
 def _separate(rewriter: Rewriter, graph: ir.Graph) -> bool:
     modified = False
     for value, readers in _readers(graph).items():
-        kept = 0 if value in graph.outputs else 1
-        for node, place in readers[kept:]:
-            stem = value.name or "value"
-            with rewriter.before(node, stem) as g:
+        if len(readers) + (value in graph.outputs) < 2:
+            continue
+        for node, place in readers:
+            if is_onnx(node, "Identity"):
+                continue
+            with rewriter.before(node, value.name or "value") as g:
                 copy = g.op("Identity", value)
                 copy.type, copy.shape = value.type, value.shape
             if place is not None:
@@ -42,18 +43,33 @@ def _separate(rewriter: Rewriter, graph: ir.Graph) -> bool:
             else:
                 _replace_inside(node, value, copy)
             modified = True
+        producer = value.producer()
+        if value in graph.outputs and producer is not None and producer.graph is graph:
+            _separate_output(rewriter, graph, value)
+            modified = True
     for node in list(graph):
         for block in blocks(node):
             modified |= _separate(rewriter, block)
     return modified
 
 
+def _separate_output(rewriter: Rewriter, graph: ir.Graph, value: ir.Value) -> None:
+    """Return an Identity of a value, under the value's name."""
+    name = value.name or "value"
+    value.name = rewriter.unique(f"{name}_shared")
+    node = ir.node("Identity", [value], name=rewriter.unique(f"{name}/Identity"))
+    copy = node.outputs[0]
+    copy.name, copy.type, copy.shape = name, value.type, value.shape
+    graph.append(node)
+    for place, output in enumerate(graph.outputs):
+        if output is value:
+            graph.outputs[place] = copy
+
+
 def _readers(graph: ir.Graph) -> dict[ir.Value, list[_Reader]]:
-    """The readers of each value that is no constant, without the Identities, in the order of the graph."""
+    """The nodes that read each value that is no constant, in the order of the graph."""
     found: dict[ir.Value, list[_Reader]] = {}
     for node in graph:
-        if is_onnx(node, "Identity"):
-            continue
         for place, value in enumerate(node.inputs):
             if value is not None and not _is_weight(value):
                 found.setdefault(value, []).append((node, place))

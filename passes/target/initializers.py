@@ -35,14 +35,16 @@ class Initializers:
         )
 
     def unique(self, stem: str) -> str:
-        """A name that no value of any graph has."""
+        """A name that no value and no node of any graph has."""
         if self._names is None:
             self._names = Names()
-            values = [value for node in self.graph.all_nodes() for value in node.outputs]
+            values: list[ir.Node | ir.Value] = []
+            for node in self.graph.all_nodes():
+                values += [node, *node.outputs]
             for graph in (self.graph, *self.graph.subgraphs()):
                 values += [*graph.inputs, *graph.initializers.values()]
-            for value in values:
-                self._names.take(value.name or "")
+            for each in values:
+                self._names.take(each.name or "")
         return self._names.unique(stem)
 
     def make(self, array: np.ndarray, stem: str) -> ir.Value:

@@ -14,6 +14,7 @@ from opsetta.exporter.command_line import cli
 from opsetta.exporter.realizing import PLAIN
 from opsetta.passes.realizers import ExplicitFanOut
 from opsetta.registration import GraphError, UsageError
+from tests.models import zoo
 
 
 class Model(torch.nn.Module):
@@ -99,6 +100,41 @@ def test_a_plan_of_the_old_model_is_forgotten_and_annotations_are_made_anew():
     found = opsetta.realize(proto, ["slice=h:y"])
     [node] = found.model.graph
     assert dict(node.metadata_props) == phase
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mobilenetv2",
+        *(pytest.param(n, marks=pytest.mark.sweep) for n in ("convnext", "resnet50", "segformer")),
+    ],
+)
+def test_real_models_of_images_take_either_layout(name):
+    architecture = zoo.BY_NAME[name]
+    inputs = architecture.inputs(2, 6)
+    program = opsetta.export(architecture.build(), (), inputs, opset=17)
+    last = opsetta.realize(program, ["channels-last"])
+    first = opsetta.realize(last, ["channels-first"])
+    counts = [
+        sum(node.op_type == "Transpose" for node in each.model.graph) for each in (program, last, first)
+    ]
+    images = [v for values in (program.model.graph.inputs, program.model.graph.outputs) for v in values]
+    assert counts[1] <= counts[0] + sum(len(value.shape) == 4 for value in images)
+    assert counts[2] == counts[0]
+    pixels = inputs["pixel_values"]
+    for wanted, one, other in zip(
+        _leaves(program(pixels)),
+        _leaves(last(pixels.permute(0, 2, 3, 1))),
+        _leaves(first(pixels)),
+        strict=True,
+    ):
+        one = one.permute(0, 3, 1, 2) if one.ndim == 4 else one
+        torch.testing.assert_close(one, wanted)
+        torch.testing.assert_close(other, wanted)
+
+
+def _leaves(outputs):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
 @pytest.mark.parametrize("given", ["unrolled", "unroll=3", "prefix", "slice=x", "types=FP7"])

@@ -7,6 +7,7 @@ is left for each form that a node outside of it reads. A region in which that is
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import onnx_ir as ir
 
@@ -42,9 +43,12 @@ class Plan:
         transposes: the Transposes that go, and `turned` the nodes that compute on bases.
     """
 
-    def __init__(self, graph: ir.Graph, rules: Rules):
+    def __init__(self, graph: ir.Graph, rules: Rules, offered: Collection[ir.Node] = (), gain: int = 1):
+        """Make an empty plan; see `PushTransposes` for the arguments."""
         self.graph = graph
         self.rules = rules
+        self._offered = offered
+        self._gain = gain
         self.forms: dict[ir.Value, Form] = {}
         self.transposes: list[ir.Node] = []
         self.turned: dict[ir.Node, Turned] = {}
@@ -65,7 +69,7 @@ class Plan:
         self.forms, self.transposes, self.turned, self._parents = {}, [], {}, []
         own = set(self.graph.outputs)
         for node in self.graph:
-            if node in self._frozen or node.domain:
+            if node in self._frozen or node in self._offered or node.domain:
                 continue
             if any(value.is_graph_output() and value not in own for value in node.outputs):
                 continue
@@ -136,7 +140,7 @@ class Plan:
         return node.op_type == "Transpose" and node.outputs[0] in self.forms
 
     def _useless_regions(self) -> set[int]:
-        """The regions that need as many Transposes as they have."""
+        """The regions that save fewer Transposes than they must."""
         counts: dict[int, int] = {}
         for node in self.transposes:
             counts[self._region(node)] = counts.get(self._region(node), 0) + 1
@@ -149,7 +153,15 @@ class Plan:
             needed.add((self._root(form.region), form.base, form.perm))
         for region, _, _ in needed:
             counts[region] -= 1
-        return {region for region, count in counts.items() if count <= 0}
+        # Without its region, an offered Transpose cancels with the one behind it.
+        offered = {
+            (self._root(form.region), form.base)
+            for form in self.forms.values()
+            if form.base.producer() in self._offered
+        }
+        for region, _ in offered:
+            counts[region] -= 2
+        return {region for region, count in counts.items() if count < self._gain}
 
     def base_shape(self, value: ir.Value) -> ir.Shape | None:
         """The shape that the base of a value has after the rewriting."""

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
@@ -28,18 +29,37 @@ _ROUNDS = 8
 class PushTransposes(ir.passes.InPlacePass):
     """Moves Transposes so that they cancel."""
 
-    def __init__(self, initializers: Initializers):
+    def __init__(
+        self,
+        initializers: Initializers,
+        *,
+        offered: Collection[ir.Node] = (),
+        gain: int = 1,
+        resizes: bool = False,
+    ):
+        """Make the pass.
+
+        Args:
+            offered: Transposes that stay, each in front of its inverse. Nodes behind it may compute on its
+                result if that pays; otherwise the two are superfluous.
+            gain: the Transposes that a part of the graph must save to be rewritten. With 0 they move once.
+            resizes: whether Resize may work on other dimensions than the last ones.
+        """
         super().__init__()
         self._known = initializers
+        self._offered = offered
+        self._gain = gain
+        self._resizes = resizes
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
-        rules = Rules(model.opset_imports.get("", 0), self._known)
+        rules = Rules(model.opset_imports.get("", 0), self._known, self._resizes)
         for graph in (model.graph, *model.graph.subgraphs()):
-            for _ in range(_ROUNDS):
+            for _ in range(_ROUNDS if self._gain else 1):
                 count = Counter(node.op_type for node in graph if not node.domain)["Transpose"]
-                if count < 2 or not _Rewriter(graph, rules).rewrite():
+                plan = Plan(graph, rules, self._offered, self._gain)
+                if count < 1 + self._gain or not _Rewriter(plan).rewrite():
                     break
                 modified = True
         return ir.passes.PassResult(model, modified)
@@ -48,10 +68,10 @@ class PushTransposes(ir.passes.InPlacePass):
 class _Rewriter:
     """Rewrites one graph by its plan."""
 
-    def __init__(self, graph: ir.Graph, rules: Rules):
-        self.graph = graph
-        self.known = rules.known
-        self.plan = Plan(graph, rules)
+    def __init__(self, plan: Plan):
+        self.graph = plan.graph
+        self.known = plan.rules.known
+        self.plan = plan
         self._made: dict[tuple[ir.Value, Permutation], ir.Value] = {}
 
     def rewrite(self) -> bool:

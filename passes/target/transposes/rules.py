@@ -41,10 +41,12 @@ class Rules:
     Attributes:
         opset: that of its nodes.
         known: its constants.
+        resizes: whether Resize may work on other dimensions than the last ones, which not every engine can.
     """
 
     opset: int
     known: Initializers
+    resizes: bool = False
 
     def turned(
         self, node: ir.Node, perms: Mapping[int, Permutation], operands: Sequence[ir.Value | None]
@@ -325,6 +327,37 @@ def _tile(rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: P
     return Turned(perm, lambda: rules.write(node, "repeats", 1, [repeats[axis] for axis in back]))
 
 
+def _resize(
+    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
+) -> Turned | None:
+    """Of the nearest pixel; onnxruntime interpolates along the last dimensions only."""
+    mode, where = (node.attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
+    if not rules.resizes or not _all_alone(node, perms):
+        return None
+    if mode is not None and mode.as_string() != "nearest":
+        return None
+    if where is not None and where.as_string() == "tf_crop_and_resize":
+        return None
+    axes = node.attributes.get("axes")
+    if axes is not None:
+        moved = ir.AttrInt64s("axes", [perm[axis % len(perm)] for axis in axes.as_ints()])
+        return Turned(perm, lambda: rules.put(node, moved))
+    sizes = [(place, value) for place, value in enumerate(node.inputs) if place and value is not None]
+    if any(not rules.known.is_constant(value) for _, value in sizes):
+        return None
+    back = permutations.inverse(perm)
+
+    def edit() -> None:
+        for place, value in sizes:
+            assert value.const_value is not None
+            numbers = value.const_value.numpy()
+            if numbers.size == len(perm):
+                stem = value.name or "sizes"
+                node.replace_input_with(place, rules.known.make(numbers[list(back)], stem))
+
+    return Turned(perm, edit)
+
+
 def _cumsum(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
 ) -> Turned | None:
@@ -355,8 +388,14 @@ _RULES: dict[str, Callable[..., Turned | None]] = {
     "Concat": _concat,
     "CumSum": _cumsum,
     "Pad": _pad,
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
     "Slice": _slice,
     "Squeeze": _squeeze,
     "Tile": _tile,
     "Unsqueeze": _unsqueeze,
 }
+
+
+def has_rule(node: ir.Node) -> bool:
+    """Whether nodes of this operator may be able to compute on bases."""
+    return not node.domain and (node.op_type in _POINTWISE or node.op_type in _RULES)
