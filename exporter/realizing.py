@@ -61,6 +61,7 @@ def _slice(text: str) -> Pass:
 VALUED: dict[str, Callable[[str], Pass]] = {
     "prefix": PrefixNames,
     "slice": _slice,
+    "strip-training": lambda text: StripTraining([name for name in text.split(",") if name]),
     "types": ConvertElementTypes,
 }
 """The passes that take a value, `prefix=encoder/`."""

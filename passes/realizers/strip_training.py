@@ -6,10 +6,14 @@
    loss. The scores that the loss reads become an output in the place of the first such output, unless
    they, or something that is computed from them, remain one.
 3. The logarithms of probabilities that SoftmaxCrossEntropyLoss gives as well are computed by LogSoftmax.
-4. Inputs that only removed nodes read, such as the labels, are removed.
+4. Outputs that the caller names as losses are removed, with every output that depends on them: a loss that
+   is composed of other operators cannot be told from a result.
+5. Inputs that only removed nodes read, such as the labels, are removed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -27,11 +31,21 @@ _OF_ONE_DIMENSION = 13
 class StripTraining(ir.passes.InPlacePass):
     """Removes losses of the main graph, and Dropout everywhere."""
 
+    def __init__(self, losses: Sequence[str] = ()):
+        """Make the pass.
+
+        Args:
+            losses: names of outputs that are losses, besides those of ONNX's operators for losses.
+        """
+        super().__init__()
+        self._losses = losses
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the model and report whether anything changed.
 
         Raises:
-            GraphError: a sub-graph has a loss, or a loss is computed for the model's other outputs alone.
+            GraphError: a sub-graph has a loss, a loss is computed for the model's other outputs alone, or a
+                name is that of no output.
         """
         rewriter = Rewriter(model)
         modified = False
@@ -46,6 +60,9 @@ class StripTraining(ir.passes.InPlacePass):
         losses = [node for node in model.graph if is_onnx(node, *_LOSSES)]
         if losses:
             _remove_losses(rewriter, losses)
+            modified = True
+        if self._losses:
+            _remove_outputs(model.graph, self._losses)
             modified = True
         if modified:
             remove_unused(model)
@@ -96,6 +113,19 @@ def _remove_losses(rewriter: Rewriter, losses: list[ir.Node]) -> None:
     outputs = list(graph.outputs)
     before = [value for value in outputs[:at] if value not in lost]
     graph.outputs[:] = [*before, *wanted, *kept[len(before) :]]
+
+
+def _remove_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
+    """Remove outputs by name, and those that depend on them."""
+    outputs = {value.name: value for value in graph.outputs}
+    missing = [name for name in names if name not in outputs]
+    if missing:
+        raise GraphError(f"the graph has no output '{missing[0]}'; it has {', '.join(map(repr, outputs))}")
+    lost = _depending({outputs[name] for name in names}, graph)
+    kept = [value for value in graph.outputs if value not in lost]
+    if not kept:
+        raise GraphError(f"nothing remains without output '{names[0]}': slice the model to keep its scores")
+    graph.outputs[:] = kept
 
 
 def _log_softmax(g: GraphContext, scores: ir.Value) -> ir.Value:

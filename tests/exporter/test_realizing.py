@@ -137,6 +137,33 @@ def _leaves(outputs):
     return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
+class Loss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x, target):
+        scores = self.linear(torch.nn.functional.dropout(x, 0.5, self.training))
+        loss = torch.nn.functional.cross_entropy(scores, target)
+        return loss, scores, 2 * loss
+
+
+def test_a_loss_of_pytorch_is_stripped_by_name():
+    model = Loss().train()
+    example = (torch.randn(3, 8), torch.tensor([0, 1, 3]))
+    with pytest.warns(UserWarning, match="training mode"):
+        program = opsetta.export(model, example, opset=17)
+    loss, scores, _ = program.output_names
+    stripped = opsetta.realize(program, [f"strip-training={loss}"])
+    assert [node.op_type for node in stripped.model.graph] == ["Gemm"]
+    assert (stripped.input_names, stripped.output_names) == (["x"], [scores])
+    torch.testing.assert_close(_leaves(stripped(example[0])), [model.eval()(*example)[1]])
+    with pytest.raises(GraphError, match="no output 'loss'"):
+        opsetta.realize(program, ["strip-training=loss"])
+    with pytest.raises(GraphError, match="nothing remains without output"):
+        opsetta.realize(program, [f"strip-training={','.join(program.output_names)}"])
+
+
 @pytest.mark.parametrize("given", ["unrolled", "unroll=3", "prefix", "slice=x", "types=FP7"])
 def test_unknown_passes_are_refused(given):
     with pytest.raises(UsageError):

@@ -145,6 +145,7 @@ $picture
 <th>values</th></tr></thead><tbody>
 $rows
 </tbody></table></div>
+$bodies
 </body></html>
 """)
 
@@ -160,7 +161,27 @@ def html(plan: PlanFacts) -> str:
         shown_cells = [f"<td>{cell}</td>" for cell in cells]
         shown_cells += [f"<td class=number>{cell}</td>" for cell in numbers]
         rows.append(f"<tr>{''.join(shown_cells)}<td>{len(buffer.values)}</td></tr>")
-    return _PAGE.substitute(summary=_text(summary(plan)), picture=svg(plan), rows="\n".join(rows))
+    return _PAGE.substitute(
+        summary=_text(summary(plan)), picture=svg(plan), rows="\n".join(rows), bodies=_bodies(plan)
+    )
+
+
+def _bodies(plan: PlanFacts) -> str:
+    """A table of the sub-graphs, with those inside of them."""
+    rows = []
+    pending = [(plan.nodes[body.node].name, body) for body in plan.bodies]
+    while pending:
+        name, body = pending.pop(0)
+        taken = "" if body.peak is None else shown(body.peak)
+        cells = [name, body.attribute, taken, str(len(body.nodes)), str(len(body.buffers))]
+        cells.append(body.unplanned or "")
+        rows.append(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>")
+        pending += [(f"{name} / {body.nodes[inner.node].name}", inner) for inner in body.bodies]
+    if not rows:
+        return ""
+    head = "<tr><th>node</th><th>sub-graph</th><th>memory</th><th>nodes</th><th>buffers</th><th></th></tr>"
+    table = "\n".join([f"<table><thead>{head}</thead><tbody>", *rows, "</tbody></table>"])
+    return f'<h2>Sub-graphs</h2>\n<div class="scroll">{table}</div>'
 
 
 def summary(plan: PlanFacts) -> str:

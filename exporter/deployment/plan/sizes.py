@@ -41,9 +41,10 @@ class Dimensions:
         if known is None and text and self._is_formula(text):
             return text
         if not isinstance(known, int) or known < 0:
-            raise PlanError(
-                f"a size of '{value.name}' is unknown, because it depends on the data or is not declared"
-            )
+            unbound = sorted(self.names - self.sizes.keys())
+            remedy = f"; it may be known if sizes are given for {', '.join(unbound)}" if unbound else ""
+            cause = "it depends on the data or is not declared"
+            raise PlanError(f"a size of '{value.name}' is unknown, because {cause}{remedy}")
         return known
 
     def _is_formula(self, text: str) -> bool:

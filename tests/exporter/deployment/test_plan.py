@@ -200,6 +200,14 @@ def test_what_has_no_size_is_named(body, message, tmp_path):
         load(body, tmp_path).plan()
 
 
+def test_a_size_that_follows_from_dimensions_asks_for_them(tmp_path):
+    body = "g (float[1, 1, h, 8] x) => (float[1, 1, a, b] y) { y = MaxPool <kernel_shape = [2, 2]> (x) }"
+    model = load(body, tmp_path)
+    with pytest.raises(PlanError, match="may be known if sizes are given for h"):
+        model.plan()
+    assert model.plan(dimensions={"h": 6}).buffer_of("y").size == 5 * 7 * 4
+
+
 def test_wrong_arguments(program):
     with pytest.raises(UsageError, match="no dimension 'n'"):
         program.plan(dimensions={"n": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,6 +12,7 @@ import pytest
 from onnx import parser
 
 import opsetta
+from opsetta.exporter.deployment.plan import json_form
 
 from .plan_checker import violations
 
@@ -230,6 +232,10 @@ def test_a_sub_graph_of_unknown_sizes_says_why(tmp_path):
     compare(model, plan, {"c": np.array(True), "x": numbers(4, 8)})
     again = opsetta.Plan.from_json(plan.to_json())
     assert again.bodies == plan.bodies
+    page = (tmp_path / "plan" / "plan.html").read_text()
+    assert page.count("_branch</td>") == 2
+    assert "size of &#x27;z&#x27; is unknown" in page
+    jsonschema.validate(json.loads(plan.to_json()), json.loads(json_form.schema()))
 
 
 def test_sizes_of_sub_graphs_are_formulas(tmp_path):
