@@ -1,5 +1,6 @@
 """Captures models, lowers them, runs and verifies them, and reads and writes files."""
 
+from .capture.stored_weights.opening import open_weights
 from .deployment.plan import Plan, run_in_arena
 from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
 from .deployment.prepack.memory_descriptor import MemoryDescriptor
@@ -23,6 +24,7 @@ __all__ = [
     "export",
     "load",
     "load_session",
+    "open_weights",
     "prepack_conv",
     "prepack_linear",
     "realize",

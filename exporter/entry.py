@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..registration import (
     DEFAULT_OPSET,
@@ -21,6 +22,9 @@ from .program import Program, SourceModel
 from .source.capture import Capture
 from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
+
+if TYPE_CHECKING:
+    from .capture.stored_weights.opening import Weights
 
 Progress = Callable[[str], None]
 
@@ -39,6 +43,7 @@ def export(
     registry: Registry | None = None,
     strict: bool = False,
     source_lines: bool = False,
+    weights: Weights | None = None,
     progress: Progress | None = None,
     **others: Any,
 ) -> Program:
@@ -68,6 +73,10 @@ def export(
         registry: the symbolic functions to lower with; by default the default registry.
         strict: capture through TorchDynamo.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
+        weights: the weights of a module that was built on the meta device or under FakeTensorMode: the path
+            of a .safetensors file, of a checkpoint of torch.save, of the index of a sharded one, or of a
+            folder with one of these; or a mapping from names to tensors, as `open_weights` gives. They are
+            matched by the names of the state_dict, and read when the program is saved; see docs/weights.md.
         progress: called with the name of each stage as it begins.
         others: refused. For torch.onnx's keywords the message says what to use instead.
 
@@ -75,6 +84,7 @@ def export(
         UsageError: an argument has an unknown name or a wrong type.
         OpsetError: an opset outside 7 to 26.
         CaptureError: torch.export could not capture the model.
+        ModelFileError: `weights` cannot be read, or do not fit the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
         UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
     """
@@ -94,6 +104,7 @@ def export(
         mutations=mutations,
         strict=strict,
         source_lines=source_lines,
+        weights=weights,
         progress=progress,
     )
     if progress is not None:
@@ -113,6 +124,7 @@ def capture(
     mutations: str = "error",
     strict: bool = False,
     source_lines: bool = False,
+    weights: Weights | None = None,
     progress: Progress | None = None,
 ) -> Capture:
     """The source graph of a model, after the source passes: the part of `export` without an opset.
@@ -137,6 +149,7 @@ def capture(
     with boundary():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
+        from .capture.stored_weights.stored_weights import StoredWeights, check_has_data
         from .capture.torch_export import capture as torch_export
         from .capture.training import is_training
         from .lowering.source_passes import prepare
@@ -158,11 +171,20 @@ def capture(
             "output_names": output_names,
             "source_lines": source_lines,
         }
-        if torchscript.is_torchscript(model):
-            found = torchscript.capture(model, args, kwargs, **wanted)
+        stored = None
+        if weights is not None:
+            stored = StoredWeights(model, weights)
         else:
-            found = torch_export.capture(model, args, kwargs, strict=strict, **wanted)
+            check_has_data(model)
+        with contextlib.nullcontext() if stored is None else stored.attached():
+            if torchscript.is_torchscript(model):
+                found = torchscript.capture(model, args, kwargs, **wanted)
+            else:
+                found = torch_export.capture(model, args, kwargs, strict=strict, **wanted)
         found.module = None if model is found.exported else model
+        if stored is not None:
+            stored.place(found.source)
+            found.weights = stored
         report("source passes")
         prepare(found, mutations)
         return found

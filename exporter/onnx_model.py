@@ -84,6 +84,7 @@ class OnnxModel:
         target: str | bytes | os.PathLike | IO[bytes],
         *,
         external_data: bool | str | os.PathLike | None = None,
+        weights: str = "copy",
         prepack: bool = False,
         layout: str = "portable",
     ) -> None:
@@ -93,7 +94,7 @@ class OnnxModel:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
         """
-        saving.save(self.model, target, external_data, prepack, layout)
+        saving.save(self.model, target, external_data, prepack, layout, weights)
 
     def plan(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
@@ -238,6 +239,7 @@ class Program:
         target: str | bytes | os.PathLike | IO[bytes],
         *,
         external_data: bool | str | os.PathLike | None = None,
+        weights: str = "copy",
         prepack: bool = False,
         layout: str = "portable",
     ) -> None:
@@ -250,6 +252,9 @@ class Program:
             external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above 2
                 GB. A file name puts them into that file, which is replaced separately: readers must not open
                 the model meanwhile.
+            weights: `"copy"` writes all weights. `"reference"` refers to those that are in files in the
+                model's folder or below it, as given to `export` or as external data of a loaded model, and
+                writes the others as `external_data` says, where None is True; docs/weights.md has the details.
             prepack: write a folder with weights packed for this machine, which `load_session` opens;
                 docs/prepack.md has the details.
             layout: with `prepack`, `"portable"`, or `"native"` for processors with equal instructions only.
@@ -258,7 +263,7 @@ class Program:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
         """
-        saving.save(self.model, target, external_data, prepack, layout)
+        saving.save(self.model, target, external_data, prepack, layout, weights)
 
     def plan(
         self,
@@ -378,7 +383,8 @@ class Program:
         with boundary():
             interface = self._callable_interface()
             self._check_sizes(calls.feed(interface, self.input_names, calls.flatten(interface, args, kwargs)))
-            expected = calls.run_eager(self._eager(), interface, args, kwargs)
+            with self._weights():
+                expected = calls.run_eager(self._eager(), interface, args, kwargs)
             return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
 
     def locate_mismatch(
@@ -433,6 +439,11 @@ class Program:
             raise OpsettaError(
                 "this program has no PyTorch model to compare with: call it, and compare the results yourself"
             )
+
+    def _weights(self) -> contextlib.AbstractContextManager[None]:
+        """The model with its weights, while it runs."""
+        stored = self._capture.weights
+        return contextlib.nullcontext() if stored is None else stored.attached(whole=True)
 
     def _eager(self) -> Callable[..., Any]:
         if self._module is None:

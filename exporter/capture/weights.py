@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..torch_boundary.fake_tensors import storage_of
+from .tensor_kinds import without_data
 
 Identity = tuple[Any, ...]
 
@@ -19,6 +20,8 @@ def identity(name: str, tensor: torch.Tensor) -> Identity:
     """
     if tensor.layout != torch.strided or not tensor.numel():
         return (name,)
+    if without_data(tensor) is not None:
+        return storage_of(tensor), tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride()
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
 
 

@@ -24,7 +24,7 @@ from .progress import stages
 from .realize import realize
 from .stream import stream
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
-from .weights import weights
+from .weights import weights as list_weights
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,7 +40,7 @@ app.command()(prepack)
 app.command()(plan)
 app.command()(realize)
 app.command()(freeze)
-app.command()(weights)
+app.command("weights")(list_weights)
 app.command()(stream)
 
 
@@ -121,6 +121,21 @@ def export(
             help="Weights into a file beside the model; by size unless given.",
         ),
     ] = None,
+    weights: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The weights of a model that the factory builds without them, on the meta device: a "
+            ".safetensors file, a checkpoint of torch.save, an index, or a folder with one of these.",
+        ),
+    ] = None,
+    reference_weights: Annotated[
+        bool,
+        typer.Option(
+            "--reference-weights",
+            help="Refer to the files of --weights, which are in the output's folder, and copy nothing.",
+        ),
+    ] = False,
     symbolics: Symbolics = None,
     rtol: Rtol = None,
     atol: Atol = None,
@@ -140,6 +155,7 @@ def export(
             input_names=_names(input_names),
             output_names=_names(output_names),
             mutations=mutations,
+            weights=weights,
         )
         if dynamic and options.pop("dynamic_shapes", None) is not None:
             given = "--input names" if inputs else f"the factory '{factory}' gives"
@@ -152,7 +168,7 @@ def export(
             stage("verifying")
             report = program.verify(rtol=rtol, atol=atol)
         stage("writing")
-        written.save(program, external_data)
+        written.save(program, external_data, **({"weights": "reference"} if reference_weights else {}))
     found = {
         "file": str(output),
         "opset": program.opset,

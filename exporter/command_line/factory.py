@@ -14,7 +14,9 @@ from typing import Any
 
 from ...registration import OpsettaError
 
-_OPTIONS = frozenset({"dynamic_shapes", "dynamic_axes", "input_names", "output_names", "mutations", "strict"})
+_OPTIONS = frozenset(
+    {"dynamic_shapes", "dynamic_axes", "input_names", "output_names", "mutations", "strict", "weights"}
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,24 +64,26 @@ class Output:
         else:
             self._target = resolve(path)
 
-    def save(self, model: Any, external_data: bool | None) -> None:
-        """Write a model with its `save` method."""
+    def save(self, model: Any, external_data: bool | None, **options: Any) -> None:
+        """Write a model with its `save` method, and further options of it."""
         if self._stdout is not None:
             try:
                 self._stdout.flush()
                 buffer = self._stdout.buffer
-                self._write(model, external_data, Stream(getattr(buffer, "raw", buffer).write))
+                self._write(model, external_data, Stream(getattr(buffer, "raw", buffer).write), options)
             except OSError as error:
                 if isinstance(error, ModelFileError):
                     raise
                 raise ModelFileError(f"standard output cannot be written: {reason(error)}") from error
         elif self._target is not None and self._target.is_stream:
-            write_into(self._target, lambda stream: self._write(model, external_data, stream))
+            write_into(self._target, lambda stream: self._write(model, external_data, stream, options))
         else:
-            model.save(self._path, external_data=external_data)
+            model.save(self._path, external_data=external_data, **options)
 
-    def _write(self, model: Any, external_data: bool | None, stream: Stream) -> None:
-        model.save(stream, external_data=external_data)
+    def _write(
+        self, model: Any, external_data: bool | None, stream: Stream, options: dict[str, Any]
+    ) -> None:
+        model.save(stream, external_data=external_data, **options)
         self._count = stream.count
 
     @property

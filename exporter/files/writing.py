@@ -15,7 +15,8 @@ from .message import EXCLUSIVE, Message
 from .publishing import ALIGNMENT, DataFile, publish
 from .reading.carried import carried_by, to_proto
 from .reading.prepacked import NATIVE_DOMAIN, entry
-from .targets import Stream, reason
+from .referencing import Reference, check_mode, references
+from .targets import Stream, reason, resolve
 
 INLINE_LIMIT = 2_000_000_000
 """Messages of at least this many bytes use external data; protobuf's own limit is 2 GiB."""
@@ -51,6 +52,7 @@ def save(
     target: Path | IO[bytes],
     *,
     external_data: bool | str | os.PathLike | None = None,
+    weights: str = "copy",
     alignment: int = ALIGNMENT,
 ) -> None:
     """Write a model.
@@ -59,14 +61,18 @@ def save(
         target: a path, or a binary file object. Devices, FIFOs and `/dev/stdout` are written to directly.
         external_data: True puts weights into `<name>.<digest>.data` beside the file, a file name into a file
             of that name; False keeps them in the file; None decides by size (2 GB).
+        weights: `"reference"` refers to weights that are in files already, and treats only the others as
+            `external_data` says, where None is True.
         alignment: weights in external data begin at multiples of this many bytes.
 
     Raises:
         ModelFileError: the target cannot be written. No partial file remains, and an existing model stays.
     """
     _check_portable(model)
+    check_mode(weights)
     name = _data_name(external_data)
-    external = name is not None or bool(external_data)
+    by_reference = weights == "reference"
+    external = name is not None or bool(external_data) or by_reference
     if not isinstance(target, (str, bytes, os.PathLike)):
         if external:
             raise ModelFileError("external data needs a path: a file object has no folder to put it in")
@@ -79,12 +85,19 @@ def save(
         whole = fitting(message, _REMEDY)
         publish(target, lambda file, location: whole.write(file))
         return
-    places: dict[ir.Value, int] = {}
     packed = carried_by(model).packed
+    existing: dict[ir.Value, Reference] = {}
+    if by_reference:
+        with EXCLUSIVE:
+            held = [(v, v.const_value) for v in _initializers(model) if v.name not in packed]
+        existing = references(held, resolve(target), _EXTERNAL_FROM, name)
+    places: dict[ir.Value, int] = {}
     entries: dict[str, dict[str, str]] = {}
 
     def stream(data: DataFile) -> None:
         for value, tensor in _large(model):
+            if value in existing:
+                continue
             places[value] = data.append(tensor)
         for name, forms in packed.items():
             entries[name] = {
@@ -93,7 +106,8 @@ def save(
             }
 
     def write(file: IO[bytes], location: str | None) -> None:
-        with _outside(model, places, location):
+        at = {value: Reference(location, offset) for value, offset in places.items() if location is not None}
+        with _outside(model, existing | at):
             proto = to_proto(model)
         for tensor in proto.graph.initializer:
             if tensor.external_data:
@@ -102,7 +116,10 @@ def save(
         graph = Message(proto, [])
         fitting(graph, "and no weights of it can go to external data").write(file)
 
-    publish(target, write, weights=stream, data_name=name, alignment=alignment)
+    kept_inside = by_reference and external_data is False
+    publish(
+        target, write, weights=None if kept_inside else stream, data_name=name, alignment=alignment
+    )
 
 
 _REMEDY = "save to a file with external_data=True"
@@ -172,18 +189,18 @@ def _large(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
 
 
 @contextlib.contextmanager
-def _outside(model: ir.Model, places: dict[ir.Value, int], location: str | None) -> Iterator[None]:
-    """The model with references to a data file instead of the weights in it."""
+def _outside(model: ir.Model, places: dict[ir.Value, Reference]) -> Iterator[None]:
+    """The model with references to data files instead of the weights in them."""
     with EXCLUSIVE:
         kept = [(value, value.const_value) for value in _initializers(model)]
         try:
             for value, tensor in kept:
                 if tensor is None:
                     continue
-                if value in places and location is not None:
+                if value in places:
                     value.const_value = ir.ExternalTensor(
-                        location,
-                        places[value],
+                        places[value].location,
+                        places[value].offset,
                         tensor.nbytes,
                         tensor.dtype,
                         shape=ir.Shape(tensor.shape.numpy()),

@@ -31,6 +31,7 @@ from ...registration import (
 from ...registration.arguments import overloaded_name
 from ...registration.opsets import check_opset, ir_version
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
+from ..files.stored_tensors import FileTensor
 
 FREE_INITIALIZERS = 4
 """The first IR version in which an initializer need not be an input."""
@@ -234,7 +235,9 @@ class Driver(abc.ABC, Generic[S]):
 def _rename(value: Value, name: str) -> None:
     """Give a value another name. A tensor has the name of its value, and may be the source's, too."""
     tensor = value.const_value
-    if tensor is not None:
+    if isinstance(tensor, FileTensor):
+        value.const_value = tensor.renamed(name)
+    elif tensor is not None:
         value.const_value = ir.LazyTensor(
             lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
         )

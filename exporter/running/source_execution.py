@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from onnx_ir import tensor_adapters
 
 from ...registration import OpsettaError
 from ...registration.arguments import arguments, overloaded_name
@@ -54,7 +55,10 @@ def _tensor(constant: Any) -> torch.Tensor:
     raw = getattr(constant, "raw", None)
     if isinstance(raw, torch.Tensor):
         return raw.detach()
-    return torch.from_numpy(constant.numpy().copy())
+    dtype = tensor_adapters.to_torch_dtype(constant.dtype)
+    if not constant.nbytes:
+        return torch.empty(tuple(constant.shape.numpy()), dtype=dtype)
+    return torch.frombuffer(bytearray(constant.tobytes()), dtype=dtype).reshape(constant.shape.numpy())
 
 
 def _results(node: ir.Node, environment: Environment) -> list[Any]:

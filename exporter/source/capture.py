@@ -70,6 +70,7 @@ class Capture:
         example: the `(args, kwargs)` used for capture.
         output_names: names for the graph outputs, from their paths in the model's result.
         module: the user's model, to compare with; None if that is `exported` itself.
+        weights: the weights of `module` in files; None if it has its own.
     """
 
     source: ir.Model
@@ -79,3 +80,4 @@ class Capture:
     example: tuple[tuple, dict[str, Any]] | None = None
     output_names: list[str] = dataclasses.field(default_factory=list)
     module: Any = None
+    weights: Any = None

@@ -189,6 +189,11 @@ def named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
         return tensor
     if tensor.dtype == ir.DataType.STRING:
         return ir.StringTensor(tensor.numpy(), shape=ir.Shape(tensor.shape.numpy()), name=name)
+    renamed = getattr(tensor, "renamed", None)
+    if renamed is not None:
+        # A tensor in a file stays one.
+        other: ir.TensorProtocol = renamed(name)
+        return other
     return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)
 
 

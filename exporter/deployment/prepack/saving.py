@@ -36,14 +36,17 @@ def save(
     external_data: bool | str | os.PathLike | None,
     prepack: bool,
     layout: str,
+    weights: str = "copy",
 ) -> None:
     """Write a model to a file, or to a folder with packed weights; see `Program.save`."""
     if prepack:
+        if weights != "copy":
+            raise UsageError(f"prepack=True copies the weights, and does not take weights={weights!r}")
         save_prepacked(model, target, layout=layout, external_data=external_data)
     elif layout != "portable":
         raise UsageError(f"layout={layout!r} needs prepack=True")
     else:
-        writing.save(model, target, external_data=external_data)
+        writing.save(model, target, external_data=external_data, weights=weights)
 
 
 def save_prepacked(

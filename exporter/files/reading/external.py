@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import mmap
 import os
 import pathlib
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ..stored_tensors import FileTensor, StoredFile
 from .names import quoted
 from .prepacked import PREFIX, PackedEntries, is_entry, parts
 
@@ -53,15 +54,22 @@ class ExternalFiles:
     Args:
         folder: the model's folder.
         note: called for entries of a tensor that are not kept.
+        remedy: what to do about links that are refused, in error messages.
     """
 
-    def __init__(self, folder: Folder, note: Callable[[str, str], None]):
+    def __init__(
+        self,
+        folder: Folder,
+        note: Callable[[str, str], None],
+        remedy: str = "opsetta.load(path, allow_links=True) follows it",
+    ):
         place = folder if isinstance(folder, ModelFolder) else ModelFolder(os.path.abspath(folder))
         self.folder = place.path
         self._place = place
         self._sizes: dict[str, int] = {}
-        self._mapped: dict[str, np.ndarray] = {}
+        self._mapped: dict[str, StoredFile] = {}
         self._note = note
+        self._remedy = remedy
         self._packed: list[tuple[str, str, str, str]] = []
 
     def packed(self) -> PackedEntries:
@@ -93,7 +101,7 @@ class ExternalFiles:
         """
         entries = self._entries(tensor, shown)
         location = entries.get("location", "")
-        _check_relative(location, shown)
+        check_relative(location, shown)
         offset, length = (_number(entries, key, shown) for key in ("offset", "length"))
         if length is not None and length != size:
             raise ModelFileError(f"{shown} is {size} bytes, and its external data {length}")
@@ -141,21 +149,37 @@ class ExternalFiles:
         Raises:
             ModelFileError: the file is not in the folder, cannot be read, or is too short.
         """
-        held = self.whole(location, shown)
-        if offset + size > held.size:
-            raise ModelFileError(
-                f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {held.size} bytes"
-            )
-        return held[offset : offset + size]
+        held = self.file(location, shown)
+        _check_place(held, location, offset, size, shown)
+        return held.contents[offset : offset + size]
+
+    def tensor(
+        self,
+        location: str,
+        offset: int,
+        dtype: ir.DataType,
+        shape: Sequence[int],
+        name: str | None,
+        shown: str,
+    ) -> FileTensor:
+        """A tensor in a file in the folder, as in `contents`."""
+        held = self.file(location, shown)
+        found = FileTensor(held, offset, dtype, shape, name)
+        _check_place(held, location, offset, found.nbytes, shown)
+        return found
 
     def whole(self, location: str, shown: str) -> np.ndarray:
         """All bytes of a file in the folder, as in `contents`."""
+        return self.file(location, shown).contents
+
+    def file(self, location: str, shown: str) -> StoredFile:
+        """A file in the folder, as in `contents`."""
         if location not in self._mapped:
             real = self._real_path(location, shown)
             try:
-                with open(real, "rb", opener=_open_file) as file:
+                with open(real, "rb", opener=_open_file, buffering=0) as file:
                     self._check_status(os.fstat(file.fileno()), location, shown)
-                    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    self._mapped[location] = StoredFile(real, file)
             except ModelFileError:
                 raise
             except (OSError, ValueError) as error:
@@ -164,7 +188,6 @@ class ExternalFiles:
                 raise ModelFileError(
                     f"{shown} lies in {quoted(location)}, which cannot be read: {reason}"
                 ) from None
-            self._mapped[location] = np.frombuffer(whole, np.uint8)
         return self._mapped[location]
 
     def _size(self, location: str, shown: str) -> int:
@@ -189,8 +212,7 @@ class ExternalFiles:
         within = any(real == folder or real.startswith(os.path.join(folder, "")) for folder in folders)
         if not within and not self._place.allow_links:
             raise ModelFileError(
-                f"{shown} lies in {quoted(location)}, a link out of the model's folder; "
-                "opsetta.load(path, allow_links=True) follows it"
+                f"{shown} lies in {quoted(location)}, a link out of the model's folder; {self._remedy}"
             )
         return real
 
@@ -200,8 +222,15 @@ class ExternalFiles:
         if status.st_nlink > 1 and not self._place.allow_links:
             raise ModelFileError(
                 f"{shown} lies in {quoted(location)}, which has hard links, perhaps outside of the model's "
-                "folder; opsetta.load(path, allow_links=True) reads it"
+                f"folder; {self._remedy}"
             )
+
+
+def _check_place(file: StoredFile, location: str, offset: int, size: int, shown: str) -> None:
+    if offset + size > file.size:
+        raise ModelFileError(
+            f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {file.size} bytes"
+        )
 
 
 def _open_file(path: str, flags: int) -> int:
@@ -211,7 +240,7 @@ def _open_file(path: str, flags: int) -> int:
     return os.open(path, flags)
 
 
-def _check_relative(location: str, shown: str) -> None:
+def check_relative(location: str, shown: str) -> None:
     """Refuse a path that leads out of its folder on any operating system."""
     windows = pathlib.PureWindowsPath(location)
     if not location or "\0" in location:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 
+from ..stored_tensors import tensor_over
 from .external import ExternalFiles, Folder
 from .names import quoted
-
-
-def tensor_over(
-    data: np.ndarray, name: str | None, dtype: ir.DataType, shape: Sequence[int]
-) -> ir.TensorProtocol:
-    """A tensor over bytes in the encoding of a file."""
-    if dtype.bitwidth < 8:
-        return ir.PackedTensor(data, dtype, shape=ir.Shape(shape), name=name)
-    # numpy cannot view zero bytes as elements.
-    kind = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
-    return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
 
 
 def map_external_data(model: ir.Model, folder: Folder) -> None:
@@ -37,10 +25,12 @@ def map_external_data(model: ir.Model, folder: Folder) -> None:
         if not isinstance(tensor, ir.ExternalTensor):
             return tensor
         shown = f"tensor {quoted(tensor.name)}"
-        data = np.empty(0, np.uint8)
+        found: ir.TensorProtocol
         if tensor.nbytes:
-            data = files.contents(str(tensor.location), tensor.offset or 0, tensor.nbytes, shown)
-        found = tensor_over(data, tensor.name, tensor.dtype, tensor.shape.numpy())
+            location, offset = str(tensor.location), tensor.offset or 0
+            found = files.tensor(location, offset, tensor.dtype, tensor.shape.numpy(), tensor.name, shown)
+        else:
+            found = tensor_over(np.empty(0, np.uint8), tensor.name, tensor.dtype, tensor.shape.numpy())
         found.doc_string = tensor.doc_string
         found.metadata_props.update(tensor.metadata_props)
         return found

@@ -13,7 +13,7 @@ from onnx_ir import serde
 
 from ....registration import ModelFileError
 from ..reading.external import ExternalFiles
-from ..reading.mapping import tensor_over
+from ..stored_tensors import tensor_over
 from .layout import check_fields, naming
 
 EXTERNAL_FROM = 1025
@@ -114,8 +114,8 @@ def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.Tenso
         if not due:
             return tensor_over(np.empty(0, np.uint8), message.name, dtype, shape)
         entries = {entry.key: entry.value for entry in message.external_data}
-        data = files.contents(entries["location"], int(entries.get("offset", 0)), due, shown)
-        return tensor_over(data, message.name, dtype, shape)
+        offset = int(entries.get("offset", 0))
+        return files.tensor(entries["location"], offset, dtype, shape, message.name, shown)
 
 
 def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:

@@ -148,7 +148,7 @@ def _checked(graph: onnx.GraphProto, weights: Weights, bounds: Bounds) -> dict[s
         if name not in given:
             missing.append(name)
             continue
-        found[message.name] = tensor = _tensor(given[name], name)
+        found[message.name] = tensor = given_tensor(given[name], name)
         due = f"{ir.DataType(message.data_type).name}{list(message.dims)}"
         kind = f"{tensor.dtype.name}{list(tensor.shape)}"
         if kind != due:
@@ -174,7 +174,12 @@ def _counted(items: Sequence[str]) -> str:
     return f"{len(items)} weight{'' if len(items) == 1 else 's'}"
 
 
-def _tensor(item: Any, name: str) -> ir.TensorProtocol:
+def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
+    """A weight that the caller gave: a torch tensor, a numpy array, or a tensor of onnx_ir.
+
+    Raises:
+        ModelFileError: it is none of these.
+    """
     if type(item).__module__.partition(".")[0] == "torch":
         from onnx_ir import tensor_adapters
 

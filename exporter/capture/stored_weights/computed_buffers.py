@@ -1,0 +1,63 @@
+"""Computes buffers that no checkpoint has, by the models' own rule for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from ...torch_boundary.attached_state import Holder
+from ...torch_boundary.process_lock import random_state_preserved
+
+
+def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[int, torch.Tensor]:
+    """The contents of buffers that a model of transformers initializes by itself, by the `id` of each.
+
+    `PreTrainedModel._init_weights` gives them after from_pretrained has loaded a checkpoint. It runs twice, on
+    different contents: a buffer counts as computed if both runs give the same.
+    """
+    library = sys.modules.get("transformers")
+    if library is None or not lacking:
+        return {}
+    owners = {
+        path: module for path, module in model.named_modules() if isinstance(module, library.PreTrainedModel)
+    }
+    by_module: dict[int, list[Holder]] = {}
+    for holder in lacking:
+        by_module.setdefault(id(holder.module), []).append(holder)
+    found: dict[int, torch.Tensor] = {}
+    for group in by_module.values():
+        owner = _owner(group[0].name, owners)
+        if owner is None:
+            continue
+        first, second = (_initialized(owner, group, fill) for fill in (0, 1))
+        for holder, one, other in zip(group, first, second, strict=True):
+            if torch.equal(one, other):
+                found[id(holder.tensor)] = one
+    return found
+
+
+def _owner(name: str, owners: dict[str, torch.nn.Module]) -> torch.nn.Module | None:
+    """The innermost model of transformers that has a buffer."""
+    path = name
+    while path:
+        path = path.rpartition(".")[0]
+        if path in owners:
+            return owners[path]
+    return None
+
+
+def _initialized(owner: torch.nn.Module, group: Sequence[Holder], fill: int) -> list[torch.Tensor]:
+    """The buffers of a module after they are initialized; the module is not changed."""
+    before = [holder.tensor for holder in group]
+    made = [torch.full(tensor.shape, fill, dtype=tensor.dtype) for tensor in before]
+    try:
+        for holder, tensor in zip(group, made, strict=True):
+            holder.registered[holder.key] = tensor
+        with random_state_preserved(), torch.no_grad():
+            owner._init_weights(group[0].module)  # type: ignore[operator]
+    finally:
+        for holder, tensor in zip(group, before, strict=True):
+            holder.registered[holder.key] = tensor
+    return made

@@ -1,0 +1,143 @@
+"""`StoredWeights`: gives a model its weights from files while it is captured, and gives them to the graph."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import tensor_adapters
+
+from ....registration import KIND, CaptureError, ModelFileError, UsageError
+from ...files.reading.names import listed, quoted
+from ...files.source_file.weights import given_tensor
+from ...files.stored_tensors import FileTensor
+from ...torch_boundary.attached_state import Placeholders, attached, holders, over
+from ..tensor_kinds import without_data
+from .matching import Match, match
+from .opening import Weights, open_weights
+
+_CONVERTED_AT_ONCE = 2**20
+"""Tensors of at most this many bytes are converted before the capture, which may depend on their values."""
+
+
+def check_has_data(model: Any) -> None:
+    """Refuse a module whose parameters or buffers have no data.
+
+    Raises:
+        CaptureError: there are such; the message says how to give them.
+    """
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        return
+    lacking = [holder for holder in holders(model) if without_data(holder.tensor) is not None]
+    if lacking:
+        names = listed([quoted(holder.name) for holder in lacking])
+        raise CaptureError(
+            f"{names} of the model {'have' if len(lacking) > 1 else 'has'} no data "
+            f"({without_data(lacking[0].tensor)}): give the weights, opsetta.export(..., weights='model.safetensors')"
+        )
+
+
+class StoredWeights:
+    """The weights of a model from files or a mapping.
+
+    Args:
+        model: the model, which is not changed.
+        weights: where its weights are.
+
+    Raises:
+        UsageError: the model is not a module, or `weights` is neither a path nor a mapping.
+        ModelFileError: the weights cannot be read, or do not fit the model.
+    """
+
+    def __init__(self, model: Any, weights: Weights):
+        if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+            raise UsageError(f"weights= is for an nn.Module, and the model is a {type(model).__name__}")
+        self._model = model
+        given, shown = _given(weights)
+        self._matches = match(model, given, shown)
+        self._stand_ins: dict[int, torch.Tensor] | None = None
+        converted = self._matches.converted
+        if converted:
+            kinds = ", ".join(sorted({kind for _, kind in converted}))
+            names = listed([quoted(name) for name, _ in converted])
+            warnings.warn(
+                f"{shown} have other element types than the model, and are converted ({kinds}): {names}",
+                stacklevel=4,
+            )
+
+    def attached(self, *, whole: bool = False) -> contextlib.AbstractContextManager[None]:
+        """The model with its weights, mapped into memory and not read.
+
+        Args:
+            whole: convert weights of another element type, so that the model can run. Otherwise large ones
+                have no contents, which is enough for a capture.
+        """
+        if not whole and self._stand_ins is not None:
+            return attached(self._stand_ins, self._model)
+        placeholder = None if whole else Placeholders()
+        made = {id(each.tensor): _stand_in(each, placeholder) for each in self._matches.stored}
+        made |= self._matches.computed
+        if not whole:
+            self._stand_ins = made
+        return attached(made, self._model)
+
+    def place(self, source: ir.Model) -> None:
+        """Refer to the files in the initializers of a captured graph.
+
+        Raises:
+            CaptureError: an initializer has no data, and is none of the weights.
+        """
+        contents = {name: each.contents for each in self._matches.stored for name in each.names}
+        for value in source.graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None:
+                continue
+            stored = contents.get(tensor.name or "") if value.metadata_props.get(KIND) != "constant" else None
+            if stored is not None and (stored.dtype, stored.shape) == (tensor.dtype, tensor.shape):
+                value.const_value = _named(stored, tensor.name)
+            elif isinstance(raw := tensor.raw, torch.Tensor) and without_data(raw) is not None:
+                raise CaptureError(f"'{value.name}' has no data to export, and is none of the weights")
+
+
+def _given(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
+    """The tensors by name, and what to call them in messages."""
+    if isinstance(weights, (str, os.PathLike)):
+        return open_weights(weights), f"the weights in {quoted(os.fspath(weights))}"
+    if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
+        raise UsageError(
+            f"weights= is a path, or a mapping from names to tensors, not {type(weights).__name__}"
+        )
+    for name, item in weights.items():
+        if isinstance(item, torch.Tensor) and (reason := without_data(item)) is not None:
+            raise ModelFileError(f"the weight {quoted(name)} has no data: {reason}")
+    return {name: given_tensor(item, name) for name, item in weights.items()}, "the weights"
+
+
+def _stand_in(each: Match, placeholder: Placeholders | None) -> torch.Tensor:
+    """A tensor in the place of a parameter or buffer."""
+    contents = each.contents
+    dtype = tensor_adapters.to_torch_dtype(contents.dtype)
+    shape = tuple(contents.shape.numpy())
+    if isinstance(contents, FileTensor):
+        return over(contents.data, dtype, shape)
+    raw = contents.raw
+    if isinstance(raw, torch.Tensor):
+        return raw
+    if placeholder is not None and isinstance(contents, ir.LazyTensor) and contents.nbytes > _CONVERTED_AT_ONCE:
+        return placeholder(dtype, shape)
+    return over(bytearray(contents.tobytes()), dtype, shape)
+
+
+def _named(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+    if tensor.name == name:
+        return tensor
+    if isinstance(tensor, FileTensor):
+        return tensor.renamed(name or "")
+    return ir.LazyTensor(
+        lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+    )

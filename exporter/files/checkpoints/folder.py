@@ -1,0 +1,109 @@
+"""Finds the files of a checkpoint: one file, the files that an index lists, or a folder with either."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ..reading.external import ExternalFiles, ModelFolder, check_relative
+from ..reading.names import listed, quoted
+from ..stored_tensors import StoredFile
+from .safetensors import MAXIMUM_HEADER, is_safetensors, parsed, read_safetensors
+
+Tensors = Mapping[str, ir.TensorProtocol]
+ReadZip = Callable[[StoredFile, str], Tensors]
+"""Reads a checkpoint of torch.save, which is a zip archive."""
+
+_PREFERRED = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "diffusion_pytorch_model.safetensors.index.json",
+    "diffusion_pytorch_model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+)
+"""The names that Hugging Face's libraries give to checkpoints, in the order in which they look."""
+_SUFFIXES = (".safetensors.index.json", ".safetensors", ".pt", ".pth")
+_ZIP = b"PK\x03\x04"
+_REMEDY = "give the path of the file itself"
+
+
+def read_checkpoint(path: str | os.PathLike, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
+    """The tensors of a checkpoint by name; their contents are not read.
+
+    Args:
+        path: a .safetensors file, a checkpoint of torch.save, an index of several such files, or a folder.
+        read_zip: reads a checkpoint of torch.save.
+
+    Raises:
+        ModelFileError: there is no checkpoint, or one of its files is malformed or outside of its folder.
+    """
+    shown = quoted(os.fspath(path))
+    found = pathlib.Path(path)
+    try:
+        if found.is_dir():
+            found = _in_folder(found)
+        if found.name.endswith(".json"):
+            return _indexed(found, read_zip)
+        return dict(_of_file(StoredFile.at(found), quoted(found.name), read_zip))
+    except ModelFileError as error:
+        raise ModelFileError(f"the weights in {shown} cannot be read: {error}") from None
+    except (OSError, ValueError) as error:
+        # mmap raises ValueError for an empty file.
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"the weights in {shown} cannot be read: {reason}") from None
+
+
+def _in_folder(folder: pathlib.Path) -> pathlib.Path:
+    """The file of a folder that is the checkpoint, or its index."""
+    names = sorted(os.listdir(folder))
+    for name in _PREFERRED:
+        if name in names:
+            return folder / name
+    for suffix in _SUFFIXES:
+        fitting = [name for name in names if name.endswith(suffix)]
+        if len(fitting) == 1:
+            return folder / fitting[0]
+        if fitting:
+            raise ModelFileError(
+                f"it has several files {suffix}, {listed(list(map(quoted, fitting)))}: {_REMEDY}"
+            )
+    raise ModelFileError("it has no .safetensors file, and no checkpoint of torch.save with the suffix .pt or .pth")
+
+
+def _of_file(file: StoredFile, shown: str, read_zip: ReadZip) -> Tensors:
+    head = file.contents[:9].tobytes()
+    if head.startswith(_ZIP):
+        return read_zip(file, shown)
+    if is_safetensors(head):
+        return read_safetensors(file, shown)
+    raise ModelFileError(
+        f"{shown} is neither a .safetensors file nor a checkpoint of torch.save: load other files yourself, "
+        "and pass a mapping from names to tensors"
+    )
+
+
+def _indexed(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
+    """The tensors of the files that an index lists, which are in its folder."""
+    if index.stat().st_size > MAXIMUM_HEADER:
+        raise ModelFileError(f"the index is larger than {MAXIMUM_HEADER} bytes, which is what is read")
+    weights = parsed(index.read_bytes(), f"the index {quoted(index.name)}").get("weight_map")
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
+        raise ModelFileError(f"the index {quoted(index.name)} has no weight_map from tensors to files")
+    files = ExternalFiles(ModelFolder.of(index), lambda subject, shown: None, remedy=_REMEDY)
+    found: dict[str, ir.TensorProtocol] = {}
+    for location in dict.fromkeys(weights.values()):
+        check_relative(location, "the checkpoint")
+        held = _of_file(files.file(location, "the checkpoint"), quoted(location), read_zip)
+        due = {name for name, place in weights.items() if place == location}
+        if due != held.keys():
+            differing = sorted(due.symmetric_difference(held))
+            raise ModelFileError(
+                f"the index and {quoted(location)} contradict each other about {listed(list(map(quoted, differing)))}"
+            )
+        found.update(held)
+    return found

@@ -1,0 +1,154 @@
+"""Reads the header of .safetensors files: the name, type, shape and place of each tensor.
+
+A file is the length of a JSON object in eight bytes, the object, and the contents of the tensors. The
+package safetensors copies each tensor that it reads, and does not tell its place in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ..reading.names import quoted
+from ..stored_tensors import FileTensor, StoredFile
+
+_TYPES = {
+    "BOOL": ir.DataType.BOOL,
+    "U8": ir.DataType.UINT8,
+    "I8": ir.DataType.INT8,
+    "U16": ir.DataType.UINT16,
+    "I16": ir.DataType.INT16,
+    "U32": ir.DataType.UINT32,
+    "I32": ir.DataType.INT32,
+    "U64": ir.DataType.UINT64,
+    "I64": ir.DataType.INT64,
+    "F16": ir.DataType.FLOAT16,
+    "BF16": ir.DataType.BFLOAT16,
+    "F32": ir.DataType.FLOAT,
+    "F64": ir.DataType.DOUBLE,
+    "F8_E5M2": ir.DataType.FLOAT8E5M2,
+    "F8_E4M3": ir.DataType.FLOAT8E4M3FN,
+    "C64": ir.DataType.COMPLEX64,
+}
+_LENGTH = 8
+MAXIMUM_HEADER = 2**25
+"""Bytes of a header at most: about 200,000 tensors. Parsing takes up to twenty times as much memory."""
+_METADATA = "__metadata__"
+_FIELDS = {"dtype", "shape", "data_offsets"}
+
+
+def is_safetensors(head: bytes) -> bool:
+    """Whether the first nine bytes of a file begin a header."""
+    return head[_LENGTH : _LENGTH + 1] == b"{"
+
+
+def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
+    """The tensors of a file by name, in the order of their places. Their contents are not read.
+
+    Args:
+        shown: the file's name in error messages.
+
+    Raises:
+        ModelFileError: the header is too large or malformed, or contradicts the size of the file.
+    """
+    if file.size < _LENGTH:
+        raise ModelFileError(f"{shown} has {file.size} bytes, and no header")
+    length = int.from_bytes(file.contents[:_LENGTH].tobytes(), "little")
+    begin = _LENGTH + length
+    if begin > file.size:
+        raise ModelFileError(f"{shown} has {file.size} bytes, and its header is said to have {length}")
+    if length > MAXIMUM_HEADER:
+        raise ModelFileError(f"{shown} has a header of {length} bytes, where at most {MAXIMUM_HEADER} are read")
+    header = parsed(file.contents[_LENGTH:begin].tobytes(), f"the header of {shown}")
+    found: dict[str, FileTensor] = {}
+    ranges: list[tuple[int, int, str]] = []
+    for name, entry in header.items():
+        if name == _METADATA:
+            continue
+        place = f"tensor {quoted(name)} in {shown}"
+        kind, shape, (first, end) = _entry(entry, place)
+        tensor = FileTensor(file, begin + first, kind, shape, name)
+        if end - first != tensor.nbytes:
+            raise ModelFileError(
+                f"{place} is {kind.name}{list(shape)}, which is {tensor.nbytes} bytes, and has {end - first}"
+            )
+        found[name] = tensor
+        ranges.append((first, end, name))
+    _check_places(sorted(ranges), file.size - begin, shown)
+    return {name: found[name] for _, _, name in sorted(ranges)}
+
+
+def parsed(text: bytes, shown: str) -> dict[str, Any]:
+    """A JSON object without a key that stands twice.
+
+    Raises:
+        ModelFileError: it is not one.
+    """
+    try:
+        content = json.loads(text.decode(), object_pairs_hook=_distinct, parse_constant=_refused)
+    except RecursionError:
+        raise ModelFileError(f"{shown} is nested too deeply") from None
+    except ValueError as error:
+        raise ModelFileError(f"{shown} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ModelFileError(f"{shown} is not a JSON object")
+    return content
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {quoted(double)} stands twice")
+    for key in found:
+        key.encode()
+    return found
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _entry(entry: Any, place: str) -> tuple[ir.DataType, tuple[int, ...], tuple[int, int]]:
+    """The type, shape and offsets of a tensor.
+
+    Raises:
+        ModelFileError: one of them is missing or malformed.
+    """
+    if not isinstance(entry, dict) or set(entry) != _FIELDS:
+        raise ModelFileError(f"{place} is not described by dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    kind = _TYPES.get(dtype) if isinstance(dtype, str) else None
+    if kind is None:
+        raise ModelFileError(f"{place} has the element type {quoted(str(dtype))}, which is not supported")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        raise ModelFileError(f"{place} has a shape or data_offsets that are not lists of sizes")
+    if math.prod(shape) * kind.itemsize >= 2**63:
+        raise ModelFileError(f"{place} has the shape {quoted(str(shape))}, which is too large")
+    return kind, tuple(shape), (offsets[0], offsets[1])
+
+
+def _are_sizes(item: Any) -> bool:
+    return isinstance(item, list) and all(type(size) is int and 0 <= size < 2**63 for size in item)
+
+
+def _check_places(ranges: list[tuple[int, int, str]], size: int, shown: str) -> None:
+    """Check that the tensors cover all bytes after the header, each once, as the format demands.
+
+    Raises:
+        ModelFileError: two overlap, or bytes are left over or missing.
+    """
+    covered = 0
+    for first, end, name in ranges:
+        if first < covered:
+            raise ModelFileError(f"tensor {quoted(name)} in {shown} overlaps the one before it")
+        if first > covered:
+            raise ModelFileError(f"tensor {quoted(name)} in {shown} has {first - covered} unused bytes before it")
+        covered = end
+    if covered != size:
+        raise ModelFileError(f"the tensors in {shown} take {covered} bytes, and the file has {size} for them")

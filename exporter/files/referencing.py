@@ -1,0 +1,124 @@
+"""External data in files that exist: weights of a model that a graph may refer to without copying them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from ...registration import ModelFileError, UsageError
+from .reading.names import listed, quoted
+from .stored_tensors import FileTensor, StoredFile
+from .targets import Target
+
+MODES = ("copy", "reference")
+_REMEDY = "or save with weights='copy'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The place of a tensor in a file.
+
+    Attributes:
+        location: the file, by its path from the model's folder.
+        offset: the offset of its first byte.
+    """
+
+    location: str
+    offset: int
+
+
+def check_mode(weights: str) -> None:
+    """Refuse an unknown value of `weights`.
+
+    Raises:
+        UsageError: it is neither "copy" nor "reference".
+    """
+    if weights not in MODES:
+        raise UsageError(f"weights is 'copy' or 'reference', not {weights!r}")
+
+
+def references(
+    weights: Iterable[tuple[ir.Value, ir.TensorProtocol | None]],
+    target: Target,
+    smallest: int,
+    data_name: str | None,
+) -> dict[ir.Value, Reference]:
+    """The weights that a graph may refer to where they are.
+
+    Those of fewer than `smallest` bytes are left out, and those that no multiple of their element size is the
+    offset of, which runtimes do not map.
+
+    Args:
+        data_name: the name of the graph's own data file, if it is fixed.
+
+    Raises:
+        ModelFileError: no weight is in a file; or a file is not in the model's folder, changed since it was
+            read, has hard links, or would be overwritten.
+    """
+    if target.is_stream:
+        raise ModelFileError(f"'{target.shown}' is no regular file: there is no folder with its weights")
+    stored = {value: tensor for value, tensor in weights if isinstance(tensor, FileTensor)}
+    if not stored:
+        raise ModelFileError(
+            "weights='reference' needs weights in files, and the model has none: give "
+            "opsetta.export(..., weights=path), or load a model with external data"
+        )
+    found: dict[ir.Value, Reference] = {}
+    locations: dict[StoredFile, str] = {}
+    outside: dict[str, None] = {}
+    for value, tensor in stored.items():
+        if tensor.nbytes < smallest or not tensor.is_aligned:
+            continue
+        if tensor.file not in locations:
+            location = _location(tensor.file, target)
+            if location is None:
+                outside[tensor.file.path] = None
+                continue
+            locations[tensor.file] = location
+        found[value] = Reference(locations[tensor.file], tensor.offset)
+    if outside:
+        files = listed(list(map(quoted, outside)))
+        raise ModelFileError(
+            f"weights='reference' needs the weights in the folder of '{target.shown}' or below it, and they are "
+            f"in {files}: save the model there, {_REMEDY}"
+        )
+    for file, location in locations.items():
+        _check(file, location, target, data_name)
+    return found
+
+
+def _location(file: StoredFile, target: Target) -> str | None:
+    """The path of a file from the folder of a target; None if it is outside."""
+    try:
+        relative = pathlib.PurePath(file.path).relative_to(target.folder)
+    except ValueError:
+        return None
+    return relative.as_posix()
+
+
+def _check(file: StoredFile, location: str, target: Target, data_name: str | None) -> None:
+    """Refuse a file that readers would refuse, or that the save overwrites.
+
+    Raises:
+        ModelFileError: it is such a file.
+    """
+    shown = quoted(location)
+    if not file.is_current():
+        raise ModelFileError(f"{shown} was replaced or changed since its weights were read: read them again")
+    if os.stat(file.path).st_nlink > 1:
+        raise ModelFileError(
+            f"{shown} has hard links, and such external data is refused by readers: copy the file, {_REMEDY}"
+        )
+    if location.casefold() in (target.name.casefold(), (data_name or target.name).casefold()):
+        raise ModelFileError(f"{shown} has the weights that the model refers to, and would be overwritten")
+    try:
+        location.encode()
+    except UnicodeEncodeError:
+        raise ModelFileError(f"{shown} is no name in UTF-8, which ONNX needs: rename it, {_REMEDY}") from None
+    windows = pathlib.PureWindowsPath(location)
+    if windows.drive or windows.root or "\\" in location:
+        raise ModelFileError(f"{shown} is no portable name: rename it, {_REMEDY}")

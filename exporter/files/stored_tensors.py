@@ -1,0 +1,180 @@
+"""Tensors whose contents stay in a file until they are read, and are written block by block."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import numpy as np
+import onnx_ir as ir
+
+_BLOCK = 1 << 20
+"""Bytes that are read at once; a multiple of every element size."""
+
+
+class StoredFile:
+    """A file that is open and mapped into memory. Its contents stay if the path gets another file.
+
+    Attributes:
+        path: its absolute path, with links followed.
+        contents: its bytes. Pages come into memory as they are read.
+    """
+
+    def __init__(self, path: str, file: IO[bytes]):
+        """Map an open file, which the caller may close.
+
+        Raises:
+            OSError, ValueError: it cannot be mapped; an empty file cannot.
+        """
+        self.path = path
+        self._identity = _identity(os.fstat(file.fileno()))
+        self.contents = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
+
+    @classmethod
+    def at(cls, path: str | os.PathLike) -> StoredFile:
+        """The file at a path; links are followed.
+
+        Raises:
+            OSError, ValueError: it cannot be opened or mapped.
+        """
+        real = os.path.realpath(path)
+        if not stat.S_ISREG(os.stat(real).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        with open(real, "rb", buffering=0) as file:
+            return cls(real, file)
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return int(self.contents.size)
+
+    def is_current(self) -> bool:
+        """Whether its path still has this file, and nothing was written to it."""
+        try:
+            return _identity(os.stat(self.path)) == self._identity
+        except OSError:
+            return False
+
+    def blocks(self, offset: int, size: int) -> Iterator[bytes]:
+        """Yield a range of the file, without a mapping: pages that were read need not stay in memory.
+
+        Raises:
+            OSError: the file was truncated.
+        """
+        end = offset + size
+        while offset < end:
+            count = min(_BLOCK, end - offset)
+            if hasattr(os, "pread"):
+                block = os.pread(self._descriptor, count, offset)
+            else:
+                block = self.contents[offset : offset + count].tobytes()
+            if not block:
+                raise OSError(errno.EIO, "the file with the weights was truncated", self.path)
+            yield block
+            offset += len(block)
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def tensor_over(
+    data: np.ndarray, name: str | None, dtype: ir.DataType, shape: Sequence[int]
+) -> ir.TensorProtocol:
+    """A tensor over bytes in the encoding of a file."""
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(data, dtype, shape=ir.Shape(shape), name=name)
+    # numpy cannot view zero bytes as elements.
+    kind = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
+    return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
+
+
+class FileTensor(ir.LazyTensor):
+    """A tensor at a place in a file, in the encoding of ONNX's `raw_data`.
+
+    Attributes:
+        file: the file.
+        offset: the offset of its first byte.
+    """
+
+    __slots__ = ("file", "offset")
+
+    def __init__(
+        self, file: StoredFile, offset: int, dtype: ir.DataType, shape: Sequence[int], name: str | None
+    ):
+        self.file = file
+        self.offset = offset
+        sizes = ir.Shape(shape)
+        super().__init__(lambda: self._view(), dtype=dtype, shape=sizes, name=name)
+
+    def _view(self) -> ir.TensorProtocol:
+        return tensor_over(self.data, self.name, self.dtype, self.shape.numpy())
+
+    @property
+    def data(self) -> np.ndarray:
+        """Its bytes, mapped into memory."""
+        return self.file.contents[self.offset : self.offset + self.nbytes]
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether its place is a multiple of its element size, which runtimes need to map it."""
+        return self.offset % max(1, self.dtype.bitwidth // 8) == 0
+
+    def renamed(self, name: str) -> FileTensor:
+        """The tensor under another name."""
+        return FileTensor(self.file, self.offset, self.dtype, self.shape.numpy(), name)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield its bytes."""
+        return self.file.blocks(self.offset, self.nbytes)
+
+    def tofile(self, file: Any) -> None:
+        """Write its bytes, without the whole tensor in memory."""
+        for block in self.blocks():
+            file.write(block)
+
+
+class ConvertedTensor(ir.LazyTensor):
+    """Another tensor in another floating-point type, converted as it is read."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: ir.TensorProtocol, dtype: ir.DataType, name: str | None):
+        self._source = source
+        super().__init__(
+            lambda: ir.Tensor(self._convert(source.numpy()), dtype=dtype, name=self.name),
+            dtype=dtype,
+            shape=ir.Shape(source.shape.numpy()),
+            name=name,
+        )
+
+    def _convert(self, elements: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return elements.astype(self.dtype.numpy())
+
+    def tofile(self, file: Any) -> None:
+        """Write its bytes; a tensor in a file is converted block by block."""
+        source = self._source
+        if not isinstance(source, FileTensor):
+            super().tofile(file)
+            return
+        for block in _whole(source.blocks(), source.dtype.bitwidth // 8):
+            array = np.frombuffer(block, source.dtype.numpy())
+            file.write(ir.Tensor(self._convert(array), dtype=self.dtype).tobytes())
+
+
+def _whole(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Blocks of whole elements. A file system may return fewer bytes than were asked for."""
+    rest = b""
+    for block in blocks:
+        joined = rest + block if rest else block
+        whole = len(joined) - len(joined) % size
+        rest = joined[whole:]
+        yield joined[:whole]
