@@ -254,7 +254,7 @@ class Program:
                 the model meanwhile.
             weights: `"copy"` writes all weights. `"reference"` refers to those that are in files in the
                 model's folder or below it, as given to `export` or as external data of a loaded model, and
-                writes the others as `external_data` says, where None is True; docs/weights.md has the details.
+                writes the others as `external_data` says, where None is True; see docs/weights.md.
             prepack: write a folder with weights packed for this machine, which `load_session` opens;
                 docs/prepack.md has the details.
             layout: with `prepack`, `"portable"`, or `"native"` for processors with equal instructions only.

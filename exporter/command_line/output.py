@@ -80,9 +80,7 @@ class Output:
         else:
             model.save(self._path, external_data=external_data, **options)
 
-    def _write(
-        self, model: Any, external_data: bool | None, stream: Stream, options: dict[str, Any]
-    ) -> None:
+    def _write(self, model: Any, external_data: bool | None, stream: Stream, options: dict[str, Any]) -> None:
         model.save(stream, external_data=external_data, **options)
         self._count = stream.count
 

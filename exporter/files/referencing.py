@@ -83,8 +83,8 @@ def references(
     if outside:
         files = listed(list(map(quoted, outside)))
         raise ModelFileError(
-            f"weights='reference' needs the weights in the folder of '{target.shown}' or below it, and they are "
-            f"in {files}: save the model there, {_REMEDY}"
+            f"weights='reference' needs the weights in the folder of '{target.shown}' or below it, and they "
+            f"are in {files}: save the model there, {_REMEDY}"
         )
     for file, location in locations.items():
         _check(file, location, target, data_name)

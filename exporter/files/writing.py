@@ -117,9 +117,7 @@ def save(
         fitting(graph, "and no weights of it can go to external data").write(file)
 
     kept_inside = by_reference and external_data is False
-    publish(
-        target, write, weights=None if kept_inside else stream, data_name=name, alignment=alignment
-    )
+    publish(target, write, weights=None if kept_inside else stream, data_name=name, alignment=alignment)
 
 
 _REMEDY = "save to a file with external_data=True"

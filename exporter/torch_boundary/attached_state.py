@@ -150,6 +150,7 @@ def checkpoint_places(path: str | os.PathLike) -> Mapping[Any, Any]:
 
 def _place(tensor: torch.Tensor) -> Place:
     storage = tensor.untyped_storage()
-    begin = storage._checkpoint_offset  # type: ignore[attr-defined]
-    first = begin + tensor.storage_offset() * tensor.element_size()
-    return Place(tensor.dtype, tuple(tensor.shape), tensor.stride(), first, begin + storage.nbytes())
+    begin = storage._checkpoint_offset
+    assert begin is not None, "torch.load under FakeTensorMode sets it"
+    first = begin + int(tensor.storage_offset()) * tensor.element_size()
+    return Place(tensor.dtype, tuple(tensor.shape), tensor.stride(), first, begin + int(storage.nbytes()))

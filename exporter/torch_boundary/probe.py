@@ -134,9 +134,7 @@ PREPACKING = Feature(
         "torch:_C._aoti.alloc_tensor_by_stealing_from_void_ptr",
     ),
 )
-CHECKPOINTS = Feature(
-    "reading a checkpoint of torch.save", ("torch:UntypedStorage._checkpoint_offset",)
-)
+CHECKPOINTS = Feature("reading a checkpoint of torch.save", ("torch:UntypedStorage._checkpoint_offset",))
 CAUSAL_MASKS = Feature(
     "capturing nn.Transformer with masks", ("torch.nn.modules.transformer:_detect_is_causal_mask",)
 )

@@ -13,18 +13,16 @@ from ....registration import ModelFileError
 from ...files.reading.names import quoted
 from ...files.stored_tensors import ConvertedTensor, FileTensor
 from ...torch_boundary.attached_state import Holder, holders
+from ...torch_boundary.computed_buffers import computed_buffers
 from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
 from ..tensor_kinds import kind_refused, without_data
 from ..torch_export.source_values import element_type
-from .computed_buffers import computed_buffers
 
 _MOST_LISTED = 40
 """Differences of each kind that a message lists."""
 _MOST_COMPARED = 2000
 """Names among which the closest one is looked for."""
-_CONVERTIBLE = frozenset(
-    {ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE}
-)
+_CONVERTIBLE = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,16 +156,16 @@ def _without(holder: Holder) -> str:
     path = holder.name.rpartition(".")[0]
     owner = f"model.get_submodule({path!r})" if path else "model"
     return (
-        f"{quoted(holder.name)} is a buffer that checkpoints leave out, and {without_data(holder.tensor)}: set "
-        f"{owner}.{holder.key} to its values, or add it to the mapping of opsetta.open_weights(path)"
+        f"{quoted(holder.name)} is a buffer that checkpoints leave out, and {without_data(holder.tensor)}: "
+        f"set {owner}.{holder.key} to its values, or add it to the mapping of opsetta.open_weights(path)"
     )
 
 
 def _plain_tensors(model: torch.nn.Module) -> list[str]:
     """Tensors without data that are plain attributes of modules, which no checkpoint has."""
     return [
-        f"{quoted(f'{path}.{key}' if path else key)} is an attribute that no checkpoint has, and {reason}: set "
-        "it to its values"
+        f"{quoted(f'{path}.{key}' if path else key)} is an attribute that no checkpoint has, and {reason}: "
+        "set it to its values"
         for path, module in model.named_modules()
         for key, item in vars(module).items()
         if isinstance(item, torch.Tensor) and (reason := without_data(item)) is not None

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
-from ...files.checkpoints import read_checkpoint
+from ...files.checkpoints.folder import read_checkpoint
 from ...files.reading.names import quoted
 from ...files.stored_tensors import FileTensor, StoredFile
 
@@ -56,8 +56,8 @@ def _read_zip(file: StoredFile, shown: str) -> dict[str, ir.TensorProtocol]:
     other = [name for name, item in content.items() if not isinstance(item, Place)]
     if other or not all(isinstance(name, str) for name in content):
         raise ModelFileError(
-            f"{shown} holds more than tensors by name, such as {quoted(str(other[0] if other else ''))}: pass "
-            "a mapping, such as torch.load(path, mmap=True, weights_only=True)['state_dict']"
+            f"{shown} holds more than tensors by name, such as {quoted(str(other[0] if other else ''))}: "
+            "pass a mapping, such as torch.load(path, mmap=True, weights_only=True)['state_dict']"
         )
     return {name: _tensor(file, place, name, shown) for name, place in content.items()}
 
@@ -84,7 +84,7 @@ def _tensor(file: StoredFile, place: Any, name: str, shown: str) -> ir.TensorPro
     tensor = FileTensor(file, place.offset, dtype, place.shape, name)
     if 0 in place.shape or _is_contiguous(place.shape, place.strides):
         return tensor
-    steps = [stride * dtype.itemsize for stride in place.strides]
+    steps = [stride * (dtype.bitwidth // 8) for stride in place.strides]
     count = 1 + sum((size - 1) * stride for size, stride in zip(place.shape, place.strides, strict=True))
     flat = FileTensor(file, place.offset, dtype, (count,), name)
 

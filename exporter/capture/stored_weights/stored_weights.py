@@ -38,7 +38,8 @@ def check_has_data(model: Any) -> None:
         names = listed([quoted(holder.name) for holder in lacking])
         raise CaptureError(
             f"{names} of the model {'have' if len(lacking) > 1 else 'has'} no data "
-            f"({without_data(lacking[0].tensor)}): give the weights, opsetta.export(..., weights='model.safetensors')"
+            f"({without_data(lacking[0].tensor)}): give the weights, "
+            "opsetta.export(..., weights='model.safetensors')"
         )
 
 
@@ -128,7 +129,8 @@ def _stand_in(each: Match, placeholder: Placeholders | None) -> torch.Tensor:
     raw = contents.raw
     if isinstance(raw, torch.Tensor):
         return raw
-    if placeholder is not None and isinstance(contents, ir.LazyTensor) and contents.nbytes > _CONVERTED_AT_ONCE:
+    is_lazy = isinstance(contents, ir.LazyTensor) and contents.nbytes > _CONVERTED_AT_ONCE
+    if placeholder is not None and is_lazy:
         return placeholder(dtype, shape)
     return over(bytearray(contents.tobytes()), dtype, shape)
 
@@ -138,6 +140,4 @@ def _named(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
         return tensor
     if isinstance(tensor, FileTensor):
         return tensor.renamed(name or "")
-    return ir.LazyTensor(
-        lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
-    )
+    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)

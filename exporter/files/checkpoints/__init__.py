@@ -1,3 +1,1 @@
 """Reads the names and places of the tensors in checkpoints."""
-
-from .folder import read_checkpoint

@@ -72,7 +72,9 @@ def _in_folder(folder: pathlib.Path) -> pathlib.Path:
             raise ModelFileError(
                 f"it has several files {suffix}, {listed(list(map(quoted, fitting)))}: {_REMEDY}"
             )
-    raise ModelFileError("it has no .safetensors file, and no checkpoint of torch.save with the suffix .pt or .pth")
+    raise ModelFileError(
+        "it has no .safetensors file, and no checkpoint of torch.save with the suffix .pt or .pth"
+    )
 
 
 def _of_file(file: StoredFile, shown: str, read_zip: ReadZip) -> Tensors:
@@ -101,9 +103,7 @@ def _indexed(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProto
         held = _of_file(files.file(location, "the checkpoint"), quoted(location), read_zip)
         due = {name for name, place in weights.items() if place == location}
         if due != held.keys():
-            differing = sorted(due.symmetric_difference(held))
-            raise ModelFileError(
-                f"the index and {quoted(location)} contradict each other about {listed(list(map(quoted, differing)))}"
-            )
+            differing = listed(list(map(quoted, sorted(due.symmetric_difference(held)))))
+            raise ModelFileError(f"the index and {quoted(location)} contradict each other about {differing}")
         found.update(held)
     return found

@@ -62,7 +62,9 @@ def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
     if begin > file.size:
         raise ModelFileError(f"{shown} has {file.size} bytes, and its header is said to have {length}")
     if length > MAXIMUM_HEADER:
-        raise ModelFileError(f"{shown} has a header of {length} bytes, where at most {MAXIMUM_HEADER} are read")
+        raise ModelFileError(
+            f"{shown} has a header of {length} bytes, where at most {MAXIMUM_HEADER} are read"
+        )
     header = parsed(file.contents[_LENGTH:begin].tobytes(), f"the header of {shown}")
     found: dict[str, FileTensor] = {}
     ranges: list[tuple[int, int, str]] = []
@@ -148,7 +150,8 @@ def _check_places(ranges: list[tuple[int, int, str]], size: int, shown: str) -> 
         if first < covered:
             raise ModelFileError(f"tensor {quoted(name)} in {shown} overlaps the one before it")
         if first > covered:
-            raise ModelFileError(f"tensor {quoted(name)} in {shown} has {first - covered} unused bytes before it")
+            unused = first - covered
+            raise ModelFileError(f"tensor {quoted(name)} in {shown} has {unused} unused bytes before it")
         covered = end
     if covered != size:
         raise ModelFileError(f"the tensors in {shown} take {covered} bytes, and the file has {size} for them")

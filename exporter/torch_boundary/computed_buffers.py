@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import torch
 
-from ...torch_boundary.attached_state import Holder
-from ...torch_boundary.process_lock import random_state_preserved
+from .attached_state import Holder
+from .process_lock import random_state_preserved
 
 
 def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[int, torch.Tensor]:
     """The contents of buffers that a model of transformers initializes by itself, by the `id` of each.
 
-    `PreTrainedModel._init_weights` gives them after from_pretrained has loaded a checkpoint. It runs twice, on
-    different contents: a buffer counts as computed if both runs give the same.
+    `PreTrainedModel._init_weights` sets them after from_pretrained has loaded a checkpoint. It runs twice,
+    on different contents: a buffer counts as computed if both runs give the same.
     """
     library = sys.modules.get("transformers")
     if library is None or not lacking:
