@@ -92,8 +92,8 @@ class Derived(Location):
         """Write the locations that this one is made from."""
 
 
-class View(Derived):
-    """A view of another location."""
+class View(Location):
+    """A view of another location; its value is cached like that of `Derived`."""
 
     __slots__ = ("parent", "step")
 
@@ -102,12 +102,35 @@ class View(Derived):
         self.parent = parent
         self.step = step
 
-    def _made(self, memory: Memory) -> Value:
-        return self.step.make(memory.build, self.parent.read(memory))
+    def read(self, memory: Memory) -> Value:
+        """The current value. Views of views are made from the nearest one that has a value."""
+        location: Location = self
+        missing: list[View] = []
+        value: Value | None = None
+        while value is None:
+            if not isinstance(location, View):
+                value = location.read(memory)
+                break
+            value = memory.cached(location, location.storages)
+            if value is None:
+                missing.append(location)
+                location = location.parent
+        for view in reversed(missing):
+            value = view.step.make(memory.build, value)
+            memory.keep(view, value)
+        return value
 
-    def _written(self, memory: Memory, new: Value) -> None:
-        base = self.parent.read(memory)
-        self.parent.write(memory, self.step.write(memory.build, base, new))
+    def write(self, memory: Memory, new: Value) -> None:
+        """Make `new` the current value here, and update the locations that this one is a view of."""
+        location: Location = self
+        written: list[tuple[View, Value]] = []
+        while isinstance(location, View):
+            written.append((location, new))
+            new = location.step.write(memory.build, location.parent.read(memory), new)
+            location = location.parent
+        location.write(memory, new)
+        for view, value in reversed(written):
+            memory.keep(view, value)
 
 
 class Choice(Derived):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import time
 from typing import Any
 
@@ -83,6 +85,23 @@ def test_other_views_are_read_again_only_when_used() -> None:
     del unused
     model = _checked(recorder, used)
     assert _ops(model) == ["clone", "mul", "add", "slice"]
+
+
+def test_views_of_views_at_any_depth_need_no_recursion() -> None:
+    recorder = Recorder()
+    y = view = _base(recorder, 300)
+    for _ in range(250):
+        view = recorder.call("slice", "Tensor", self=view, dim=0, start=1, end=None, step=1)
+    recorder.call("mul_", "Scalar", self=view, other=2)
+    recorder.call("add_", "Scalar", self=y, other=1, alpha=1)
+    model, expected = recorder.model(y, view), [recorder.tensors[value].clone() for value in (y, view)]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        remove_inplace(model)
+    finally:
+        sys.setrecursionlimit(limit)
+    torch.testing.assert_close(run(model, recorder.originals)[:2], expected, rtol=0, atol=0)
 
 
 def test_result_is_cast_back_to_the_type_of_the_destination() -> None:
