@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .capture.stored_weights.opening import Weights
 
 Progress = Callable[[str], None]
+_WAYS = ("auto", "direct", "torch.export", "strict", "trace")
 
 
 def export(
@@ -42,6 +43,7 @@ def export(
     mutations: str = "error",
     registry: Registry | None = None,
     strict: bool = False,
+    capture: str = "auto",
     source_lines: bool = False,
     weights: Weights | None = None,
     progress: Progress | None = None,
@@ -71,7 +73,11 @@ def export(
         mutations: what to do with inputs and buffers that the model writes to: `"outputs"` appends their new
             values to the outputs, `"drop"` discards them with a warning, `"error"` refuses the model.
         registry: the symbolic functions to lower with; by default the default registry.
-        strict: capture through TorchDynamo.
+        strict: capture through TorchDynamo; the same as `capture="strict"`.
+        capture: how to capture. `"direct"` runs the model once on fake tensors and records its operators,
+            `"torch.export"` and `"strict"` use torch.export without and with TorchDynamo, and `"trace"` uses
+            torch.jit.trace, which follows the path of the example. `"auto"` is direct capture, or
+            torch.export where that fails; both give the same graph.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
         weights: the weights of a module that was built on the meta device or under FakeTensorMode: the path
             of a .safetensors file, of a checkpoint of torch.save, of the index of a sharded one, or of a
@@ -93,7 +99,7 @@ def export(
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
     check_names("output_names", output_names)
-    found = capture(
+    found = captured(
         model,
         args,
         kwargs,
@@ -103,6 +109,7 @@ def export(
         output_names=output_names,
         mutations=mutations,
         strict=strict,
+        capture=capture,
         source_lines=source_lines,
         weights=weights,
         progress=progress,
@@ -112,7 +119,7 @@ def export(
     return lowered(found, opset, registry, input_names=input_names, output_names=output_names)
 
 
-def capture(
+def captured(
     model: Any,
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -123,6 +130,7 @@ def capture(
     output_names: Sequence[str] | None = None,
     mutations: str = "error",
     strict: bool = False,
+    capture: str = "auto",
     source_lines: bool = False,
     weights: Weights | None = None,
     progress: Progress | None = None,
@@ -133,6 +141,7 @@ def capture(
     """
     if mutations not in ("outputs", "error", "drop"):
         raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
+    by = _way(strict, capture)
     if progress is not None and not callable(progress):
         raise UsageError(f"progress is a function of a stage's name, not {type(progress).__name__}")
     if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
@@ -179,8 +188,10 @@ def capture(
         with contextlib.nullcontext() if stored is None else stored.attached():
             if torchscript.is_torchscript(model):
                 found = torchscript.capture(model, args, kwargs, **wanted)
+            elif by == "trace":
+                found = torchscript.capture_trace(model, args, kwargs, **wanted)
             else:
-                found = torch_export.capture(model, args, kwargs, strict=strict, **wanted)
+                found = torch_export.capture(model, args, kwargs, by=by, **wanted)
         found.module = None if model is found.exported else model
         if stored is not None:
             stored.place(found.source)
@@ -203,6 +214,19 @@ def lowered(
 
     model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
     return model.lower(opset, registry=registry)
+
+
+def _way(strict: bool, capture: str) -> str:
+    """How to capture, from the two arguments that say it.
+
+    Raises:
+        UsageError: `capture` has an unknown value, or contradicts `strict`.
+    """
+    if capture not in _WAYS:
+        raise UsageError(f"capture is one of {', '.join(map(repr, _WAYS))}, not {capture!r}")
+    if strict and capture not in ("auto", "strict"):
+        raise UsageError(f"strict=True means capture='strict', and capture={capture!r} was given")
+    return "strict" if strict else capture
 
 
 def _silent(stage: str) -> None:

@@ -114,6 +114,10 @@ def export(
         str | None,
         typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop."),
     ] = None,
+    capture: Annotated[
+        str | None,
+        typer.Option(help="How to capture the model: auto, direct, torch.export, strict or trace."),
+    ] = None,
     external_data: Annotated[
         bool | None,
         typer.Option(
@@ -156,6 +160,7 @@ def export(
             output_names=_names(output_names),
             mutations=mutations,
             weights=weights,
+            capture=capture,
         )
         if dynamic and options.pop("dynamic_shapes", None) is not None:
             given = "--input names" if inputs else f"the factory '{factory}' gives"

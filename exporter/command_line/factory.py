@@ -15,7 +15,7 @@ from typing import Any
 from ...registration import OpsettaError
 
 _OPTIONS = frozenset(
-    {"dynamic_shapes", "dynamic_axes", "input_names", "output_names", "mutations", "strict", "weights"}
+    "capture dynamic_axes dynamic_shapes input_names mutations output_names strict weights".split()
 )
 
 

@@ -58,7 +58,7 @@ def grouped_products() -> AbstractContextManager[None]:
     return linear_algebra.grouped_products_by_shapes()
 
 
-def restore_operators(program: torch.export.ExportedProgram) -> None:
+def restore_operators(program: Any) -> None:
     """Replace the stand-in operators of a capture by ATen's, in place."""
     if probe.has(probe.RECURRENT):
         from .replacements import recurrent

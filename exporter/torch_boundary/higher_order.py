@@ -21,6 +21,14 @@ def vmap_nesting(target: Any) -> int:
     return _NESTING.get(target, 0)
 
 
+def is_transform(target: Any) -> bool:
+    """Whether a function is one of those that begin, end or prepare a `vmap` in a captured graph."""
+    return getattr(target, "__module__", None) in (
+        _vmap_increment_nesting.__module__,
+        lazy_load_decompositions.__module__,
+    )
+
+
 def has_no_result(target: Any) -> bool:
     """Whether a function only prepares torch for what follows."""
     return target is lazy_load_decompositions

@@ -29,8 +29,8 @@ class Feature:
 
 _SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt Max Min Mod PythonMod RoundToInt TruncToInt"
 _PYTREE = (
-    "GetAttrKey MappingKey SUPPORTED_NODES TreeSpec _get_node_type register_pytree_node tree_flatten "
-    "tree_leaves tree_map tree_map_only tree_unflatten"
+    "GetAttrKey MappingKey SUPPORTED_NODES SequenceKey TreeSpec _get_node_type register_pytree_node "
+    "tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten"
 )
 _SCAN = "torch._higher_order_ops.associative_scan"
 
@@ -62,6 +62,37 @@ CAPTURE = Feature(
         "torch.utils._python_dispatch:TorchDispatchMode",
         "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
         *(f"torch.utils._sympy.functions:{name}" for name in _SYMPY.split()),
+    ),
+)
+_TRACER = "torch.fx.experimental.proxy_tensor"
+_PROXIES = (
+    "_MakefxTracer _ProxyTensor _set_make_fx_tracer disable_autocast_cache disable_proxy_modes_tracing "
+    "fetch_sym_proxy maybe_disable_thunkify snapshot_fake track_tensor track_tensor_tree"
+)
+_EXPORT = "DEFAULT_EXPORT_DYNAMO_CONFIG _combine_args _get_inline_constraints _ignore_backend_decomps"
+_NON_STRICT = (
+    "_NonStrictTorchFunctionHandler _gather_constant_attrs _override_builtin_ops make_constraints "
+    "make_fake_inputs produce_guards_and_solve_constraints"
+)
+DIRECT_CAPTURE = Feature(
+    "direct capture",
+    (
+        *(f"{_TRACER}:{name}" for name in _PROXIES.split()),
+        *(f"torch.export._trace:{name}" for name in _EXPORT.split()),
+        *(f"torch._export.non_strict_utils:{name}" for name in _NON_STRICT.split()),
+        "torch:_C._set_grad_enabled",
+        "torch._dispatch.python:enable_python_dispatcher",
+        "torch._dynamo.config:patch",
+        "torch._export.passes.lift_constants_pass:lift_constants_pass",
+        "torch._export.passes.replace_autocast_with_hop_pass:replace_autocast_with_hop_pass",
+        "torch._export.utils:_compiling_state_context",
+        "torch._export.utils:_name_hoo_subgraph_placeholders",
+        "torch._export.utils:apply_runtime_assertion_pass",
+        "torch._guards:TracingContext",
+        "torch._guards:tracing",
+        "torch.amp.autocast_mode:_enter_autocast",
+        "torch.amp.autocast_mode:_exit_autocast",
+        "torch.utils.weak:TensorWeakRef",
     ),
 )
 TORCHSCRIPT = Feature(

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from onnx.reference import ReferenceEvaluator
 
 import opsetta
-from opsetta.exporter.entry import capture, lowered
+from opsetta.exporter.entry import captured, lowered
 from opsetta.exporter.running.tensors import as_real
 from opsetta.exporter.running.verification import compare
 from opsetta.exporter.source.capture import Capture
@@ -87,7 +87,7 @@ def judge(case: Case, opsets: Sequence[int], dynamic: bool) -> Verdict | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = capture(case.model, case.inputs, dynamic_shapes=shapes, mutations="outputs")
+            found = captured(case.model, case.inputs, dynamic_shapes=shapes, mutations="outputs")
     except opsetta.OpsettaError as error:
         if dynamic:
             return None

@@ -15,13 +15,14 @@ import torch
 from ....registration import CaptureError
 from ...source import dimensions
 from ...source.capture import Capture
-from ...torch_boundary import capture_patches, pytree
+from ...torch_boundary import capture_patches, probe, pytree
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.model_state import preserved
 from ...torch_boundary.silence import quiet
 from ...torch_boundary.structures import register_structures
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
+from ..direct.program import CapturedProgram, RecordedProgram
 from . import size_limits
 from .alternatives import Alternatives, Captures
 from .exported_program import import_exported_program, symbol_names
@@ -38,7 +39,7 @@ def capture(
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    strict: bool = False,
+    by: str = "auto",
     source_lines: bool = False,
 ) -> Capture:
     """Capture a model as a source graph, in its current mode (training or not).
@@ -49,7 +50,8 @@ def capture(
         dynamic_shapes: as for torch.export; a string may replace a `Dim` of that name.
         dynamic_axes: torch.onnx's older form, by input name.
         input_names, output_names: further names that `dynamic_axes` may use.
-        strict: trace through TorchDynamo instead of plain Python.
+        by: "direct" records the model's operators; "torch.export" captures with it; "strict" does so through
+            TorchDynamo; "auto" is direct, or torch.export where that fails.
         source_lines: keep the user's source line on every node.
 
     Raises:
@@ -83,17 +85,15 @@ def capture(
     leaves = shapes.resolve(model, args, kwargs, **given)
     begin = time.perf_counter()
     try:
-        # TorchDynamo would trace the hook, to no use.
-        with contextlib.nullcontext() if strict else _result_registered(model):
-            program, values = _export(model, args, kwargs, leaves, strict)
+        program, values = _first_export(model, args, kwargs, leaves, by, source_lines)
     except Exception as error:
         if not isinstance(error, CaptureError):
             tensor_kinds.check_state(model)
-        captures = _captures(args, kwargs, strict, given)
+        captures = _captures(args, kwargs, by == "strict", given)
         seconds = time.perf_counter() - begin
         alternatives = Alternatives(model, (args, kwargs), captures, seconds)
         given_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
-        raise CaptureError(explain(error, model, given_leaves, alternatives)) from error
+        raise CaptureError(explain(error, model, given_leaves, alternatives, by)) from error
     names = symbol_names(program, leaves.dimension_names())
     limits = _limits(model, program, leaves, values, names, pytree.tree_flatten((args, dict(kwargs)))[1])
     found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
@@ -105,14 +105,38 @@ def capture(
     return found
 
 
+def _first_export(
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    leaves: shapes.Leaves,
+    by: str,
+    source_lines: bool,
+) -> tuple[CapturedProgram, list[Any]]:
+    """Capture by the given way; "auto" tries torch.export where direct capture fails."""
+    if by == "direct":
+        probe.need(probe.DIRECT_CAPTURE)
+    ways = [by]
+    if by == "auto":
+        ways = ["direct", "torch.export"] if probe.has(probe.DIRECT_CAPTURE) else ["torch.export"]
+    for way in ways:
+        try:
+            return _export(model, args, kwargs, leaves, way, source_lines)
+        except Exception as error:
+            failure = error
+    # The error of torch.export is explained.
+    raise failure
+
+
 def _export(
     model: torch.nn.Module,
     args: tuple,
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
-    strict: bool,
-) -> tuple[torch.export.ExportedProgram, list[Any]]:
-    """Run torch.export on the example, enlarged if a dynamic dimension would be specialised.
+    by: str,
+    source_lines: bool = False,
+) -> tuple[CapturedProgram, list[Any]]:
+    """Capture the example, enlarged if a dynamic dimension would be specialised.
 
     Returns:
         The program, and the leaves of the example used.
@@ -121,12 +145,11 @@ def _export(
     specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
     failures: list[Exception] = []
     for values in shapes.enlargements(leaves):
-        grown_args, grown_kwargs = pytree.tree_unflatten(values, structure)
+        call = pytree.tree_unflatten(values, structure)
         try:
-            with boundary(*capture_patches.for_capture(strict=strict), preserved(model, values)):
-                program = torch.export.export(
-                    model, grown_args, grown_kwargs, dynamic_shapes=specification, strict=strict
-                )
+            # TorchDynamo would trace the hook, to no use.
+            with contextlib.nullcontext() if by == "strict" else _result_registered(model):
+                program = _captured(model, call, values, specification, by, source_lines)
             capture_patches.restore_operators(program)
             captured = _placeholders(program)
             refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
@@ -140,9 +163,41 @@ def _export(
     raise failures[0]
 
 
+def _captured(
+    model: torch.nn.Module,
+    call: tuple[tuple, dict[str, Any]],
+    values: list[Any],
+    specification: dict[str, Any] | None,
+    by: str,
+    source_lines: bool,
+) -> CapturedProgram:
+    """Capture one call, under torch's patches, and restore the model."""
+    args, kwargs = call
+    is_strict = by == "strict"
+    with boundary(*capture_patches.for_capture(strict=is_strict), preserved(model, values)):
+        if by != "direct":
+            return torch.export.export(model, args, kwargs, dynamic_shapes=specification, strict=is_strict)
+        return _recorded(model, args, kwargs, specification, source_lines)
+
+
+def _recorded(
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: dict[str, Any],
+    specification: dict[str, Any] | None,
+    source_lines: bool,
+) -> RecordedProgram:
+    """Capture one call directly; its modules are imported here, after the probe for the names they need."""
+    from ...torch_boundary.recording.sizes import FixedSizes, TorchSizes
+    from ..direct.recording import record
+
+    sizes = FixedSizes() if specification is None else TorchSizes(model, specification)
+    return record(model, args, kwargs, sizes, source_lines=source_lines)
+
+
 def _limits(
     model: torch.nn.Module,
-    program: torch.export.ExportedProgram,
+    program: CapturedProgram,
     leaves: shapes.Leaves,
     values: list[Any],
     names: Mapping[Any, str],
@@ -159,7 +214,7 @@ def _limits(
         return size_limits.find(tracer, captured, values, names, leaves.ranges())
 
 
-def _placeholders(program: torch.export.ExportedProgram) -> list[Any]:
+def _placeholders(program: CapturedProgram) -> list[Any]:
     """The counterpart of each leaf of the call in a captured graph."""
     names = program.graph_signature.user_inputs
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
@@ -171,7 +226,7 @@ def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[
 
     def capture_strictly(model: torch.nn.Module) -> None:
         leaves = shapes.resolve(model, args, kwargs, **given)
-        program, _ = _export(model, args, kwargs, leaves, strict=True)
+        program, _ = _export(model, args, kwargs, leaves, "strict")
         import_exported_program(program)
 
     def capture_script(model: Any) -> None:

@@ -14,6 +14,7 @@ from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
+from ..direct.program import CapturedProgram
 from ..tensor_kinds import check
 from ..weights import first_names, identity
 from .higher_order import Importer
@@ -28,7 +29,7 @@ _KINDS = {
 
 
 def import_exported_program(
-    program: torch.export.ExportedProgram,
+    program: CapturedProgram,
     *,
     names: Mapping[Any, str] | None = None,
     unproven: Mapping[str, Container[int]] | None = None,
@@ -37,7 +38,7 @@ def import_exported_program(
     """Turn an exported program into a source graph.
 
     Args:
-        program: the result of torch.export (training IR), which is not changed.
+        program: the result of torch.export (training IR) or of direct capture, which is not changed.
         names: a name for each symbol; those of `symbol_names` unless given.
         unproven: axes whose sizes in the program are not reliable, by name of the value.
         source_lines: keep the user's source line on every node.
@@ -50,9 +51,7 @@ def import_exported_program(
     return importer.run()
 
 
-def symbol_names(
-    program: torch.export.ExportedProgram, wanted: Mapping[tuple[int, int], str]
-) -> dict[Any, str]:
+def symbol_names(program: CapturedProgram, wanted: Mapping[tuple[int, int], str]) -> dict[Any, str]:
     """A name for each symbol: the user's, else the input and axis of its first use.
 
     Args:
@@ -84,7 +83,7 @@ def symbol_names(
 class _ProgramImporter:
     def __init__(
         self,
-        program: torch.export.ExportedProgram,
+        program: CapturedProgram,
         names: Mapping[Any, str],
         unproven: Mapping[str, Container[int]],
         source_lines: bool,

@@ -124,7 +124,9 @@ Returns the exception of eager PyTorch, and a line on each alternative.
 """
 
 
-def explain(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str, Any]], attempt: Try) -> str:
+def explain(
+    error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str, Any]], attempt: Try, by: str
+) -> str:
     """The message for a failed capture.
 
     Args:
@@ -132,9 +134,11 @@ def explain(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str
         model: the model that was captured.
         leaves: the leaves of the example arguments by the expression for each.
         attempt: tries the alternatives for this kind of failure.
+        by: how the model was captured.
     """
+    who = "direct capture" if by == "direct" else "torch.export"
     if isinstance(error, CaptureError):
-        return f"torch.export could not capture the model: {error}"
+        return f"{who} could not capture the model: {error}"
     kind = _kind(error)
     place = place_of(error)
     eager, tried = attempt(kind.tries)
@@ -147,7 +151,7 @@ def explain(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str
     said = [cause, f"torch says: {type(error).__name__}: {words}"]
     # Without a line of the user's code, the cause comes first.
     head = place or (said.pop(0) if cause else said.pop())
-    lines = [f"torch.export could not capture the model: {head}"]
+    lines = [f"{who} could not capture the model: {head}"]
     lines += [f"  {part}" for part in said if part]
     remedies = [*tried, *_of_buffers(place, model)]
     remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]

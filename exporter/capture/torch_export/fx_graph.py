@@ -33,6 +33,7 @@ ASSERTIONS = frozenset(
     "aten::_assert_async aten::_assert_scalar aten::_assert_tensor_metadata aten::sym_constrain_range "
     "aten::sym_constrain_range_for_size".split()
 )
+_NO_STACK = "_empty_nn_module_stack_from_metadata_hook"
 _BY_STRIDES = {"aten::as_strided": 3, "aten::as_strided_copy": 3, "aten::as_strided_scatter": 4}
 """Operators that read a storage, and the position of their offset argument."""
 
@@ -310,7 +311,8 @@ class GraphImporter(abc.ABC):
 
     def _metadata(self, node: torch.fx.Node) -> dict[str, str]:
         stack = node.meta.get("nn_module_stack")
-        path = next(reversed(stack.values()))[0] if stack else ""
+        # torch notes an empty stack by a key of its own, which is its path too.
+        path = next(reversed(stack.values()))[0] if stack and _NO_STACK not in stack else ""
         if self._scope:
             path = f"{self._scope}.{path}" if path else self._scope
         properties = {MODULE: path} if path else {}

@@ -89,7 +89,7 @@ class GraphTrace(torch.fx.Interpreter):
 
     def __init__(
         self,
-        module: torch.fx.GraphModule,
+        module: torch.nn.Module,
         recorder: Recorder,
         size_of: Callable[[Any], int | None],
         kernels: Kernels | None,

@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from ...torch_boundary import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
+from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels
 from .operator_trace import Recorder, Trace
@@ -28,7 +29,7 @@ class Tracer:
 
     Args:
         model: the user's model.
-        program: the result of torch.export.
+        program: the result of torch.export or of direct capture.
         structure: the tree structure of its call `(args, kwargs)`.
         captured: the contexts under which the model was captured.
     """
@@ -36,7 +37,7 @@ class Tracer:
     def __init__(
         self,
         model: torch.nn.Module,
-        program: torch.export.ExportedProgram,
+        program: CapturedProgram,
         structure: Any,
         captured: Callable[[], contextlib.AbstractContextManager[Any]],
     ):

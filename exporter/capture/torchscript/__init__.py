@@ -3,3 +3,4 @@
 from .capture import capture_torchscript as capture
 from .capture import is_torchscript
 from .files import load
+from .tracing import capture_trace

@@ -188,13 +188,14 @@ def by_shapes(strict: bool = False) -> Iterator[None]:
         yield
 
 
-def restore_operators(program: torch.export.ExportedProgram) -> None:
+def restore_operators(program: Any) -> None:
     """Replace stand-ins by ATen's operators, in place, also in sub-graphs."""
     for module in program.graph_module.modules():
-        if not isinstance(module, torch.fx.GraphModule):
+        graph = getattr(module, "graph", None)
+        if not isinstance(graph, torch.fx.Graph):
             continue
-        stand_ins = [node for node in module.graph.nodes if node.target in _ATEN]
+        stand_ins = [node for node in graph.nodes if node.target in _ATEN]
         for node in stand_ins:
             node.target = _ATEN[node.target]
-        if stand_ins:
+        if stand_ins and isinstance(module, torch.fx.GraphModule):
             module.recompile()

@@ -121,7 +121,7 @@ def test_a_total_length_is_taken_where_the_length_is_bounded() -> None:
 
 def test_strict_capture_refuses_packing() -> None:
     with pytest.raises(opsetta.CaptureError, match="pack_padded_sequence"):
-        _captured(Packed(), torch.ones(5, 3, 4), torch.tensor([2, 5, 1]), strict=True)
+        _captured(Packed(), torch.ones(5, 3, 4), torch.tensor([2, 5, 1]), by="strict")
 
 
 def test_operators_are_redirected_however_they_are_called() -> None:

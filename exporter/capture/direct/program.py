@@ -1,0 +1,63 @@
+"""A recorded model, in the parts of a `torch.export.ExportedProgram` that later steps read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.export
+import torch.fx
+from torch.export.graph_signature import InputSpec, OutputSpec
+
+
+@dataclasses.dataclass
+class Signature:
+    """What the placeholders and outputs of a recorded graph are, as `ExportGraphSignature` says it."""
+
+    input_specs: list[InputSpec]
+    output_specs: list[OutputSpec]
+
+    @property
+    def user_inputs(self) -> list[Any]:
+        """Per leaf of the call, the name of its placeholder, or its constant."""
+        users = [entry for entry in self.input_specs if entry.target is None]
+        return [entry.arg.value if hasattr(entry.arg, "value") else entry.arg.name for entry in users]
+
+
+@dataclasses.dataclass(frozen=True)
+class CallStructure:
+    """The tree structures of a call `(args, kwargs)` and of its result."""
+
+    in_spec: Any
+    out_spec: Any
+
+
+@dataclasses.dataclass
+class RecordedProgram:
+    """A graph with its weights.
+
+    Attributes:
+        graph_module: holds the graph, and what its `get_attr` nodes name.
+        state_dict: the parameters and persistent buffers by name.
+        constants: the other tensors that placeholders stand for.
+        range_constraints: the range of each symbol.
+    """
+
+    graph_module: torch.nn.Module
+    graph_signature: Signature
+    call_spec: CallStructure
+    state_dict: Mapping[str, torch.Tensor]
+    constants: Mapping[str, Any]
+    range_constraints: Mapping[Any, Any]
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The recorded operators."""
+        graph: Any = self.graph_module.graph
+        return graph
+
+
+CapturedProgram = torch.export.ExportedProgram | RecordedProgram
+"""What a capture of PyTorch code gives."""

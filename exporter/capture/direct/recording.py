@@ -1,0 +1,161 @@
+"""Records a model: placeholders, the run, and the clean-up that torch.export makes of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+
+from ...torch_boundary import pytree
+from ...torch_boundary.recording.constants import Constants
+from ...torch_boundary.recording.dead_nodes import remove_dead_nodes
+from ...torch_boundary.recording.fake_weights import AssignedBuffers, non_persistent, replace_weights
+from ...torch_boundary.recording.recorder import Recorder
+from ...torch_boundary.recording.regions import name_operands, without_regions
+from ...torch_boundary.recording.sizes import FixedSizes
+from .names import assign_names
+from .program import CallStructure, RecordedProgram, Signature
+from .refusals import check_graph, check_recordable
+
+
+def record(
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    sizes: FixedSizes,
+    *,
+    source_lines: bool = False,
+) -> RecordedProgram:
+    """Run a model on fake tensors, and record its operators as torch.export does.
+
+    The caller holds torch's patches, and restores the model, whose weights are replaced.
+
+    Args:
+        sizes: makes the fake tensors of the call.
+        source_lines: keep the stack of each call.
+
+    Raises:
+        NotRecordable: the model is of a kind that only torch.export captures.
+    """
+    check_recordable(model, (args, dict(kwargs)))
+    recording = _Recording(model, args, kwargs, sizes, source_lines)
+    with recording.recorder.running():
+        return recording.run()
+
+
+class _Recording:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: tuple,
+        kwargs: Mapping[str, Any],
+        sizes: FixedSizes,
+        source_lines: bool,
+    ):
+        self._model = model
+        self._sizes = sizes
+        self._structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+        self._parameters = dict(model.named_parameters(remove_duplicate=False))
+        self._buffers = dict(model.named_buffers(remove_duplicate=False))
+        self._transient = non_persistent(model)
+        self._constants = Constants(model)
+        self._call = sizes.fake_call(args, kwargs)
+        self._weights = replace_weights(model, sizes.mode)
+        self.recorder = Recorder(model, sizes.mode, source_lines=source_lines)
+        self._graph = self.recorder.graph
+        self._entries: list[InputSpec] = []
+
+    def run(self) -> RecordedProgram:
+        """Record the model."""
+        for name, fake in self._weights.items():
+            self._bind_weight(name, fake)
+        leaves, structure = pytree.tree_flatten(self._call)
+        for leaf in leaves:
+            self._bind_leaf(leaf)
+        assigned = AssignedBuffers(self._model)
+        with assigned.noted():
+            result = self.recorder.run(leaves, structure)
+        results, returned = pytree.tree_flatten(result)
+        results = [self.recorder.node_of(leaf) for leaf in results]
+        for name, value in assigned.values.items():
+            self._write(name, self.recorder.node_of(value))
+        self._graph.output(tuple(results))
+        return self._finished(returned)
+
+    def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
+        node = self._placeholder(fake)
+        is_parameter = name in self._parameters
+        self._entries.append(
+            InputSpec(
+                kind=InputKind.PARAMETER if is_parameter else InputKind.BUFFER,
+                arg=TensorArgument(name=node.name),
+                target=name,
+                persistent=None if is_parameter else name not in self._transient,
+            )
+        )
+
+    def _bind_leaf(self, leaf: Any) -> None:
+        node = self._placeholder(leaf)
+        arg: Any = TensorArgument(name=node.name)
+        if not isinstance(leaf, (torch.Tensor, torch.SymInt)):
+            arg = ConstantArgument(name=node.name, value=leaf)
+        self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
+
+    def _placeholder(self, value: Any) -> torch.fx.Node:
+        node = self._graph.placeholder(f"arg{len(self._entries)}_1")
+        self.recorder.bind(value, node)
+        return node
+
+    def _write(self, name: str, value: torch.fx.Node) -> None:
+        """Write to a buffer that the model replaced."""
+        position = next(i for i, entry in enumerate(self._entries) if entry.target == name)
+        buffer = next(node for i, node in enumerate(self._graph.nodes) if i == position)
+        node = self._graph.call_function(torch.ops.aten.copy_.default, (buffer, value))
+        node.meta = value.meta
+
+    def _finished(self, structure: Any) -> RecordedProgram:
+        graph, root = self._graph, self.recorder.root
+        root.graph = graph  # type: ignore[assignment]
+        remove_dead_nodes(graph)
+        ranges = self._sizes.finish(graph, root)
+        signature = Signature(self._entries, _output_entries(graph))
+        self._constants.lift(graph, root, signature)
+        graph, root = without_regions(graph, root)
+        check_graph(graph)
+        assign_names(self._model, self._call, graph, self._entries)
+        name_operands(root)
+        state = {**self._parameters, **self._buffers}
+        transient = {name: state.pop(name) for name in self._transient if name in state}
+        return RecordedProgram(
+            graph_module=root,
+            graph_signature=signature,
+            call_spec=CallStructure(self._structure, structure),
+            state_dict=state,
+            constants={**self._constants.lifted, **transient},
+            range_constraints=ranges,
+        )
+
+
+def _output_entries(graph: torch.fx.Graph) -> list[OutputSpec]:
+    """One entry for each leaf of the result."""
+    [returned] = (node.args[0] for node in graph.nodes if node.op == "output")
+    return [
+        OutputSpec(
+            kind=OutputKind.USER_OUTPUT,
+            arg=TensorArgument(name=item.name)
+            if isinstance(item, torch.fx.Node)
+            else ConstantArgument(name="", value=item),
+            target=None,
+        )
+        for item in returned
+    ]

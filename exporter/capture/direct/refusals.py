@@ -1,0 +1,61 @@
+"""Models and arguments that direct capture leaves to torch.export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from ....registration import CaptureError
+from ...torch_boundary import pytree
+from ...torch_boundary.fake_tensors import is_without_data
+from ...torch_boundary.higher_order import is_transform
+from ...torch_boundary.operators import HigherOrderOperator, OpOverload
+
+_ARITHMETIC = ("_operator", "math")
+"""The modules of Python functions that a graph may have."""
+
+
+class NotRecordable(CaptureError):
+    """A model of a kind that only torch.export captures."""
+
+
+def check_recordable(model: torch.nn.Module, call: Any) -> None:
+    """Refuse a model or arguments of a kind that a recording would treat otherwise than torch.export.
+
+    Raises:
+        NotRecordable: the message names the kind.
+    """
+    if isinstance(model, torch.fx.GraphModule):
+        raise NotRecordable("the model is a torch.fx.GraphModule, which torch.export runs node by node")
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise NotRecordable(f"module '{path}' is TorchScript")
+        for name, item in vars(module).items():
+            if isinstance(item, torch.ScriptObject):
+                raise NotRecordable(f"attribute '{name}' of module '{path}' is a TorchScript object")
+    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, tensor in named:
+            if is_without_data(tensor) or tensor.device.type == "meta":
+                raise NotRecordable(f"{kind} '{name}' is a {type(tensor).__name__} without data")
+    for leaf in pytree.tree_leaves(call):
+        is_known = leaf is None or isinstance(leaf, (torch.Tensor, int, float, str))
+        if not is_known or (isinstance(leaf, torch.Tensor) and is_without_data(leaf)):
+            raise NotRecordable(f"an argument is a {type(leaf).__name__}")
+
+
+def check_graph(graph: torch.fx.Graph) -> None:
+    """Refuse a graph that calls other things than operators, arithmetic on sizes, and ends of a `vmap`.
+
+    Raises:
+        NotRecordable: the message names the function.
+    """
+    for node in graph.nodes:
+        target = node.target
+        if node.op != "call_function" or isinstance(target, (OpOverload, HigherOrderOperator)):
+            continue
+        name = getattr(target, "__name__", str(target))
+        is_arithmetic = getattr(target, "__module__", None) in _ARITHMETIC or name.startswith("sym_")
+        if not is_arithmetic and not is_transform(target):
+            raise NotRecordable(f"function {name} is not an operator")

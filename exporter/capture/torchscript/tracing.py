@@ -1,0 +1,41 @@
+"""Captures a model by torch.jit.trace, which follows the path of the example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ....registration import CaptureError
+from ...source.capture import Capture
+from ...torch_boundary.boundary import boundary
+from ...torch_boundary.model_state import preserved
+from ...torch_boundary.replacements.transformer_modules import without_fused_attention
+from ...torch_boundary.silence import quiet
+from .. import dynamic_shapes as shapes
+from .capture import capture_torchscript
+
+
+def capture_trace(
+    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], **options: Any
+) -> Capture:
+    """Trace a model on the example arguments, and capture the trace as TorchScript.
+
+    Args:
+        options: those of `capture_torchscript`.
+
+    Raises:
+        CaptureError: the model cannot be traced, for example because an argument is not a tensor.
+    """
+    if isinstance(model, torch.export.ExportedProgram) or not callable(model):
+        raise CaptureError(f"capture='trace' takes a module or a function, not {type(model).__name__}")
+    # A trace takes positional or keyword arguments, not both.
+    named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
+    example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}
+    try:
+        with boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)):
+            traced = torch.jit.trace(model, check_trace=False, **example)
+    except Exception as error:
+        raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
+    return capture_torchscript(traced, () if named else args, named, **options)

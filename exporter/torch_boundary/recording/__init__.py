@@ -1,0 +1,1 @@
+"""Records the operators of a model's forward on fake tensors; see `recorder`."""

@@ -1,0 +1,120 @@
+"""Puts fake tensors in the place of a model's parameters and buffers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+
+def replace_weights(model: torch.nn.Module, mode: FakeTensorMode) -> dict[str, torch.Tensor]:
+    """Replace every parameter and buffer by a fake tensor; the caller restores the model.
+
+    Returns:
+        The fake tensors by name, parameters first; one tensor under several names is one fake tensor.
+    """
+    makers = _Fakes(model, mode)
+    fakes = {
+        name: makers(tensor)
+        for named in (model.named_parameters, model.named_buffers)
+        for name, tensor in named(remove_duplicate=False)
+    }
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = makers(tensor)
+    return fakes
+
+
+class _Fakes:
+    """Makes one fake tensor for each tensor.
+
+    A tensor that is all of its storage needs only a meta tensor, which takes a fraction of the time that
+    torch takes to keep track of shared storages.
+    """
+
+    def __init__(self, model: torch.nn.Module, mode: FakeTensorMode):
+        self._mode = mode
+        self._made: dict[int, torch.Tensor] = {}
+        self._replaced: set[int] = set()
+        tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
+        storages = [_storage(tensor) for tensor in tensors.values()]
+        self._counts: dict[Any, int] = {}
+        for storage in storages:
+            self._counts[storage] = self._counts.get(storage, 0) + 1
+
+    def __call__(self, tensor: Any) -> Any:
+        if id(tensor) in self._replaced:
+            return tensor
+        fake = self._made.get(id(tensor))
+        if fake is None:
+            fake = self._made[id(tensor)] = self._fake(tensor)
+            self._replaced.add(id(fake))
+        return fake
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not self._is_all_of_its_storage(tensor):
+            return self._mode.from_tensor(tensor, static_shapes=True)
+        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        fake = FakeTensor(self._mode, meta, tensor.device)
+        fake.requires_grad_(tensor.requires_grad)
+        if isinstance(tensor, torch.nn.Parameter):
+            fake._is_param = True
+        return fake
+
+    def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
+        return (
+            type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            and tensor.layout == torch.strided
+            and not tensor.is_quantized
+            and not (tensor.is_conj() or tensor.is_neg())
+            and tensor.device.type == "cpu"
+            and self._counts.get(_storage(tensor)) == 1
+            and tensor.storage_offset() == 0
+            and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+        )
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    """A key of a tensor's storage, None where it has none."""
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else None
+
+
+def non_persistent(model: torch.nn.Module) -> set[str]:
+    """The names of the buffers that are not part of the model's state_dict."""
+    return {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules(remove_duplicate=False)
+        for name in module._non_persistent_buffers_set
+    }
+
+
+class AssignedBuffers:
+    """The buffers of a model itself that are replaced within `noted`, as torch.export sees them.
+
+    Attributes:
+        values: the last value of each, in the order of the first assignments.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        self._model = model
+        self.values: dict[str, torch.Tensor] = {}
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the assignments within the context."""
+
+        def note(module: torch.nn.Module, name: str, value: Any) -> None:
+            # A module reached by several paths is called by stand-ins, which share its buffers.
+            if module._buffers is self._model._buffers:
+                self.values[name] = value
+
+        handle = torch.nn.modules.module.register_module_buffer_registration_hook(note)
+        try:
+            yield
+        finally:
+            handle.remove()

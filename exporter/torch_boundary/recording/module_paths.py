@@ -1,0 +1,102 @@
+"""Follows which module of a model runs, as torch.export does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..process_state import replaced
+
+Stack = dict[str, tuple[str, Any]]
+"""torch's form of the running modules: (path, class) by key, outermost first."""
+ROOT = "_export_root"
+
+
+class Root(torch.nn.Module):
+    """Holds the model as torch.export does, so that modules reached by several paths get the same paths."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self._export_root = model
+
+
+class ModulePaths:
+    """The path of the module that runs.
+
+    Args:
+        tracer: torch's tracer of a `Root`.
+    """
+
+    def __init__(self, tracer: Any):
+        self._tracer = tracer
+        self._outer = torch.nn.Module.__call__
+        self._paths = {id(module): _within(path) for module, path in tracer.submodule_paths.items()}
+        self._stacks: list[Stack] = [{"": ("", None)}]
+
+    @property
+    def current(self) -> Stack:
+        """The innermost module alone: later steps read no other."""
+        return self._stacks[-1]
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow the calls of modules within the context."""
+        paths, outer = self, self._outer
+
+        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # TorchDynamo traces the functions of higher-order operators, and would trace into this class.
+            if torch.compiler.is_dynamo_compiling():
+                return outer(module, *args, **kwargs)
+            return paths._call(module, args, kwargs)
+
+        with replaced(torch.nn.Module, "__call__", call), self._attributes():
+            yield
+
+    def _call(self, module: torch.nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+        path = self._path(module)
+        if path is None:
+            return self._outer(module, *args, **kwargs)
+        entry = (path, type(module))
+        stack: dict[str, Any] = self._tracer.module_stack
+        key = path
+        while key in stack:
+            key += "@"
+        stack[key] = entry
+        self._stacks.append({path: entry})
+        try:
+            return self._outer(module, *args, **kwargs)
+        finally:
+            self._stacks.pop()
+            stack.pop(key, None)
+
+    def _path(self, module: torch.nn.Module) -> str | None:
+        """The path of a module; None if it is not one of the model's."""
+        if isinstance(module, (torch.fx.GraphModule, torch.jit.ScriptModule)):
+            return None
+        if self._tracer.enable_attr_proxy and module in self._tracer.proxy_paths:
+            return _within(self._tracer.proxy_paths[module])
+        return self._paths.get(id(module))
+
+    @contextlib.contextmanager
+    def _attributes(self) -> Iterator[None]:
+        """Give modules that are reached by several paths the path by which they are reached."""
+        if not self._tracer.enable_attr_proxy:
+            yield
+            return
+        read, tracer = torch.nn.Module.__getattr__, self._tracer
+
+        def get(module: torch.nn.Module, name: str) -> Any:
+            if torch.compiler.is_dynamo_compiling():
+                return read(module, name)
+            return tracer.getattr(name, read(module, name), {})
+
+        with replaced(torch.nn.Module, "__getattr__", get):
+            yield
+
+
+def _within(path: str) -> str:
+    """A path below the model from one below its `Root`."""
+    return path.removeprefix(ROOT).removeprefix(".")

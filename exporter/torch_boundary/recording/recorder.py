@@ -1,0 +1,225 @@
+"""Records the operators that a model runs on fake tensors, as torch.export records them before it cleans up.
+
+torch's own tracer does the bookkeeping of what is rare: higher-order operators, `vmap`, switches of autocast
+and gradients, values read from constants, symbolic sizes. Plain operators, which are nearly all of a model,
+are recorded directly: torch's bookkeeping of one takes longer than running it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler, _override_builtin_ops
+from torch._export.utils import _compiling_state_context
+from torch._guards import TracingContext, tracing
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import _trace
+from torch.fx.experimental import proxy_tensor
+
+from .. import pytree
+from .module_paths import ModulePaths, Root
+from .tensor_nodes import TensorNodes
+
+_PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_RARE_TAGS = frozenset(
+    {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
+)
+_RARE = frozenset({"aten::is_nonzero", "aten::lift_fresh", "aten::sym_numel", "prim::device"})
+
+
+class _Rare(Exception):
+    """torch's own bookkeeping must record this call."""
+
+
+class Recorder:
+    """Records into a graph what a model runs within `running`.
+
+    Args:
+        model: the model, whose parameters and buffers the caller has replaced by fake tensors.
+        mode: the mode of the fake tensors.
+        source_lines: record the stack of each call.
+
+    Attributes:
+        graph: the recorded graph; the caller adds placeholders first, and the output last.
+        root: holds the constants and sub-graphs that `get_attr` nodes name.
+    """
+
+    def __init__(self, model: torch.nn.Module, mode: FakeTensorMode, *, source_lines: bool = False):
+        self._fake_mode = mode
+        self._environment: Any = mode.shape_env
+        self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
+        self._root = Root(model)
+        self._lines = source_lines
+        self.graph = torch.fx.Graph()
+        self.root = torch.nn.Module()
+        self.graph.owning_module = self.root  # type: ignore[assignment]
+        self._kinds: dict[OpOverload, tuple[bool, str]] = {}
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Record every operator that runs within the context."""
+
+        def traced(*args: Any) -> Any:
+            raise AssertionError("the maker only takes the modules from this function")
+
+        traced._orig_mod = self._root  # type: ignore[attr-defined]
+        with self._maker._init_modes_from_inputs(traced, ()):
+            tracer: Any = self._maker.fx_tracer
+            self._tracer = tracer
+            tracer.root, tracer.graph, tracer.tensor_attrs = self.root, self.graph, {}
+            tracer.record_stack_traces = self._lines
+            tracer.tensor_tracker = self._nodes = TensorNodes(tracer)
+            self._paths = ModulePaths(tracer)
+            mode: Any = self._maker.proxy_mode
+            self._bookkept = mode.__torch_dispatch__
+            if not self._lines:
+                # torch looks the method up on the mode; its class must stay, for it selects the rules of
+                # higher-order operators.
+                mode.__torch_dispatch__ = self._dispatch
+            yield
+
+    @contextlib.contextmanager
+    def _modes(self) -> Iterator[None]:
+        """The modes of torch.export around a model."""
+        with contextlib.ExitStack() as stack:
+            enter: Callable[[Any], Any] = stack.enter_context
+            enter(self._fake_mode)
+            enter(_NonStrictTorchFunctionHandler())
+            enter(tracing(TracingContext(self._fake_mode)))
+            enter(torch._dynamo.config.patch(_dynamo_settings()))
+            enter(_override_builtin_ops())
+            enter(_trace._ignore_backend_decomps())
+            enter(_compiling_state_context())
+            enter(enable_python_dispatcher())
+            enter(self._maker.proxy_function_mode)
+            enter(self._maker.torch_fn_metadata_mode)
+            enter(self._maker.proxy_mode)
+            enter(proxy_tensor.disable_autocast_cache())
+            enter(proxy_tensor._set_make_fx_tracer(self._maker))
+            enter(self._paths.followed())
+            yield
+
+    def run(self, leaves: Sequence[Any], structure: Any) -> Any:
+        """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
+
+        Its containers are built here, because that may run operators too.
+        """
+        with self._modes(), proxy_tensor.maybe_disable_thunkify():
+            args, kwargs = pytree.tree_unflatten(leaves, structure)
+            return self._root._export_root(*args, **kwargs)
+
+    def bind(self, value: Any, node: torch.fx.Node) -> None:
+        """Let a placeholder stand for a value; of a value with several, the last does."""
+        node.meta["val"] = value
+        if isinstance(value, torch.Tensor):
+            self._results(value, node)
+        elif isinstance(value, _SYMBOLIC):
+            proxy_tensor.track_tensor_tree(
+                value, torch.fx.Proxy(node, self._tracer), constant=None, tracer=self._tracer
+            )
+
+    def node_of(self, item: Any) -> Any:
+        """The node or constant that stands for a leaf of the model's result."""
+        with proxy_tensor.disable_proxy_modes_tracing():
+            found = self._tracer.unwrap_proxy(item)
+            return self._tracer.create_arg(found)
+
+    def _dispatch(self, func: OpOverload, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = self._kind(func)
+        is_rare, name = kind
+        if is_rare:
+            return self._bookkeep(func, types, args, kwargs)
+        try:
+            given = tuple([self._argument(item) for item in args])
+            named = {key: self._argument(item) for key, item in kwargs.items()} if kwargs else {}
+        except _Rare:
+            return self._bookkeep(func, types, args, kwargs)
+        tracer = self._tracer
+        held, tracer.enable_thunkify = tracer.enable_thunkify, True
+        try:
+            result = func(*args, **kwargs) if kwargs else func(*args)
+        finally:
+            tracer.enable_thunkify = held
+        node = self.graph.create_node("call_function", func, given, named, name)
+        node.meta["nn_module_stack"] = self._paths.current
+        node.meta["val"] = result
+        if self._environment.pending_fresh_unbacked_symbols:
+            # torch checks that sizes that depend on values are sizes of the result.
+            proxy = torch.fx.Proxy(node, tracer)
+            return proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=tracer)
+        self._results(result, node)
+        return result
+
+    def _kind(self, func: OpOverload) -> tuple[bool, str]:
+        """Whether torch must record an operator, and the stem of the names of its nodes."""
+        schema = func._schema
+        is_rare = not _RARE_TAGS.isdisjoint(func.tags) or schema.name in _RARE
+        # A function that creates a tensor copies one that a recording refers to; a method does not.
+        if not schema.name.startswith(("aten::to", "aten::new_")):
+            is_rare |= any(argument.name == "pin_memory" for argument in schema.arguments)
+        return is_rare, self.graph._target_to_str(func.overloadpacket.__name__)
+
+    def _argument(self, item: Any) -> Any:
+        """The argument of a node for an argument of a call."""
+        kind = type(item)
+        if kind in _PLAIN:
+            node = self._nodes.node_of(item)
+            if node is None:
+                raise _Rare
+            return node
+        if isinstance(item, (tuple, list)):
+            members = [self._argument(member) for member in item]
+            return members if kind is list else tuple(members)
+        if kind in _SYMBOLIC:
+            found = proxy_tensor.fetch_sym_proxy(self._tracer)(item)
+            return found.node if isinstance(found, torch.fx.Proxy) else found
+        if isinstance(item, (torch.Tensor, torch.ScriptObject, dict)):
+            raise _Rare
+        return item
+
+    def _results(self, result: Any, node: torch.fx.Node) -> None:
+        """Let a node stand for what its operator returned."""
+        if type(result) in _PLAIN and not result._has_symbolic_sizes_strides:
+            self._nodes.keep(result, node)
+        elif isinstance(result, (tuple, list)) and all(type(item) in _PLAIN for item in result):
+            for index, item in enumerate(result):
+                part = self.graph.create_node("call_function", operator.getitem, (node, index), {}, "getitem")
+                part.meta["nn_module_stack"] = self._paths.current
+                part.meta["val"] = item
+                self._results(item, part)
+        elif result is not None:
+            proxy = torch.fx.Proxy(node, self._tracer)
+            if isinstance(result, torch.Tensor):
+                proxy_tensor.track_tensor(result, proxy, constant=None, tracer=self._tracer)
+            else:
+                proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=self._tracer)
+
+    def _bookkeep(self, func: OpOverload, types: Any, args: tuple, kwargs: Any) -> Any:
+        """Record a call as torch does."""
+        if torch.Tag.inplace_view in func.tags:
+            self._keep_shape(args[0])
+        return self._bookkept(func, types, args, kwargs)
+
+    def _keep_shape(self, tensor: Any) -> None:
+        """Let nodes keep a tensor as it is, because an operator is about to change its shape in place."""
+        for node in self.graph.nodes:
+            if node.meta.get("val") is tensor:
+                node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
+
+
+def _dynamo_settings() -> dict[str, Any]:
+    """The settings under which TorchDynamo traces the functions of higher-order operators in torch.export."""
+    settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
+    return {**settings, "do_not_emit_runtime_asserts": False}

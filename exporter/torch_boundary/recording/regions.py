@@ -1,0 +1,43 @@
+"""Sub-graphs of a recorded graph: regions without gradients or under autocast, and their operands' names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from torch._export.passes.replace_autocast_with_hop_pass import replace_autocast_with_hop_pass
+from torch._export.utils import _name_hoo_subgraph_placeholders
+from torch._ops import HigherOrderOperator
+
+_ENTER = torch.amp.autocast_mode._enter_autocast
+_EXIT = torch.amp.autocast_mode._exit_autocast
+
+
+def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch.fx.Graph, torch.nn.Module]:
+    """Remove what switches gradients, and make the regions under autocast nodes with sub-graphs.
+
+    Regions where autocast is disabled, of a graph where it is never enabled, are left as they are.
+    """
+    entered = []
+    for node in list(graph.nodes):
+        if node.target is torch._C._set_grad_enabled:
+            graph.erase_node(node)
+        elif node.target is _ENTER:
+            entered.append(node)
+    if not entered:
+        return graph, root
+    if all(node.args[2] is False for node in entered):
+        for node in reversed(graph.nodes):
+            if node.target in (_ENTER, _EXIT):
+                graph.erase_node(node)
+        return graph, root
+    replaced: Any = replace_autocast_with_hop_pass(torch.fx.GraphModule(root, graph), None)[0]
+    return replaced.graph, replaced
+
+
+def name_operands(root: torch.nn.Module) -> None:
+    """Name the inputs of sub-graphs after the nodes that they stand for."""
+    module: Any = root
+    if any(isinstance(node.target, HigherOrderOperator) for node in module.graph.nodes):
+        _name_hoo_subgraph_placeholders(module)

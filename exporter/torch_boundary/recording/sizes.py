@@ -1,0 +1,94 @@
+"""Sizes of fake tensors in a recording: fixed, or symbols of torch's `ShapeEnv`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch._export import non_strict_utils
+from torch._export.utils import apply_runtime_assertion_pass
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import _trace
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from .. import pytree
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class FixedSizes:
+    """Every size of an input is a number; a size that depends on values becomes a symbol.
+
+    Attributes:
+        mode: the mode of the fake tensors.
+    """
+
+    def __init__(self) -> None:
+        environment = ShapeEnv(tracked_fakes=[], trace_asserts=True)
+        self.mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True, export=True)
+
+    def fake_call(self, args: tuple, kwargs: Mapping[str, Any]) -> Call:
+        """The call with fake tensors for its tensors."""
+
+        def fake(tensor: torch.Tensor) -> torch.Tensor:
+            return self.mode.from_tensor(tensor, static_shapes=True)
+
+        return pytree.tree_map_only(torch.Tensor, fake, (args, dict(kwargs)))
+
+    def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
+        """Write out what is known about symbols; return the range of each.
+
+        Raises:
+            ValueError, AssertionError: the model does not allow the sizes that the caller wants.
+        """
+        environment = self.mode.shape_env
+        if environment is None or not environment.var_to_range:
+            return {}
+        return self._finished(torch.fx.GraphModule(root, graph))
+
+    def _finished(self, module: torch.fx.GraphModule) -> dict[Any, Any]:
+        # The pass also narrows ranges, by the assertions that it adds.
+        with torch._dynamo.config.patch(do_not_emit_runtime_asserts=False):
+            apply_runtime_assertion_pass(module, types.SimpleNamespace())
+        return _trace._get_inline_constraints(self.mode)
+
+
+class TorchSizes(FixedSizes):
+    """Dynamic sizes are symbols of torch's `ShapeEnv`, constrained as torch.export constrains them.
+
+    Args:
+        model: the model, for the names of its parameters.
+        dynamic_shapes: the dynamic sizes in torch.export's form, by parameter.
+    """
+
+    def __init__(self, model: torch.nn.Module, dynamic_shapes: Any):
+        self._model = model
+        self._dynamic_shapes = dynamic_shapes
+
+    def fake_call(self, args: tuple, kwargs: Mapping[str, Any]) -> Call:
+        """The call with fake tensors for its tensors."""
+        self._call = args, dict(kwargs)
+        made = non_strict_utils.make_fake_inputs(self._model, args, dict(kwargs), self._dynamic_shapes)
+        self.mode, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = made
+        return fake_args, fake_kwargs
+
+    def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
+        """Write out what is known about symbols; return the range of each.
+
+        Raises:
+            ValueError, AssertionError: the model does not allow the sizes that the caller wants.
+        """
+        module = torch.fx.GraphModule(root, graph)
+        non_strict_utils.produce_guards_and_solve_constraints(
+            self.mode, module, self._dynamic_shapes, self._equalities, self._signature
+        )
+        module.meta["inline_constraints"] = self._finished(module)
+        args, kwargs = self._call
+        combined = _trace._combine_args(self._model, args, kwargs)
+        ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs
+        users = len(pytree.tree_leaves(self._call))
+        lifted = sum(node.op == "placeholder" for node in graph.nodes) - users
+        return non_strict_utils.make_constraints(self.mode, module, ordered, self._dynamic_shapes, lifted)
