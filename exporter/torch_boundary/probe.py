@@ -74,6 +74,14 @@ _NON_STRICT = (
     "_NonStrictTorchFunctionHandler _gather_constant_attrs _override_builtin_ops make_constraints "
     "make_fake_inputs produce_guards_and_solve_constraints"
 )
+_SYM_NODE = (
+    "SymNode always_bool_magic_methods always_float_magic_methods always_int_magic_methods magic_methods "
+    "method_to_operator unary_methods wrap_node"
+)
+_SHAPE_ENV = (
+    "_get_user_frame _set_replacement _simplify_floor_div "
+    "_suppress_guards_tls _update_var_to_range evaluate_sym_node guard_or_defer_runtime_assert replace"
+)
 DIRECT_CAPTURE = Feature(
     "direct capture",
     (
@@ -88,6 +96,15 @@ DIRECT_CAPTURE = Feature(
         "torch._export.utils:_compiling_state_context",
         "torch._export.utils:_name_hoo_subgraph_placeholders",
         "torch._export.utils:apply_runtime_assertion_pass",
+        *(f"torch.fx.experimental.sym_node:{name}" for name in _SYM_NODE.split()),
+        *(f"{_TRACER}:{name}" for name in ("_SymNodeDict", "_sym_register", "get_proxy_mode")),
+        *(f"torch.fx.experimental.symbolic_shapes:ShapeEnv.{name}" for name in _SHAPE_ENV.split()),
+        "torch:_C._get_dispatch_mode",
+        "torch._functorch.config:fake_tensor_allow_unsafe_data_ptr_access",
+        "torch._ops:mode_stack_state_for_pre_dispatch",
+        "torch._subclasses._fake_tensor_utils:_SymIntOutputStub",
+        "torch.utils._sympy.symbol:symbol_is_type",
+        "torch.utils._thunk:Thunk",
         "torch._guards:TracingContext",
         "torch._guards:tracing",
         "torch.amp.autocast_mode:_enter_autocast",

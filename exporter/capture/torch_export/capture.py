@@ -188,11 +188,18 @@ def _recorded(
     source_lines: bool,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need."""
-    from ...torch_boundary.recording.sizes import FixedSizes, TorchSizes
+    from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
+    from ...torch_boundary.recording.symbolic_numbers import kept_in_caches
     from ..direct.recording import record
+    from ..direct.sizes.environment import SizeEnvironment
+    from ..direct.sizes.nodes import SizeNode
 
-    sizes = FixedSizes() if specification is None else TorchSizes(model, specification)
-    return record(model, args, kwargs, sizes, source_lines=source_lines)
+    environment = SizeEnvironment(tracked_fakes=[], trace_asserts=True)
+    sizes = FixedSizes(environment)
+    if specification is not None:
+        sizes = DynamicSizes(environment, model, specification)
+    with kept_in_caches(SizeNode):
+        return record(model, args, kwargs, sizes, source_lines=source_lines)
 
 
 def _limits(

@@ -25,7 +25,9 @@ from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
 from .. import pytree
+from ..process_state import replaced
 from .module_paths import ModulePaths, Root
+from .size_nodes import SizeNodes
 from .tensor_nodes import TensorNodes
 
 _PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
@@ -59,6 +61,7 @@ class Recorder:
         self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
         self._root = Root(model)
         self._lines = source_lines
+        self._track_others = proxy_tensor.track_tensor
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
         self.graph.owning_module = self.root  # type: ignore[assignment]
@@ -78,6 +81,7 @@ class Recorder:
             tracer.root, tracer.graph, tracer.tensor_attrs = self.root, self.graph, {}
             tracer.record_stack_traces = self._lines
             tracer.tensor_tracker = self._nodes = TensorNodes(tracer)
+            tracer.symnode_tracker = self._sizes = SizeNodes(tracer)
             self._paths = ModulePaths(tracer)
             mode: Any = self._maker.proxy_mode
             self._bookkept = mode.__torch_dispatch__
@@ -106,6 +110,7 @@ class Recorder:
             enter(proxy_tensor.disable_autocast_cache())
             enter(proxy_tensor._set_make_fx_tracer(self._maker))
             enter(self._paths.followed())
+            enter(replaced(proxy_tensor, "track_tensor", self._track))
             yield
 
     def run(self, leaves: Sequence[Any], structure: Any) -> Any:
@@ -191,8 +196,10 @@ class Recorder:
 
     def _results(self, result: Any, node: torch.fx.Node) -> None:
         """Let a node stand for what its operator returned."""
-        if type(result) in _PLAIN and not result._has_symbolic_sizes_strides:
+        if type(result) in _PLAIN:
             self._nodes.keep(result, node)
+            if result._has_symbolic_sizes_strides:
+                self._sizes.track(result, torch.fx.Proxy(node, self._tracer))
         elif isinstance(result, (tuple, list)) and all(type(item) in _PLAIN for item in result):
             for index, item in enumerate(result):
                 part = self.graph.create_node("call_function", operator.getitem, (node, index), {}, "getitem")
@@ -205,6 +212,14 @@ class Recorder:
                 proxy_tensor.track_tensor(result, proxy, constant=None, tracer=self._tracer)
             else:
                 proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=self._tracer)
+
+    def _track(self, tensor: torch.Tensor, proxy: torch.fx.Proxy, *, constant: Any, tracer: Any) -> None:
+        """Let a node stand for a tensor and its sizes; replaces torch's function of this purpose."""
+        if tracer is not self._tracer or tensor.layout != torch.strided:
+            self._track_others(tensor, proxy, constant=constant, tracer=tracer)
+            return
+        self._sizes.track(tensor, proxy)
+        proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
     def _bookkeep(self, func: OpOverload, types: Any, args: tuple, kwargs: Any) -> Any:
         """Record a call as torch does."""

@@ -1,4 +1,4 @@
-"""Sizes of fake tensors in a recording: fixed, or symbols of torch's `ShapeEnv`."""
+"""Sizes of fake tensors in a recording: fixed, or symbols."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 import torch.fx
 from torch._export import non_strict_utils
 from torch._export.utils import apply_runtime_assertion_pass
+from torch._functorch import config as functorch_config
+from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import _trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -22,13 +24,16 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 class FixedSizes:
     """Every size of an input is a number; a size that depends on values becomes a symbol.
 
+    Args:
+        environment: makes the symbols, and records what is known about them.
+
     Attributes:
         mode: the mode of the fake tensors.
     """
 
-    def __init__(self) -> None:
-        environment = ShapeEnv(tracked_fakes=[], trace_asserts=True)
-        self.mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True, export=True)
+    def __init__(self, environment: ShapeEnv):
+        with functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False):
+            self.mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True, export=True)
 
     def fake_call(self, args: tuple, kwargs: Mapping[str, Any]) -> Call:
         """The call with fake tensors for its tensors."""
@@ -56,23 +61,26 @@ class FixedSizes:
         return _trace._get_inline_constraints(self.mode)
 
 
-class TorchSizes(FixedSizes):
-    """Dynamic sizes are symbols of torch's `ShapeEnv`, constrained as torch.export constrains them.
+class DynamicSizes(FixedSizes):
+    """Dynamic sizes are symbols, constrained as torch.export constrains them.
 
     Args:
+        environment: makes the symbols, and records what is known about them.
         model: the model, for the names of its parameters.
         dynamic_shapes: the dynamic sizes in torch.export's form, by parameter.
     """
 
-    def __init__(self, model: torch.nn.Module, dynamic_shapes: Any):
+    def __init__(self, environment: ShapeEnv, model: torch.nn.Module, dynamic_shapes: Any):
+        super().__init__(environment)
         self._model = model
         self._dynamic_shapes = dynamic_shapes
 
     def fake_call(self, args: tuple, kwargs: Mapping[str, Any]) -> Call:
         """The call with fake tensors for its tensors."""
         self._call = args, dict(kwargs)
-        made = non_strict_utils.make_fake_inputs(self._model, args, dict(kwargs), self._dynamic_shapes)
-        self.mode, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = made
+        with tracing(TracingContext(self.mode)):
+            made = non_strict_utils.make_fake_inputs(self._model, args, dict(kwargs), self._dynamic_shapes)
+        _, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = made
         return fake_args, fake_kwargs
 
     def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:

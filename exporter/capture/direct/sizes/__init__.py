@@ -1,0 +1,1 @@
+"""Symbolic sizes for direct capture: polynomials, numbers of torch made of them, guards and limits."""

@@ -1,0 +1,299 @@
+"""The record of the sizes in a direct capture: torch's `ShapeEnv`, with numbers that polynomials decide."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from ....torch_boundary.recording import symbolic_numbers as numbers
+from ...torch_export.operator_trace import is_internal
+from .nodes import SizeNode
+from .polynomials import Bounds, Polynomial
+
+
+class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
+    """Makes symbolic numbers, and knows the ranges, equalities and guards of their symbols.
+
+    Attributes:
+        facts: counts what has become known about symbols; decisions from before may be incomplete.
+        numbers: the nodes of integers that are written in the program.
+    """
+
+    def __init__(self, **settings: Any):
+        self.facts = 0
+        self.numbers: dict[int, SizeNode] = {}
+        self._atoms: dict[sympy.Basic, int] = {}
+        self._expressions: list[sympy.Basic] = []
+        self._atom_bounds: dict[int, Bounds] = {}
+        self._bounds: dict[Polynomial, Bounds] = {}
+        self._written: dict[Polynomial, sympy.Basic] = {}
+        self._polynomials: dict[sympy.Basic, Polynomial] = {}
+        self._sizes: dict[Polynomial, SizeNode] = {}
+        self._others: dict[tuple[Any, ...], SizeNode] = {}
+        self._all: list[SizeNode] = []
+        super().__init__(**settings)
+
+    # Numbers.
+
+    def number(self, number: int) -> SizeNode:
+        """The node of an integer that is written in the program."""
+        found = self.numbers.get(number)
+        if found is None:
+            made = SizeNode(self, int, number, polynomial=Polynomial.of_number(number), constant=number)
+            found = self.numbers[number] = made
+        return found
+
+    def truth(self, value: bool) -> SizeNode:
+        """The node of a boolean that is written in the program."""
+        made = self.constant(sympy.true if value else sympy.false, bool, value)
+        made.answer = value
+        return made
+
+    def constant(self, expression: sympy.Basic, pytype: type, value: float | bool) -> SizeNode:
+        """The node of a float or boolean that is written in the program."""
+        key = (pytype, value)
+        if key not in self._others:
+            self._others[key] = SizeNode(self, pytype, value, expression=expression, constant=value)
+        return self._others[key]
+
+    def size(self, polynomial: Polynomial) -> SizeNode:
+        """The node of an integer with a polynomial."""
+        found = self._sizes.get(polynomial)
+        if found is None:
+            found = SizeNode(self, int, self._hint(polynomial), polynomial=polynomial)
+            self._sizes[polynomial] = found
+            self._all.append(found)
+        return found
+
+    def related(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
+        """The node of a comparison, or of a connection of booleans."""
+        key = (name, *operands)
+        found = self._others.get(key)
+        if found is None:
+            hints = [operand._hint for operand in operands]
+            hint = None if None in hints else bool(numbers.operator_of(name)(*hints))
+            found = self._others[key] = SizeNode(self, bool, hint, relation=key)
+            self._all.append(found)
+        return found
+
+    def computed(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
+        """The node of an operation's result, as sympy writes it."""
+        expressions = [operand.expr for operand in operands]
+        if name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
+            expression = numbers.Mod(*expressions)
+        elif name == "mod":
+            expression = numbers.PythonMod(*expressions)
+        elif name == "floor":
+            expression = numbers.applied(name, [self._simplify_floor_div(expressions[0])])
+        else:
+            expression = numbers.applied(name, expressions)
+        hints = [operand._hint for operand in operands]
+        pytype = numbers.result_type(name, operands)
+        hint = None if None in hints else pytype(numbers.operator_of(name)(*hints))
+        return self._node(expression, pytype, hint)
+
+    def adopted(self, node: Any) -> SizeNode:
+        """The environment's node for a number."""
+        if isinstance(node, SizeNode) and node.shape_env is self:
+            return node
+        if node.constant is not None and node.pytype is int:
+            return self.number(node.constant)
+        return self._node(node._expr, node.pytype, node._hint)
+
+    def keep(self, node: SizeNode) -> None:
+        """Apply later replacements to a number, too."""
+        self._all.append(node)
+
+    def _node(self, expression: sympy.Basic, pytype: type, hint: Any) -> SizeNode:
+        polynomial = self.polynomial(expression) if pytype is int else None
+        if polynomial is not None and self.written(polynomial) == expression:
+            return self.size(polynomial)
+        key = (expression, pytype)
+        found = self._others.get(key)
+        if found is None:
+            found = SizeNode(self, pytype, hint, polynomial=polynomial, expression=expression)
+            if pytype is bool and expression in (sympy.true, sympy.false):
+                found.answer = bool(expression)
+            self._others[key] = found
+            self._all.append(found)
+        return found
+
+    # Polynomials.
+
+    def polynomial(self, expression: sympy.Basic) -> Polynomial:
+        """The polynomial of an integer expression."""
+        found = self._polynomials.get(expression)
+        if found is None:
+            found = self._polynomials[expression] = self._read(expression)
+        return found
+
+    def _read(self, expression: sympy.Basic) -> Polynomial:
+        if expression.is_Integer:
+            return Polynomial.of_number(int(expression))
+        parts = [self.polynomial(part) for part in expression.args] if _is_polynomial(expression) else []
+        if expression.is_Add and parts:
+            return sum(parts[1:], parts[0])
+        if expression.is_Mul and parts:
+            product = parts[0]
+            for part in parts[1:]:
+                product = product * part
+            return product
+        if expression.is_Pow and parts:
+            power = Polynomial.of_number(1)
+            for _ in range(int(expression.args[1])):
+                power = power * parts[0]
+            return power
+        atom = self._atoms.setdefault(expression, len(self._expressions))
+        if atom == len(self._expressions):
+            self._expressions.append(expression)
+        return Polynomial.of_atom(atom)
+
+    def written(self, polynomial: Polynomial) -> sympy.Basic:
+        """The expression of a polynomial."""
+        found = self._written.get(polynomial)
+        if found is None:
+            terms = [
+                sympy.Mul(factor, *(self._expressions[atom] for atom in monomial))
+                for monomial, factor in polynomial.terms.items()
+            ]
+            found = self._written[polynomial] = sympy.Add(*terms)
+        return found
+
+    def replaced(self, polynomial: Polynomial) -> Polynomial:
+        """A polynomial with replacements applied to its atoms."""
+        atoms = polynomial.atoms
+        values = {atom: self.replace(self._expressions[atom]) for atom in atoms}
+        changed = {a: self.polynomial(new) for a, new in values.items() if new != self._expressions[a]}
+        return polynomial.substituted(changed) if changed else polynomial
+
+    def bounds(self, polynomial: Polynomial) -> Bounds:
+        """Numbers between which a polynomial lies for all sizes in their ranges."""
+        found = self._bounds.get(polynomial)
+        if found is None:
+            found = self._bounds[polynomial] = polynomial.bounds(self._bounds_of_atom)
+        return found
+
+    def _bounds_of_atom(self, atom: int) -> Bounds:
+        found = self._atom_bounds.get(atom)
+        if found is None:
+            expression = self._expressions[atom]
+            known = (
+                self.var_to_range.get(expression) if expression.is_Symbol else self.bound_sympy(expression)
+            )
+            found = (None, None) if known is None else (_finite(known.lower), _finite(known.upper))
+            self._atom_bounds[atom] = found
+        return found
+
+    def _is_nonnegative(self, node: SizeNode) -> bool:
+        low = self.bounds(node.polynomial)[0] if node.polynomial is not None else None
+        return bool(node.expr.is_nonnegative) or (low is not None and low >= 0)
+
+    def _hint(self, polynomial: Polynomial) -> int | None:
+        try:
+            return polynomial.value(self._hint_of_atom)
+        except LookupError:
+            return None
+
+    def _hint_of_atom(self, atom: int) -> int:
+        expression = self._expressions[atom]
+        if expression.is_Symbol:
+            return int(self.backed_var_to_val[expression])
+        value = expression.xreplace(self.backed_var_to_val)
+        if not value.is_Integer:
+            raise LookupError(str(expression))
+        return int(value)
+
+    # What torch asks, and what it learns.
+
+    def evaluate_sym_node(
+        self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> Any:
+        """The value of a number, with a guard if it depends on sizes."""
+        is_own = isinstance(sym_node, SizeNode)
+        sym_node = sym_node.original if is_own else sym_node
+        known = sym_node.known() if is_own and sym_node.pytype is bool else None
+        if known is not None:
+            return known
+        found = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        # Without a hint the answer may be the fallback; without a guard it holds for the example only.
+        is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
+        if is_settled and sym_node.pytype is bool:
+            sym_node.answer = bool(found)
+        return found
+
+    def guard_or_defer_runtime_assert(self, *args: Any, **kwargs: Any) -> bool:
+        """Assert what depends on data."""
+        try:
+            return bool(super().guard_or_defer_runtime_assert(*args, **kwargs))
+        finally:
+            self._learn()
+
+    def _update_var_to_range(self, symbol: Any, *args: Any, **kwargs: Any) -> None:
+        super()._update_var_to_range(symbol, *args, **kwargs)
+        self._learn()
+
+    def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
+        before = self._replacements_version_counter
+        super()._set_replacement(a, tgt, msg)
+        self._learn()
+        if self._replacements_version_counter != before:
+            for node in self._all:
+                node.refresh()
+
+    def _learn(self) -> None:
+        self.facts += 1
+        self._atom_bounds.clear()
+        self._bounds.clear()
+
+    def create_symintnode(self, *args: Any, **kwargs: Any) -> Any:
+        """The number of an expression of sizes."""
+        return self._own(super().create_symintnode(*args, **kwargs))
+
+    def create_symfloatnode(self, *args: Any, **kwargs: Any) -> Any:
+        """The number of an expression of floats."""
+        return self._own(super().create_symfloatnode(*args, **kwargs))
+
+    def create_symboolnode(self, *args: Any, **kwargs: Any) -> Any:
+        """The truth of a condition on sizes."""
+        return self._own(super().create_symboolnode(*args, **kwargs))
+
+    def create_unbacked_symint(self, *args: Any, **kwargs: Any) -> Any:
+        """A new integer that depends on data."""
+        return self._own(super().create_unbacked_symint(*args, **kwargs))
+
+    def create_unbacked_symfloat(self, *args: Any, **kwargs: Any) -> Any:
+        """A new float that depends on data."""
+        return self._own(super().create_unbacked_symfloat(*args, **kwargs))
+
+    def create_unbacked_symbool(self, *args: Any, **kwargs: Any) -> Any:
+        """A new boolean that depends on data."""
+        return self._own(super().create_unbacked_symbool(*args, **kwargs))
+
+    def _own(self, made: Any) -> Any:
+        return type(made)(self.adopted(made.node)) if isinstance(made, _SYMBOLIC) else made
+
+    def _get_user_frame(self) -> types.FrameType | None:
+        frame = inspect.currentframe()
+        while frame is not None and is_internal(frame.f_code.co_filename):
+            frame = frame.f_back
+        return frame
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _is_polynomial(expression: sympy.Basic) -> bool:
+    """Whether an expression is a sum, product or power that a polynomial can represent."""
+    if expression.is_Pow:
+        return bool(expression.args[1].is_Integer and 0 < expression.args[1] <= 8)
+    constants = (part for part in expression.args if part.is_number)
+    return bool(expression.is_Add or expression.is_Mul) and all(part.is_Integer for part in constants)
+
+
+def _finite(bound: Any) -> int | None:
+    return int(bound) if getattr(bound, "is_Integer", False) or isinstance(bound, int) else None

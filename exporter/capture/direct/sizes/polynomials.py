@@ -1,0 +1,173 @@
+"""Integer polynomials in sizes, and the values that they can take.
+
+A polynomial is a sum of integer multiples of products of atoms. An atom is a number that stands for a size or
+for what has no polynomial form (a quotient, a remainder, a minimum). The form is canonical: two polynomials
+are equal for all values of their atoms exactly if their terms are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+Monomial = tuple[int, ...]
+"""The atoms of a product in ascending order, each as often as its exponent says."""
+Bounds = tuple[int | None, int | None]
+"""The smallest and the largest value; None where there is none."""
+
+_LARGEST_DEGREE = 10
+_MOST_TERMS = 128
+_UNBOUNDED: Bounds = (None, None)
+
+
+class Polynomial:
+    """An immutable, hashable polynomial.
+
+    Attributes:
+        terms: the coefficient of each product of atoms, without zeros.
+    """
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]):
+        self.terms: dict[Monomial, int] = {key: factor for key, factor in terms.items() if factor}
+        self._hash = hash(frozenset(self.terms.items()))
+
+    @classmethod
+    def of_number(cls, number: int) -> Polynomial:
+        """The polynomial without atoms."""
+        return cls({(): number})
+
+    @classmethod
+    def of_atom(cls, atom: int) -> Polynomial:
+        """The polynomial that is one atom."""
+        return cls({(atom,): 1})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Polynomial({self.terms})"
+
+    @property
+    def number(self) -> int | None:
+        """The value, if it does not depend on atoms."""
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if len(self.terms) == 1 else None
+
+    @property
+    def atoms(self) -> set[int]:
+        """The atoms that occur."""
+        return {atom for monomial in self.terms for atom in monomial}
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, factor in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return Polynomial(terms)
+
+    def __sub__(self, other: Polynomial) -> Polynomial:
+        return self + -other
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial({monomial: -factor for monomial, factor in self.terms.items()})
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for left, factor in self.terms.items():
+            for right, other_factor in other.terms.items():
+                monomial = tuple(sorted(left + right)) if left and right else left or right
+                terms[monomial] = terms.get(monomial, 0) + factor * other_factor
+        return Polynomial(terms)
+
+    def divided(self, divisor: Polynomial) -> Polynomial | None:
+        """The quotient by a polynomial of one term, if it divides every term; else None."""
+        if len(divisor.terms) != 1:
+            return None
+        [(monomial, factor)] = divisor.terms.items()
+        terms = {}
+        for own, own_factor in self.terms.items():
+            rest = _without(own, monomial)
+            if rest is None or own_factor % factor:
+                return None
+            terms[rest] = own_factor // factor
+        return Polynomial(terms)
+
+    def substituted(self, values: Mapping[int, Polynomial]) -> Polynomial:
+        """The polynomial with atoms replaced."""
+        terms: dict[Monomial, int] = {}
+        for monomial, factor in self.terms.items():
+            kept = Polynomial({tuple(atom for atom in monomial if atom not in values): factor})
+            product = _product(kept, (values[atom] for atom in monomial if atom in values))
+            for key, made in product.terms.items():
+                terms[key] = terms.get(key, 0) + made
+        return Polynomial(terms)
+
+    def value(self, values: Callable[[int], int]) -> int:
+        """The value for given values of the atoms."""
+        return sum(factor * math.prod(map(values, monomial)) for monomial, factor in self.terms.items())
+
+    def bounds(self, ranges: Callable[[int], Bounds]) -> Bounds:
+        """Numbers between which the value lies whatever values in their ranges the atoms take.
+
+        Each atom is replaced by its distance from an end of its range, so that all terms are monotonous.
+        """
+        if self.number is not None:
+            return self.number, self.number
+        if max(map(len, self.terms)) > _LARGEST_DEGREE:
+            return _UNBOUNDED
+        distances: dict[int, Polynomial] = {}
+        widths: dict[int, int | None] = {}
+        for atom in self.atoms:
+            low, high = ranges(atom)
+            if low is not None:
+                distances[atom] = Polynomial({(atom,): 1, (): low})
+            elif high is not None:
+                distances[atom] = Polynomial({(atom,): -1, (): high})
+            else:
+                return _UNBOUNDED
+            widths[atom] = None if low is None or high is None else max(0, high - low)
+        if sum(2 ** len(monomial) for monomial in self.terms) > _MOST_TERMS:
+            return _UNBOUNDED
+        shifted = self.substituted(distances)
+        return _extreme(shifted, widths, -1), _extreme(shifted, widths, 1)
+
+    def has_no_root(self) -> bool:
+        """Whether divisibility alone shows that the value is never 0, as for 2*a + 1."""
+        common = math.gcd(*(factor for monomial, factor in self.terms.items() if monomial))
+        return common > 1 and self.terms.get((), 0) % common != 0
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    rest = list(monomial)
+    for atom in divisor:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def _product(first: Polynomial, others: Iterable[Polynomial]) -> Polynomial:
+    return functools.reduce(Polynomial.__mul__, others, first)
+
+
+def _extreme(polynomial: Polynomial, widths: Mapping[int, int | None], sign: int) -> int | None:
+    """The largest (sign 1) or smallest (-1) value for atoms from 0 to their widths; None for no bound.
+
+    Terms are bounded one by one, so the result may lie beyond the true extreme.
+    """
+    total = polynomial.terms.get((), 0)
+    for monomial, factor in polynomial.terms.items():
+        if monomial and factor * sign > 0:
+            for atom in monomial:
+                width = widths[atom]
+                if width is None:
+                    return None
+                factor *= width
+            total += factor
+    return total

@@ -1,0 +1,125 @@
+"""Symbolic numbers as torch's C++ code and tracers know them: operations, their recording, and caches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._ops import mode_stack_state_for_pre_dispatch
+from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental import sym_node as _sym_node
+from torch.fx.experimental.sym_node import SymNode as SymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.utils._sympy.functions import Mod as Mod
+from torch.utils._sympy.functions import PythonMod as PythonMod
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+_PROXY_MODE = torch._C._TorchDispatchModeKey.PROXY
+_PRE_DISPATCH_MODES = mode_stack_state_for_pre_dispatch()
+_COMPARISONS = {
+    "eq": sympy.Eq,
+    "ne": sympy.Ne,
+    "ge": sympy.Ge,
+    "gt": sympy.Gt,
+    "le": sympy.Le,
+    "lt": sympy.Lt,
+}
+
+OPERATIONS: Sequence[str] = tuple(
+    name for name in _sym_node.magic_methods if name not in ("round", "sym_int")
+)
+"""Torch's operations on symbolic numbers, by the names of torch's table. `round` has a separate argument."""
+BINARY = frozenset(OPERATIONS) - _sym_node.unary_methods - {"sym_ite"}
+"""The operations with two operands."""
+_ALWAYS = (
+    (_sym_node.always_float_magic_methods, float),
+    (_sym_node.always_bool_magic_methods, bool),
+    (_sym_node.always_int_magic_methods, int),
+)
+
+
+def method_name(operation: str) -> str:
+    """The name of an operation's method on `SymNode`."""
+    return f"{operation}_" if operation in ("and", "or") else operation
+
+
+def operator_of(operation: str) -> Callable[..., Any]:
+    """The function on Python's numbers that an operation stands for."""
+    return _sym_node.method_to_operator(operation)
+
+
+def result_type(operation: str, operands: Sequence[Any]) -> type:
+    """The Python type of an operation's result."""
+    for names, kind in _ALWAYS:
+        if operation in names:
+            return kind
+    kinds = [operand.pytype for operand in operands]
+    if operation == "sym_ite":
+        return kinds[1]
+    return float if float in kinds else kinds[0]
+
+
+def applied(operation: str, expressions: Sequence[Any]) -> Any:
+    """The expression of an operation's result."""
+    if (
+        operation in _COMPARISONS
+        and any(map(is_unbacked, expressions))
+        and any(e.is_number for e in expressions)
+    ):
+        # Such symbols have no assumptions that could decide the comparison.
+        return _COMPARISONS[operation](*expressions, evaluate=False)
+    return _sym_node.magic_methods[operation](*expressions)
+
+
+def is_recorded() -> bool:
+    """Whether a recorder of operators is active, which must see each operation on symbolic numbers."""
+    return _PRE_DISPATCH_MODES.get(0) is not None or torch._C._get_dispatch_mode(_PROXY_MODE) is not None
+
+
+def recorded(operation: str, operands: Sequence[Any], result: Any) -> Any:
+    """The result of an operation as the active recorder knows it; the recorder makes a node of its graph."""
+    numbers = tuple(map(_sym_node.wrap_node, operands))
+    if operation == "mul":
+        for number, other in zip(numbers, reversed(operands), strict=True):
+            if type(number) is int and number == 1:
+                return other
+    twin = result.twin()
+    tracer = proxy_tensor.get_proxy_mode().tracer
+    proxy_tensor._sym_register(tracer, operator_of(operation), numbers, _sym_node.wrap_node(twin))
+    return twin
+
+
+def is_unbacked(expression: Any) -> bool:
+    """Whether an expression is a symbol for an integer that depends on data."""
+    return bool(expression.is_symbol) and symbol_is_type(expression, SymT.UNBACKED_INT)
+
+
+@contextlib.contextmanager
+def kept_in_caches(kind: type) -> Iterator[None]:
+    """Make caches of fake results return the very symbolic numbers that they were given, if of one kind.
+
+    Torch stores the expression of a number that is not among the arguments, and makes a new number of it.
+    """
+    from torch._subclasses import _fake_tensor_utils as caches
+
+    stub = caches._SymIntOutputStub
+
+    class Stub(stub):  # type: ignore[misc, valid-type]
+        __slots__ = ("kept",)
+
+        def __init__(self, value: Any, key_path: int | None):
+            self.kept = value if isinstance(value.node, kind) else None
+            super().__init__(value, key_path)
+
+        def extract(self, key: Any, shape_env: Any) -> Any:
+            own = self.kept is not None and self.kept.node.shape_env is shape_env
+            return self.kept if own and not isinstance(self.value, int) else super().extract(key, shape_env)
+
+    caches._SymIntOutputStub = Stub
+    try:
+        yield
+    finally:
+        caches._SymIntOutputStub = stub
