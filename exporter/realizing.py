@@ -30,6 +30,7 @@ from ..registration import MAY_OVERWRITE, GraphError, UsageError
 from .files.reading import TRUSTED, bounds_of
 from .files.reading.carried import carried_by
 from .lowering.conversion.preparation import source_of
+from .lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .onnx_model import OnnxModel
 from .program import Program
 
@@ -49,6 +50,9 @@ PLAIN: dict[str, Callable[[], Pass]] = {
     "unroll-recurrent": UnrollRecurrent,
 }
 """The passes without a value."""
+
+_NUMBERS = 64
+"""Elements of a constant that is no weight."""
 
 
 def _slice(text: str) -> Pass:
@@ -93,13 +97,33 @@ def realize(
     annotated = any(MAY_OVERWRITE in node.metadata_props for node in found.graph.all_nodes())
     bounds = TRUSTED if trusted else bounds_of(trusted)
     rewritten = source_of(found, bounds)
+    weights = _free_weights(rewritten)
     for each in chosen:
         # Later passes need types and shapes of what earlier ones made.
         rewritten = source_of(each(rewritten).model, bounds)
+    if found.ir_version < FREE_INITIALIZERS:
+        rewritten.ir_version = found.ir_version
+        known = rewritten.graph.initializers.values()
+        initializers_as_inputs(rewritten, {v for v in known if v.name in weights or _is_large(v)})
     _forget_plan(rewritten)
     if annotated:
         annotate_inplace(rewritten)
     return OnnxModel(rewritten, trusted=trusted)
+
+
+def _free_weights(model: ir.Model) -> frozenset[str]:
+    """Let passes see constants where the IR version demands that initializers are inputs; their names."""
+    if model.ir_version >= FREE_INITIALIZERS:
+        return frozenset()
+    model.ir_version = FREE_INITIALIZERS
+    graph = model.graph
+    graph.inputs[:] = [value for value in graph.inputs if not value.is_initializer()]
+    return frozenset(graph.initializers)
+
+
+def _is_large(value: ir.Value) -> bool:
+    """Whether an initializer that passes made or renamed is a weight, not a shape or a number."""
+    return value.const_value is not None and value.const_value.size > _NUMBERS
 
 
 def _pass(given: str | Pass) -> Pass:

@@ -130,7 +130,7 @@ class Driver(abc.ABC, Generic[S]):
         optimize(model, () if self.folds_weights else self.state)
         self._finish_outputs()
         if model.ir_version < FREE_INITIALIZERS:
-            _initializers_as_inputs(model, self.state)
+            initializers_as_inputs(model, self.state)
         return model
 
     @property
@@ -256,11 +256,14 @@ def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
     return first_version(operator, "", lambda _: True)
 
 
-def _initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
+def initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
     """Make initializers inputs too, as IR versions below 4 demand.
 
     Constants become Constant nodes where that opset's Constant takes their element type (floats only, below
     opset 9): a default that callers may replace is not constant to a runtime.
+
+    Args:
+        state: initializers that are the model's weights.
     """
     graph = model.graph
     for value in list(graph.initializers.values()):

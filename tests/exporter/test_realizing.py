@@ -137,6 +137,35 @@ def _leaves(outputs):
     return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
+@pytest.mark.parametrize(
+    "passes",
+    [["channels-last"], ["fold-batch-norm"], ["prefix=net/"], ["types=FP16-FP32"]],
+    ids=lambda p: p[0],
+)
+def test_weights_stay_inputs_where_the_ir_version_demands_it(passes):
+    layers = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Softsign()
+    x = torch.randn(2, 3, 6, 5)
+    program = opsetta.export(torch.nn.Sequential(*layers).eval(), (x,), opset=8)
+    assert program.model_proto.ir_version == 3
+    realized = opsetta.realize(program, passes)
+    proto = realized.model_proto
+    assert proto.ir_version == 3
+    onnx.checker.check_model(proto)
+    declared = [value.name for value in proto.graph.input]
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    assert stored
+    assert stored <= set(declared)
+    assert [name for name in declared if name not in stored] == realized.input_names
+    if passes == ["channels-last"]:
+        found = realized(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    else:
+        found = realized(x)
+    half = "FP16" in passes[0]
+    torch.testing.assert_close(found, program(x), rtol=1e-2 if half else 1e-4, atol=1e-2 if half else 1e-5)
+    if passes == ["fold-batch-norm"]:
+        assert "BatchNormalization" not in {node.op_type for node in realized.model.graph}
+
+
 class Loss(torch.nn.Module):
     def __init__(self):
         super().__init__()
