@@ -15,6 +15,7 @@ import typer
 from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
 from ...registration.opsets import check_opset
 from ..torch_boundary.requirements import need_torch
+from . import export_options as options
 from .convert import Trusted, convert
 from .freeze import freeze
 from .output import Output, say
@@ -62,88 +63,25 @@ def opsetta(
     """Any model, any opset: ONNX at exactly the opset that you ask for."""
 
 
-Factory = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH.py:FUNCTION | MODEL.pt",
-        help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
-        "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save "
-        "wrote, with an --input for each of its inputs.",
-    ),
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="SPEC",
-        help="An input of a TorchScript file, in order: float32[batch,3,224,224], int64[batch,seq=7]<100, "
-        "a number, true, false or none. A name is a dimension that varies, 2 in the example unless NAME=SIZE "
-        "says otherwise. Values are random; whole numbers are 0 or 1, or below the bound after <.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Symbolics = Annotated[
-    list[pathlib.Path] | None,
-    typer.Option("--symbolics", metavar="FILE.py", help="A file with symbolic functions to load first."),
-]
-Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; by element type unless given.")]
-Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element type unless given.")]
-
-
 @app.command()
 def export(
-    factory: Factory,
-    output: Annotated[
-        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
-    ],
-    inputs: Inputs = None,
-    opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Compare with eager PyTorch first; write nothing where they differ."),
-    ] = False,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="INPUT:AXIS=NAME", help="A dimension that varies, x:0=batch. May be repeated."),
-    ] = None,
-    input_names: Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")] = None,
-    output_names: Annotated[
-        str | None, typer.Option(help="Names of the outputs, separated by commas.")
-    ] = None,
-    mutations: Annotated[
-        str | None,
-        typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop."),
-    ] = None,
-    capture: Annotated[
-        str | None,
-        typer.Option(help="How to capture the model: auto, direct, torch.export, strict or trace."),
-    ] = None,
-    external_data: Annotated[
-        bool | None,
-        typer.Option(
-            "--external-data/--no-external-data",
-            help="Weights into a file beside the model; by size unless given.",
-        ),
-    ] = None,
-    weights: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="The weights of a model that the factory builds without them, on the meta device: a "
-            ".safetensors file, a checkpoint of torch.save, an index, or a folder with one of these.",
-        ),
-    ] = None,
-    reference_weights: Annotated[
-        bool,
-        typer.Option(
-            "--reference-weights",
-            help="Refer to the files of --weights, which are in the output's folder, and copy nothing.",
-        ),
-    ] = False,
-    symbolics: Symbolics = None,
-    rtol: Rtol = None,
-    atol: Atol = None,
-    as_json: Json = False,
+    factory: options.Factory,
+    output: options.OutputFile,
+    inputs: options.Inputs = None,
+    opset: options.Opset = DEFAULT_OPSET,
+    verify: options.Verify = False,
+    dynamic: options.Dynamic = None,
+    input_names: options.InputNames = None,
+    output_names: options.OutputNames = None,
+    mutations: options.Mutations = None,
+    capture: options.CaptureWay = None,
+    external_data: options.ExternalData = None,
+    weights: options.StoredWeights = None,
+    reference_weights: options.ReferenceWeights = False,
+    symbolics: options.Symbolics = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
     check_opset(opset)
@@ -154,7 +92,7 @@ def export(
         example = _example(factory, symbolics, inputs)
         from ..entry import export as export_model
 
-        options = example.options | _given(
+        wanted = example.options | _given(
             dynamic_axes=_dynamic_axes(dynamic),
             input_names=_names(input_names),
             output_names=_names(output_names),
@@ -162,11 +100,11 @@ def export(
             weights=weights,
             capture=capture,
         )
-        if dynamic and options.pop("dynamic_shapes", None) is not None:
+        if dynamic and wanted.pop("dynamic_shapes", None) is not None:
             given = "--input names" if inputs else f"the factory '{factory}' gives"
             raise OpsettaError(f"--dynamic: {given} dynamic dimensions already")
         program = export_model(
-            example.model, example.args, example.kwargs, opset=opset, progress=stage, **options
+            example.model, example.args, example.kwargs, opset=opset, progress=stage, **wanted
         )
         report = None
         if verify:
@@ -193,12 +131,12 @@ def export(
 @app.command()
 def verify(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
-    factory: Factory,
-    inputs: Inputs = None,
-    rtol: Rtol = None,
-    atol: Atol = None,
+    factory: options.Factory,
+    inputs: options.Inputs = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
     trusted: Trusted = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare a model file in onnxruntime with eager PyTorch."""
     from ..files.reading import bounds_of, read_model
@@ -225,7 +163,7 @@ def verify(
 def check(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
     trusted: Trusted = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Prove that the in-place annotations of a model file are safe."""
     from ..running.inplace_check import check_inplace
@@ -255,7 +193,7 @@ def ops(
     ] = None,
     text: Annotated[str, typer.Option("--filter", help="Only operators whose name holds this text.")] = "",
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/operators.md.")] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the operators: symbolic (S), decomposed (D) or refused (-) at each opset, and why."""
     from . import operator_support as support
@@ -291,7 +229,7 @@ def info(
         ),
     ],
     trusted: Trusted = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
     from ..capture.caffe2.reading import is_net
@@ -376,8 +314,8 @@ def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr)
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _names(text: str | None) -> list[str] | None:
