@@ -11,15 +11,16 @@ import torch
 from torch._ops import mode_stack_state_for_pre_dispatch
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental import sym_node as _sym_node
-from torch.fx.experimental.sym_node import SymNode as SymNode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.fx.experimental import symbolic_shapes as _symbolic_shapes
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+SymNode: Any = _sym_node.SymNode
+ShapeEnv: Any = _symbolic_shapes.ShapeEnv
 _PROXY_MODE = torch._C._TorchDispatchModeKey.PROXY
 _PRE_DISPATCH_MODES = mode_stack_state_for_pre_dispatch()
-_COMPARISONS = {
+_COMPARISONS: dict[str, Any] = {
     "eq": sympy.Eq,
     "ne": sympy.Ne,
     "ge": sympy.Ge,
@@ -71,7 +72,8 @@ def applied(operation: str, expressions: Sequence[Any]) -> Any:
     ):
         # Such symbols have no assumptions that could decide the comparison.
         return _COMPARISONS[operation](*expressions, evaluate=False)
-    return _sym_node.magic_methods[operation](*expressions)
+    functions: Any = _sym_node.magic_methods
+    return functions[operation](*expressions)
 
 
 def is_recorded() -> bool:
@@ -87,8 +89,9 @@ def recorded(operation: str, operands: Sequence[Any], result: Any) -> Any:
             if type(number) is int and number == 1:
                 return other
     twin = result.twin()
-    tracer = proxy_tensor.get_proxy_mode().tracer
-    proxy_tensor._sym_register(tracer, operator_of(operation), numbers, _sym_node.wrap_node(twin))
+    mode: Any = proxy_tensor.get_proxy_mode()
+    operator: Any = operator_of(operation)
+    proxy_tensor._sym_register(mode.tracer, operator, numbers, _sym_node.wrap_node(twin))
     return twin
 
 
@@ -105,9 +108,9 @@ def kept_in_caches(kind: type) -> Iterator[None]:
     """
     from torch._subclasses import _fake_tensor_utils as caches
 
-    stub = caches._SymIntOutputStub
+    stub: Any = caches._SymIntOutputStub
 
-    class Stub(stub):  # type: ignore[misc, valid-type]
+    class Stub(stub):
         __slots__ = ("kept",)
 
         def __init__(self, value: Any, key_path: int | None):
@@ -118,8 +121,8 @@ def kept_in_caches(kind: type) -> Iterator[None]:
             own = self.kept is not None and self.kept.node.shape_env is shape_env
             return self.kept if own and not isinstance(self.value, int) else super().extract(key, shape_env)
 
-    caches._SymIntOutputStub = Stub
+    caches._SymIntOutputStub = Stub  # type: ignore[misc]
     try:
         yield
     finally:
-        caches._SymIntOutputStub = stub
+        caches._SymIntOutputStub = stub  # type: ignore[misc]

@@ -16,7 +16,7 @@ from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial
 
 
-class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
+class SizeEnvironment(numbers.ShapeEnv):
     """Makes symbolic numbers, and knows the ranges, equalities and guards of their symbols.
 
     Attributes:
@@ -110,6 +110,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self._all.append(node)
 
     def _node(self, expression: sympy.Basic, pytype: type, hint: Any) -> SizeNode:
+        expression = self.replace(expression)
         polynomial = self.polynomial(expression) if pytype is int else None
         if polynomial is not None and self.written(polynomial) == expression:
             return self.size(polynomial)

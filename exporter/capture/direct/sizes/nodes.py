@@ -10,24 +10,24 @@ question goes to torch, which decides it for the example and records a guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
 from ....torch_boundary.recording import symbolic_numbers as numbers
 from .polynomials import Bounds, Polynomial
 
-if TYPE_CHECKING:
-    from .environment import SizeEnvironment
-
 _MOST_TERMS = 64
 _OPPOSITES = {"ne": "eq", "ge": "lt", "gt": "le"}
 
 
-class SizeNode(numbers.SymNode):  # type: ignore[misc]
+class SizeNode(numbers.SymNode):
     """A symbolic integer, float or boolean of one `SizeEnvironment`, which makes and keeps the only instance.
 
     A recorder tells the results of a model's own arithmetic apart by identity, so it gets twins of them.
+
+    Args:
+        environment: the `SizeEnvironment`.
 
     Attributes:
         original: the only instance, for a twin; else the number itself.
@@ -40,7 +40,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
 
     def __init__(
         self,
-        environment: SizeEnvironment,
+        environment: Any,
         pytype: type,
         hint: int | float | bool | None,
         *,
@@ -49,11 +49,12 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         relation: tuple[Any, ...] | None = None,
         constant: int | float | bool | None = None,
     ):
-        self.shape_env = environment
+        self.shape_env: Any = environment
         self.pytype = pytype
         self.constant = constant
         self.fx_node = False
-        self.polynomial = self.first_polynomial = polynomial
+        self.polynomial: Any = polynomial
+        self.first_polynomial = polynomial
         self.is_expanded = polynomial is not None and expression is None
         self.relation = relation
         self.answer: bool | None = None
@@ -301,10 +302,11 @@ def _operation(name: str) -> Callable[..., SizeNode]:
     """The method of `SizeNode` for one of torch's operations on symbolic numbers."""
 
     def method(self: SizeNode, *others: Any) -> SizeNode:
-        found = self.results.get((name, *others))
+        key = (name, *others)
+        found = self.results.get(key)
         if found is None:
             operands = [operand.original for operand in (self, *map(self.shape_env.adopted, others))]
-            found = self.results[(name, *others)] = _result(name, operands)
+            found = self.results[key] = _result(name, operands)
         return numbers.recorded(name, (self, *others), found) if numbers.is_recorded() else found
 
     def binary(self: SizeNode, other: Any) -> SizeNode:
