@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -158,7 +157,11 @@ def captured(
     with boundary():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
-        from .capture.stored_weights.stored_weights import StoredWeights, check_has_data
+        from .capture.stored_weights.stored_weights import (
+            StoredWeights,
+            check_initializers,
+            explaining_absence,
+        )
         from .capture.torch_export import capture as torch_export
         from .capture.training import is_training
         from .lowering.source_passes import prepare
@@ -180,22 +183,20 @@ def captured(
             "output_names": output_names,
             "source_lines": source_lines,
         }
-        stored = None
-        if weights is not None:
-            stored = StoredWeights(model, weights)
-        else:
-            check_has_data(model)
-        with contextlib.nullcontext() if stored is None else stored.attached():
+        stored = None if weights is None else StoredWeights(model, weights)
+        with explaining_absence(model) if stored is None else stored.attached():
             if torchscript.is_torchscript(model):
                 found = torchscript.capture(model, args, kwargs, **wanted)
             elif by == "trace":
                 found = torchscript.capture_trace(model, args, kwargs, **wanted)
             else:
                 found = torch_export.capture(model, args, kwargs, by=by, **wanted)
+            if stored is None:
+                check_initializers(found.source)
+            else:
+                stored.place(found.source)
         found.module = None if model is found.exported else model
-        if stored is not None:
-            stored.place(found.source)
-            found.weights = stored
+        found.weights = stored
         report("source passes")
         prepare(found, mutations)
         return found

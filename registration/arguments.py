@@ -25,6 +25,7 @@ from typing import Any
 import onnx_ir as ir
 
 from .errors import GraphError
+from .kinds import is_value
 
 ATTRIBUTE = "arguments"
 
@@ -59,7 +60,7 @@ def _encode(value: Any, inputs: list[ir.Value]) -> Any:
         return value
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, ir.Value):
+    if is_value(value):
         inputs.append(value)
         return {"value": len(inputs) - 1}
     if kind is list or kind is tuple:

@@ -17,6 +17,7 @@ from .construction import Construction
 from .dtypes import Number
 from .emission import binding, ladder
 from .errors import GraphError, UnsupportedError
+from .kinds import is_value
 from .registry import Registry, split_name
 
 
@@ -242,9 +243,9 @@ class GraphContext:
             dtype: its element type; unless given, BOOL, INT64 or FLOAT for Python numbers and the
                 array's own for arrays.
         """
-        if isinstance(value, Value):
+        if is_value(value):
             return self.cast(value, dtype) if dtype is not None else value
-        if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
+        if isinstance(value, (list, tuple)) and any(map(is_value, value)):
             return self.cast(self.stack(value), dtype) if dtype is not None else self.stack(value)
         return self.construction.constant(to_array(value, dtype))
 

@@ -25,6 +25,7 @@ from onnx_ir import Value
 
 from .builder import Builder
 from .errors import ArgumentError, RegistrationError
+from .kinds import is_value
 from .surplus_arguments import is_surplus
 
 _LISTS = (list, tuple, collections.abc.Sequence)
@@ -172,7 +173,7 @@ class SymbolicFunction:
 
 
 def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:
-    if isinstance(argument, Value):
+    if is_value(argument):
         if parameter.value:
             return argument
         argument = _constant(g, symbolic, parameter, argument)
@@ -189,7 +190,7 @@ def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argume
 
 
 def _element(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, item: Any, argument: Any) -> Any:
-    if isinstance(item, Value) and not parameter.element_value:
+    if not parameter.element_value and is_value(item):
         item = _constant(g, symbolic, parameter, item)
     if parameter.floats and type(item) is int:
         return float(item)

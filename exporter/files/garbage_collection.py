@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 _RARE = (100_000, 20, 1_000)
 """Objects before a collection, and collections before an older generation is looked at as well."""
+_LARGE = 5_000
+"""Nodes from which a graph is worth it: the first collection afterwards looks at all objects."""
 _lock = threading.Lock()
 _inside = 0
 _before = (0, 0, 0)
@@ -36,3 +38,8 @@ def rare_collections() -> Iterator[None]:
             _inside -= 1
             if not _inside:
                 gc.set_threshold(*_before)
+
+
+def rare_for(nodes: int) -> contextlib.AbstractContextManager[None]:
+    """Rare collections while a graph of so many nodes is read and another one is made, if they are many."""
+    return rare_collections() if nodes >= _LARGE else contextlib.nullcontext()

@@ -29,6 +29,7 @@ from ...registration import (
     holder_of,
 )
 from ...registration.arguments import overloaded_name
+from ...registration.kinds import is_value
 from ...registration.opsets import check_opset, ir_version
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
 from ..files.stored_tensors import FileTensor
@@ -247,6 +248,8 @@ def _rename(value: Value, name: str) -> None:
 def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
     """Where an opset has no values of a kind, sequences or optional ones, the first that does."""
     operator = None
+    if type(kind) is ir.TensorType:
+        return None
     if isinstance(kind, ir.SequenceType):
         operator = "SequenceEmpty"
     elif isinstance(kind, ir.OptionalType):
@@ -330,7 +333,7 @@ def mapped(item: Any, values: Mapping[Value, Value]) -> Any:
     Raises:
         GraphError: one of them has no value yet.
     """
-    if isinstance(item, Value):
+    if is_value(item):
         found = values.get(item)
         if found is None:
             raise GraphError(f"value '{item.name}' is used before it is defined")

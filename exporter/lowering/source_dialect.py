@@ -32,8 +32,10 @@ from ...registration import (
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
 from ...registration.emission.folding import MAXIMUM_ELEMENTS
+from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema
+from ..files.garbage_collection import rare_for
 from ..torch_boundary.process_lock import random_state_preserved
 from .driver import Driver, Scope, mapped, named
 
@@ -80,8 +82,9 @@ def lower(
     driver.given_outputs = output_names or []
     driver.default_outputs = default_output_names
     driver.keep = list(keep)
-    model = driver.run()
-    annotate_inplace(model)
+    with rare_for(len(source.graph)):
+        model = driver.run()
+        annotate_inplace(model)
     return Lowered(model, driver.values)
 
 
@@ -246,7 +249,7 @@ class _SourceDriver(Driver[_Scope]):
                     f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} "
                     f"for '{expected.name}' in module '{module}', where {expected.dtype.name} is due"
                 )
-            if isinstance(expected.type, ir.SequenceType):
+            if is_sequence_type(expected.type):
                 # A list has the shape of its elements, but its value may be their stack.
                 checked.append(value)
                 continue

@@ -22,6 +22,7 @@ from .. import dtypes, schemas
 from ..builder import Builder
 from ..constants import to_array
 from ..errors import EmissionError, UnsupportedError
+from ..kinds import is_value
 from ..schemas import OperatorSchema, Parameter
 from . import folding, ladder
 from .omitted_arguments import check_omitted
@@ -236,9 +237,9 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
     """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
     if kind in (AttributeType.GRAPH, AttributeType.GRAPHS):
         return ir.Attr(name, kind, value)
-    if isinstance(value, (list, tuple)) and any(isinstance(item, Value) for item in value):
+    if isinstance(value, (list, tuple)) and any(map(is_value, value)):
         value = g.stack(value)
-    if isinstance(value, Value):
+    if is_value(value):
         value = _constant_attribute(g, op_type, name, value)
     if kind == AttributeType.TENSOR:
         return ir.Attr(
@@ -300,7 +301,7 @@ def _typed_inputs(
     restored: dict[str, DataType] = {}
     sequences: set[str] = set()
     for index, item in enumerate(arguments):
-        if isinstance(item, Value) and item.dtype is not None:
+        if is_value(item) and item.dtype is not None:
             parameter = _formal_input(schema, index)
             if not parameter.variable or not parameter.homogeneous:
                 continue
@@ -392,9 +393,9 @@ def _input_value(
     if item is None:
         return None
     wanted = variables.get(parameter.variable) if parameter.homogeneous else None
-    if isinstance(item, (list, tuple)) and any(isinstance(member, Value) for member in item):
+    if isinstance(item, (list, tuple)) and any(map(is_value, item)):
         item = g.stack(item)
-    if isinstance(item, Value):
+    if is_value(item):
         dtype = item.dtype
         if is_sequence(item):
             return _checked_sequence(g, schema, parameter, item)

@@ -10,6 +10,7 @@ from onnx_ir import AttributeType, DataType, Value
 
 from .. import schemas
 from ..errors import EmissionError
+from ..kinds import is_sequence_type, is_value
 from ..schemas import AttributeParameter, OperatorSchema, Parameter
 
 
@@ -26,7 +27,7 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
 
 def is_sequence(item: Any) -> bool:
     """Whether an argument is a sequence of tensors."""
-    return isinstance(item, Value) and isinstance(item.type, ir.SequenceType)
+    return is_value(item) and is_sequence_type(item.type)
 
 
 def on_sequences(schema: OperatorSchema) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, facts_of, state
+from ...registration.kinds import is_value
 
 Size = int | Value
 """A size: an int, or a zero-dim INT64 value."""
@@ -35,7 +36,7 @@ def same(a: Dim, b: Dim) -> bool:
 
 def known(g: GraphContext, size: Size) -> Size:
     """The size as an int if it is constant, else unchanged."""
-    if isinstance(size, Value) and g.is_foldable(size):
+    if is_value(size) and g.is_foldable(size):
         array = g.constant_value(size)
         if array is not None and array.size == 1 and array.dtype.kind in "iu":
             return int(array.item())

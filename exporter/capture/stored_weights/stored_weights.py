@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -25,22 +25,39 @@ _CONVERTED_AT_ONCE = 2**20
 """Tensors of at most this many bytes are converted before the capture, which may depend on their values."""
 
 
-def check_has_data(model: Any) -> None:
-    """Refuse a module whose parameters or buffers have no data.
+@contextlib.contextmanager
+def explaining_absence(model: Any) -> Iterator[None]:
+    """Explain a capture that fails because parameters or buffers of the model have no data.
 
     Raises:
-        CaptureError: there are such; the message says how to give them.
+        CaptureError: the capture failed; if there are such, the message says how to give them.
     """
-    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        return
-    lacking = [holder for holder in holders(model) if without_data(holder.tensor) is not None]
-    if lacking:
+    try:
+        yield
+    except CaptureError as error:
+        if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+            raise
+        lacking = [holder for holder in holders(model) if without_data(holder.tensor) is not None]
+        if not lacking:
+            raise
         names = listed([quoted(holder.name) for holder in lacking])
         raise CaptureError(
             f"{names} of the model {'have' if len(lacking) > 1 else 'has'} no data "
             f"({without_data(lacking[0].tensor)}): give the weights, "
             "opsetta.export(..., weights='model.safetensors')"
-        )
+        ) from error
+
+
+def check_initializers(source: ir.Model) -> None:
+    """Refuse a captured graph with initializers that have no data.
+
+    Raises:
+        CaptureError: there is one; the message names it.
+    """
+    for value in source.graph.initializers.values():
+        raw = value.const_value.raw if value.const_value is not None else None
+        if isinstance(raw, torch.Tensor) and (reason := without_data(raw)) is not None:
+            raise CaptureError(f"'{value.name}' has no data to export: {reason}")
 
 
 class StoredWeights:
@@ -101,8 +118,7 @@ class StoredWeights:
             stored = contents.get(tensor.name or "") if value.metadata_props.get(KIND) != "constant" else None
             if stored is not None and (stored.dtype, stored.shape) == (tensor.dtype, tensor.shape):
                 value.const_value = _named(stored, tensor.name)
-            elif isinstance(raw := tensor.raw, torch.Tensor) and without_data(raw) is not None:
-                raise CaptureError(f"'{value.name}' has no data to export, and is none of the weights")
+        check_initializers(source)
 
 
 def _given(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:

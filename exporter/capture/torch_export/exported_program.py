@@ -11,6 +11,7 @@ from onnx_ir import tensor_adapters
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ....registration import NUMBER, RANGES, CaptureError, Names
+from ...files.garbage_collection import rare_for
 from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
@@ -48,7 +49,8 @@ def import_exported_program(
     """
     known = symbol_names(program, {}) if names is None else names
     importer = _ProgramImporter(program, known, unproven or {}, source_lines)
-    return importer.run()
+    with rare_for(len(program.graph.nodes)):
+        return importer.run()
 
 
 def symbol_names(program: CapturedProgram, wanted: Mapping[tuple[int, int], str]) -> dict[Any, str]:

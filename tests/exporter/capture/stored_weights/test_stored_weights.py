@@ -315,3 +315,32 @@ def test_a_folder_without_a_checkpoint_or_with_several_is_refused(tmp_path):
     (tmp_path / "x.bin").write_bytes(b"something")
     with pytest.raises(opsetta.ModelFileError, match=r"neither a .safetensors file nor"):
         opsetta.open_weights(tmp_path / "x.bin")
+
+
+def test_a_parameter_without_data_that_is_not_used_does_no_harm():
+    model = nn.Linear(4, 4).eval()
+    model.unused = nn.Parameter(torch.empty(3, device="meta"))
+    opsetta.export(model, torch.randn(2, 4)).verify()
+
+
+def test_fake_tensors_without_weights_are_refused():
+    with FakeTensorMode():
+        model = nn.Linear(4, 4).eval()
+    with pytest.raises(opsetta.CaptureError, match=r"'weight', 'bias' .* FakeTensor.*weights="):
+        opsetta.export(model, torch.randn(2, 4))
+
+
+def test_complex_weights_become_pairs(tmp_path):
+    class Model(nn.Module):
+        def __init__(self, device=None):
+            super().__init__()
+            values = torch.arange(6.0).reshape(2, 3)
+            self.factor = nn.Parameter(torch.complex(values, values + 1).to(device))
+
+        def forward(self, x):
+            return torch.view_as_real(x.to(torch.complex64) * self.factor)
+
+    weights, x = file(Model(), tmp_path), torch.randn(2, 3)
+    program = opsetta.export(Model("meta").eval(), x, weights=weights)
+    program.verify()
+    assert program.model_proto == opsetta.export(Model().eval(), x).model_proto
