@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import math
 import mmap
 import os
 import stat
@@ -111,11 +113,9 @@ class FileTensor(ir.LazyTensor):
     ):
         self.file = file
         self.offset = offset
-        sizes = ir.Shape(shape)
-        super().__init__(lambda: self._view(), dtype=dtype, shape=sizes, name=name)
-
-    def _view(self) -> ir.TensorProtocol:
-        return tensor_over(self.data, self.name, self.dtype, self.shape.numpy())
+        # Without a reference to itself, a tensor closes its file as soon as nothing refers to it.
+        view = functools.partial(_view, file, offset, dtype, tuple(shape), name)
+        super().__init__(view, dtype=dtype, shape=ir.Shape(shape), name=name)
 
     @property
     def data(self) -> np.ndarray:
@@ -141,6 +141,13 @@ class FileTensor(ir.LazyTensor):
             file.write(block)
 
 
+def _view(
+    file: StoredFile, offset: int, dtype: ir.DataType, shape: tuple[int, ...], name: str | None
+) -> ir.TensorProtocol:
+    size = -(-math.prod(shape) * dtype.bitwidth // 8)
+    return tensor_over(file.contents[offset : offset + size], name, dtype, shape)
+
+
 class ConvertedTensor(ir.LazyTensor):
     """Another tensor in another floating-point type, converted as it is read."""
 
@@ -149,15 +156,11 @@ class ConvertedTensor(ir.LazyTensor):
     def __init__(self, source: ir.TensorProtocol, dtype: ir.DataType, name: str | None):
         self._source = source
         super().__init__(
-            lambda: ir.Tensor(self._convert(source.numpy()), dtype=dtype, name=self.name),
+            lambda: ir.Tensor(_converted(source.numpy(), dtype), dtype=dtype, name=name),
             dtype=dtype,
             shape=ir.Shape(source.shape.numpy()),
             name=name,
         )
-
-    def _convert(self, elements: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return elements.astype(self.dtype.numpy())
 
     def tofile(self, file: Any) -> None:
         """Write its bytes; a tensor in a file is converted block by block."""
@@ -166,8 +169,13 @@ class ConvertedTensor(ir.LazyTensor):
             super().tofile(file)
             return
         for block in _whole(source.blocks(), source.dtype.bitwidth // 8):
-            array = np.frombuffer(block, source.dtype.numpy())
-            file.write(ir.Tensor(self._convert(array), dtype=self.dtype).tobytes())
+            array = np.frombuffer(block, source.dtype.numpy().newbyteorder("<"))
+            file.write(ir.Tensor(_converted(array, self.dtype), dtype=self.dtype).tobytes())
+
+
+def _converted(elements: np.ndarray, dtype: ir.DataType) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return elements.astype(dtype.numpy())
 
 
 def _whole(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
