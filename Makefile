@@ -35,13 +35,13 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_FLAGS)
 
 test-torch: $(TORCH_INSTALLED)
-	$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(TORCH_TESTS) $(PYTEST_FLAGS)
+	$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(TORCH_TESTS) $(PYTEST_FLAGS)
 
 sweep: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --sweep $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --sweep $(PYTEST_FLAGS)
 	$(BIN)/python -m tests.sweep --workers $(WORKERS) $(SWEEP_FLAGS)
 
 lint: $(INSTALLED)

@@ -1,7 +1,9 @@
 """Settings that every test runs under: one thread per process, hypothesis profiles, the sweep option."""
 
+import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -11,6 +13,17 @@ for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+INDEPENDENT = (
+    "conversion/test_real_graphs.py",
+    "exporter/files/test_whole_models.py",
+    "exporter/files/source_file/test_fresh_process.py",
+    "fuzz/test_programs.py",
+    "models/test_architectures.py",
+    "models/test_torchscript_models.py",
+    "test_documentation.py",
+)
+"""Files of long tests that share nothing with each other: each may run in any test process."""
 
 hypothesis.settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("sweep", max_examples=1000, deadline=None)
@@ -39,17 +52,36 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("sweep" if config.getoption("--sweep") else "quick")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, keep the tests of a file, which share captures, in one test process.
+
+    The files of independent tests are spread, and come last, so that no process waits long for the others.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class FileScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return nodeid if file.removeprefix("tests/") in INDEPENDENT else file
+
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked `sweep` to full runs, and keep what shares a capture in one test process."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    """Leave what is marked `sweep` to full runs."""
     if config.getoption("--sweep"):
         return
     later = [item for item in items if item.get_closest_marker("sweep")]
     if later:
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep garbage collections from looking at all that was imported and collected, which stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""Real architectures from their transformers configs: random weights, small widths, real depths."""
+"""Real architectures from their transformers configs: random weights, small widths.
+
+Stacks of equal layers have two of them in quick runs, and their real number in full runs. ResNet-50,
+MobileNetV2, ConvNeXt and DistilBERT always have their real depth.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any
 
 import torch
 import transformers
+
+from ..opsets import is_full_run
 
 Inputs = dict[str, Any]
 VOCABULARY = 100
@@ -34,6 +40,11 @@ class Architecture:
     opsets: tuple[int, ...] = tuple(range(9, 27))
     forms: tuple[bool, ...] = (False, True)
     sizes: tuple[tuple[int, int], ...] = ((3, 5), (1, 1))
+
+
+def _layers(count: int) -> int:
+    """The number of equal layers in a stack that really has so many."""
+    return count if is_full_run() else min(count, 2)
 
 
 def _pixels(batch: int, length: int) -> Inputs:
@@ -95,16 +106,17 @@ def _spread(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _clip_config() -> transformers.CLIPConfig:
-    text = {**_TEXT, "eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0}
-    return transformers.CLIPConfig(text_config=text, vision_config=_VISION, projection_dim=16)
+    depth = {"num_hidden_layers": _layers(12)}
+    text = {**_TEXT, **depth, "eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0}
+    return transformers.CLIPConfig(text_config=text, vision_config={**_VISION, **depth}, projection_dim=16)
 
 
 def _whisper_config() -> transformers.WhisperConfig:
     return transformers.WhisperConfig(
         vocab_size=VOCABULARY,
         d_model=32,
-        encoder_layers=4,
-        decoder_layers=4,
+        encoder_layers=_layers(4),
+        decoder_layers=_layers(4),
         encoder_attention_heads=4,
         decoder_attention_heads=4,
         encoder_ffn_dim=64,
@@ -121,20 +133,26 @@ def _whisper_config() -> transformers.WhisperConfig:
 
 def gpt2_config() -> transformers.GPT2Config:
     return transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_embd=32, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+        vocab_size=VOCABULARY,
+        n_embd=32,
+        n_layer=_layers(12),
+        n_head=4,
+        n_positions=64,
+        bos_token_id=1,
+        eos_token_id=2,
     )
 
 
 def llama_config() -> transformers.LlamaConfig:
-    return transformers.LlamaConfig(num_hidden_layers=16, **_DECODER)
+    return transformers.LlamaConfig(num_hidden_layers=_layers(16), **_DECODER)
 
 
 def qwen2_config() -> transformers.Qwen2Config:
-    return transformers.Qwen2Config(num_hidden_layers=24, **_DECODER)
+    return transformers.Qwen2Config(num_hidden_layers=_layers(24), **_DECODER)
 
 
 def mistral_config() -> transformers.MistralConfig:
-    return transformers.MistralConfig(num_hidden_layers=32, **_DECODER)
+    return transformers.MistralConfig(num_hidden_layers=_layers(32), **_DECODER)
 
 
 def mixtral_config() -> transformers.MixtralConfig:
@@ -197,7 +215,13 @@ def gpt_oss_config() -> transformers.GptOssConfig:
 
 def t5_config() -> transformers.T5Config:
     return transformers.T5Config(
-        vocab_size=VOCABULARY, d_model=32, d_kv=8, num_heads=4, d_ff=64, decoder_start_token_id=0
+        vocab_size=VOCABULARY,
+        d_model=32,
+        d_kv=8,
+        num_layers=_layers(6),
+        num_heads=4,
+        d_ff=64,
+        decoder_start_token_id=0,
     )
 
 
@@ -236,12 +260,21 @@ ARCHITECTURES = (
         "ConvNextForImageClassification",
         lambda: transformers.ConvNextConfig(hidden_sizes=[16, 24, 32, 40]),
     ),
-    _image("vit", "ViTForImageClassification", lambda: transformers.ViTConfig(**_VISION)),
+    _image(
+        "vit",
+        "ViTForImageClassification",
+        lambda: transformers.ViTConfig(num_hidden_layers=_layers(12), **_VISION),
+    ),
     _image(
         "swin",
         "SwinForImageClassification",
         lambda: transformers.SwinConfig(
-            embed_dim=16, num_heads=[1, 2, 4, 8], image_size=64, window_size=4, patch_size=2
+            embed_dim=16,
+            depths=[2, 2, _layers(6), 2],
+            num_heads=[1, 2, 4, 8],
+            image_size=64,
+            window_size=4,
+            patch_size=2,
         ),
     ),
     _image(
@@ -249,13 +282,21 @@ ARCHITECTURES = (
         "SegformerForSemanticSegmentation",
         lambda: transformers.SegformerConfig(hidden_sizes=[16, 32, 40, 48], decoder_hidden_size=32),
     ),
-    _encoder("bert", "BertForSequenceClassification", lambda: transformers.BertConfig(**_TEXT)),
+    _encoder(
+        "bert",
+        "BertForSequenceClassification",
+        lambda: transformers.BertConfig(num_hidden_layers=_layers(12), **_TEXT),
+    ),
     _encoder(
         "distilbert",
         "DistilBertForSequenceClassification",
         lambda: transformers.DistilBertConfig(vocab_size=VOCABULARY, dim=32, n_heads=4, hidden_dim=64),
     ),
-    _encoder("roberta", "RobertaForSequenceClassification", lambda: transformers.RobertaConfig(**_TEXT)),
+    _encoder(
+        "roberta",
+        "RobertaForSequenceClassification",
+        lambda: transformers.RobertaConfig(num_hidden_layers=_layers(12), **_TEXT),
+    ),
     _encoder("gpt2", "GPT2LMHeadModel", gpt2_config),
     _encoder("llama", "LlamaForCausalLM", llama_config),
     _encoder("qwen2", "Qwen2ForCausalLM", qwen2_config),

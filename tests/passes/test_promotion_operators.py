@@ -50,7 +50,9 @@ def _calls(dtype: torch.dtype) -> Iterator[tuple[str, list[Any], dict[str, Any]]
         # Integers matter where there are no floats; elsewhere many of them are positions.
         if not taken or dtype != (torch.float32 if torch.float32 in entry.dtypes else torch.int64):
             continue
-        for sample in itertools.islice(entry.sample_inputs("cpu", dtype), _SAMPLES):
+        # Not `sample_inputs`, which inspects the stack and every imported module for each sample.
+        torch.manual_seed(0)
+        for sample in itertools.islice(entry.sample_inputs_func(entry, "cpu", dtype, False), _SAMPLES):
             for name in taken:
                 yield name, [sample.input, *sample.args], sample.kwargs
 

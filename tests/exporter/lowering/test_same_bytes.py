@@ -23,6 +23,10 @@ class Model(torch.nn.Module):
         joined[:, 0] = flags["first"]
         return {"out": self.lstm(joined)[0], "top": joined.topk(2).values, "sum": joined.sum(1).sort()}
 
+torch.manual_seed(0)
+convolutions = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+image = opsetta.export(convolutions, torch.ones(1, 3, 8, 8), opset=13, dynamic_shapes={"input": {0: "n"}})
+
 inputs = (torch.zeros(2, 3, 4), {"first": torch.ones(4), "unused": torch.ones(2)})
 shapes = {"x": {0: "batch", 1: "length"}, "flags": {"first": None, "unused": None}}
 program = opsetta.export(Model().eval(), inputs, opset=17, dynamic_shapes=shapes)
@@ -38,7 +42,9 @@ scripted = opsetta.export(script, (torch.ones(3),), opset=13, dynamic_shapes=({0
 for made in (program, program.lower(opset=9), program.lower(opset=23), scripted):
     print(hashlib.sha256(made.model_proto.SerializeToString(deterministic=True)).hexdigest())
 program.save_source("model.source.onnx")
-print(hashlib.sha256(open("model.source.onnx", "rb").read()).hexdigest())
+image.save("image.onnx")
+for path in ("model.source.onnx", "image.onnx"):
+    print(hashlib.sha256(open(path, "rb").read()).hexdigest())
 """
 
 

@@ -1,6 +1,6 @@
 """A process in which torch cannot be imported: it loads source files, lowers, saves and runs them.
 
-    python without_torch.py FOLDER
+    python without_torch.py FOLDER OPSET...
 
 For every `*.source.onnx` in the folder it prints, as one JSON object, the digest of its second save, that of
 the model at each opset or the reason why it is refused, and how far the results of `<name>.npz` are off.
@@ -11,6 +11,7 @@ import io
 import json
 import pathlib
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,10 +19,10 @@ import opsetta
 from opsetta.exporter.files.writing import to_bytes
 
 
-def digests(program: object) -> dict[str, str]:
-    """The digest of a program's bytes at each opset, or the reason why it is refused there."""
+def digests(program: object, opsets: Iterable[int]) -> dict[str, str]:
+    """The digest of a program's bytes at opsets, or the reason why it is refused there."""
     found = {}
-    for opset in range(opsetta.MINIMUM_OPSET, opsetta.MAXIMUM_OPSET + 1):
+    for opset in opsets:
         try:
             found[str(opset)] = hashlib.sha256(to_bytes(program.lower(opset).model) or b"").hexdigest()  # type: ignore[attr-defined]
         except opsetta.UnsupportedOperatorsError as error:
@@ -52,7 +53,7 @@ def errors(model: opsetta.SourceModel, reference: pathlib.Path) -> list[float]:
     ]
 
 
-def main(folder: str) -> None:
+def main(folder: str, opsets: list[int]) -> None:
     """Report on every source file of a folder."""
     assert "torch" not in sys.modules
     sys.modules["torch"] = None  # type: ignore[assignment]
@@ -61,7 +62,7 @@ def main(folder: str) -> None:
         model = opsetta.load(path)
         reference = path.with_name(path.name.replace(".source.onnx", ".npz"))
         report[path.name] = {
-            "opsets": digests(model),
+            "opsets": digests(model, opsets),
             "second": second_save(model),
             "errors": errors(model, reference) if reference.exists() else [],
         }
@@ -70,4 +71,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], list(map(int, sys.argv[2:])))
