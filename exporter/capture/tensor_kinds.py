@@ -23,7 +23,7 @@ def kind_refused(tensor: torch.Tensor) -> tuple[str, str] | None:
     if tensor.layout in _SPARSE:
         return f"sparse ({tensor.layout})", "to_dense()"
     if tensor.is_mkldnn:
-        return "in the layout of oneDNN (torch._mkldnn)", "to_dense()"
+        return "in the layout of oneDNN", "to_dense()"
     if tensor.is_quantized:
         return f"quantized ({tensor.dtype})", "dequantize()"
     return None

@@ -20,8 +20,6 @@ from ..torch_boundary.structures import register_structures
 
 _FACTORIES = ("list", "dict", "tuple", "int", "float", "str", "bool", "set")
 """The builtins allowed as the default factory of a defaultdict."""
-_INTERNAL = "torch._"
-"""Prefix of torch's internal classes, which contain functions and are never part of a result."""
 
 
 def callable_interface(interface: Interface) -> Interface:
@@ -46,8 +44,8 @@ def callable_interface(interface: Interface) -> Interface:
     if unknown:
         warnings.warn(
             f"the program takes or returns {', '.join(dict.fromkeys(unknown))}, which this process has not "
-            "registered with torch.utils._pytree: they become dicts and tuples. Register the class "
-            "before the first call, a dataclass with torch.export.register_dataclass",
+            "registered with torch's pytree: they become dicts and tuples. Register the class before the "
+            f"first call with {pytree.REGISTRATION}, or torch.export.register_dataclass for a dataclass",
             stacklevel=4,
         )
     return dataclasses.replace(interface, input_specification=given, output_specification=result)
@@ -72,7 +70,7 @@ def _container(item: Structure) -> tuple[Any, Any] | None:
     """The registered class of a container and its context; None if one is unknown."""
     known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in pytree.SUPPORTED_NODES}
     kind = known.get(item.type)
-    if kind is None or item.type.startswith(_INTERNAL):
+    if kind is None or pytree.is_internal(item.type):
         return None
     try:
         return kind, _context(item.context, item)

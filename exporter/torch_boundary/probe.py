@@ -52,6 +52,7 @@ CAPTURE = Feature(
     "capturing a PyTorch model",
     (
         "torch._dynamo.config:automatic_dynamic_shapes",
+        "torch._dynamo.convert_frame:input_codes.seen",
         "torch._functorch.predispatch:_vmap_decrement_nesting",
         "torch._functorch.predispatch:_vmap_increment_nesting",
         "torch._functorch.predispatch:lazy_load_decompositions",
@@ -121,6 +122,7 @@ TORCHSCRIPT = Feature(
         *(f"torch:_C.{name}" for name in "BufferDict ModuleDict ParameterDict ScriptModule".split()),
         "torch:_C._jit_pass_inline",
         "torch:_C.parse_schema",
+        "torch._utils:_rebuild_tensor_v2",
         "torch.utils._sympy.functions:FloorDiv",
         "torch.utils._sympy.functions:PythonMod",
     ),

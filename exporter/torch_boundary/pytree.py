@@ -20,6 +20,18 @@ from torch.utils._pytree import (
     tree_unflatten,
 )
 
+REGISTRATION = f"{register_pytree_node.__module__}.{register_pytree_node.__name__}"
+"""The function that registers a class of containers, for messages."""
+
+
+def is_internal(name: str) -> bool:
+    """Whether a class is one of torch's own, by its qualified name.
+
+    They contain functions, and are never part of a result.
+    """
+    top, _, rest = name.partition(".")
+    return top == "torch" and rest.startswith("_")
+
 
 def children(value: Any) -> list[Any] | None:
     """The direct children of a container, None for a leaf."""

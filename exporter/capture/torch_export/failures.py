@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ....registration import CaptureError
+from ...torch_boundary import pytree
 from .user_lines import Place, place_of
 
 _LONGEST = 300
@@ -65,7 +66,7 @@ _INPUT = Kind(
     "An argument is of a class that torch.export cannot open.",
     (
         "pass the tensors and numbers in it, or a dataclass of them",
-        "register the class with torch.utils._pytree.register_pytree_node",
+        f"register the class with {pytree.REGISTRATION}",
     ),
     (),
 )

@@ -11,8 +11,7 @@ from typing import IO
 import torch
 
 from ....registration import CaptureError
-
-_TENSOR_PARTS = ("collections.OrderedDict", "torch._utils.", "torch.storage.")
+from ...torch_boundary.pickles import is_of_tensors
 
 
 def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
@@ -104,4 +103,6 @@ def _classes(file: IO[bytes]) -> Iterator[str]:
 
 def _is_of_tensors(name: str) -> bool:
     module, _, own = name.rpartition(".")
-    return name.startswith(_TENSOR_PARTS) or (module == "torch" and own != "nn") or module == "builtins"
+    if name == "collections.OrderedDict" or module == "builtins" or is_of_tensors(name):
+        return True
+    return module == "torch" and own != "nn"
