@@ -15,7 +15,7 @@ from ..source.dimensions import DIMENSIONS
 from ..source.dimensions import read as restrictions
 from .garbage_collection import rare_collections
 from .reading import bounds_of, read_model
-from .reading.content import text_of
+from .reading.checks.content import text_of
 from .reading.subgraphs import all_graphs, with_subgraphs
 
 _BITS = {

@@ -14,7 +14,7 @@ from ...registration import ModelFileError
 from .message import EXCLUSIVE, Message
 from .publishing import ALIGNMENT, DataFile, publish
 from .reading.carried import carried_by, to_proto
-from .reading.prepacked import NATIVE_DOMAIN, entry
+from .reading.external_data.prepacked import NATIVE_DOMAIN, entry
 from .referencing import Reference, check_mode, references
 from .targets import Stream, reason, resolve
 

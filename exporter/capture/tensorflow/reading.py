@@ -13,9 +13,10 @@ from google.protobuf.message import DecodeError
 
 from ....registration import ModelFileError, UsageError
 from ...files.garbage_collection import rare_collections
-from ...files.reading import BOUNDS, REMEDY, Bounds, text, wire
-from ...files.reading.files import reason_of, regular_contents
-from ...files.reading.memory import PROPORTION
+from ...files.reading import BOUNDS, REMEDY, Bounds
+from ...files.reading.checks.memory import PROPORTION
+from ...files.reading.encodings import text, wire
+from ...files.reading.encodings.files import reason_of, regular_contents
 from ...files.reading.names import listed, quoted
 from .messages import message_type
 from .operator_definitions import Definitions

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...files.reading.text import first_word
-from ...files.reading.wire import varint
+from ...files.reading.encodings.text import first_word
+from ...files.reading.encodings.wire import varint
 
 GRAPH, META_GRAPH, SAVED_MODEL = "GraphDef", "MetaGraphDef", "SavedModel"
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")

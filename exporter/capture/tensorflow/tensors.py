@@ -15,7 +15,7 @@ import numpy as np
 
 from ....registration import ModelFileError
 from ...files.reading.bounds import BOUNDS, REMEDY, Bounds
-from ...files.reading.wire import varint
+from ...files.reading.encodings.wire import varint
 from .element_types import numpy_type, type_name
 
 _MAXIMUM_RANK = 32

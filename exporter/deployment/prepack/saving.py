@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ....registration import ModelFileError, PrepackError, UsageError
 from ...files import writing
 from ...files.publishing import DataFile, publish
-from ...files.reading.prepacked import PREFIX, parts
+from ...files.reading.external_data.prepacked import PREFIX, parts
 from ...files.reading.subgraphs import with_subgraphs
 from ...files.targets import folder_of, unwritable
 from ...running.session import open_session, session_options

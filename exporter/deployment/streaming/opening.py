@@ -19,7 +19,7 @@ from ....passes.planning.order import reads
 from ....registration import ModelFileError, UsageError
 from ...files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from ...files.reading.carried import to_proto
-from ...files.reading.external import ExternalFiles
+from ...files.reading.external_data.files import ExternalFiles
 from ...files.reading.names import quoted
 from .folder import MODEL, VERIFICATIONS, Index, graph_of, save_streaming
 from .mapped_weights import MappedWeight

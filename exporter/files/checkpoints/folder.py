@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from ....registration import ModelFileError
-from ..reading.external import ExternalFiles, ModelFolder, check_relative
+from ..reading.external_data.files import ExternalFiles, ModelFolder, check_relative
 from ..reading.names import listed, quoted
 from ..stored_tensors import StoredFile
 from .safetensors import MAXIMUM_HEADER, is_safetensors, parsed, read_safetensors

@@ -1,10 +1,10 @@
 """Reads model files from untrusted sources within bounds of time and memory."""
 
 from .bounds import BOUNDS, REMEDY, TRUSTED, Bounds, bounds_of
-from .content import check_text
-from .external import ModelFolder
-from .files import read_model
-from .functions import check_calls
-from .mapping import map_external_data
-from .memory import check_memory
+from .checks.content import check_text
+from .checks.functions import check_calls
+from .checks.memory import check_memory
+from .encodings.files import read_model
+from .external_data.files import ModelFolder
+from .external_data.mapping import map_external_data
 from .representation import to_ir

@@ -16,11 +16,11 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from ....registration.schemas import operator_schema
-from .external import ExternalFiles
+from .checks.tensors import check_tensor
+from .external_data.files import ExternalFiles
+from .external_data.prepacked import PackedEntries
 from .names import quoted
-from .prepacked import PackedEntries
 from .subgraphs import with_subgraphs
-from .tensors import check_tensor
 
 _KEY = "carried"
 _FOREIGN = ("map_type", "opaque_type")

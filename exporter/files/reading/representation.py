@@ -11,14 +11,14 @@ import onnx_ir as ir
 from ....registration import ModelFileError
 from .bounds import BOUNDS, Bounds
 from .carried import Carried, keep, take_out
-from .content import check_content
-from .external import ExternalFiles, Folder
-from .functions import check_calls, title_of
-from .graphs import DEVICE_CONFIGURATIONS, GraphChecks
-from .memory import check_memory
-from .metadata import canonical, check_entries, check_imports
+from .checks.content import check_content
+from .checks.functions import check_calls, title_of
+from .checks.graphs import DEVICE_CONFIGURATIONS, GraphChecks
+from .checks.memory import check_memory
+from .checks.metadata import canonical, check_entries, check_imports
+from .checks.notes import Notes
+from .external_data.files import ExternalFiles, Folder
 from .names import quoted
-from .notes import Notes
 
 LEFT_OUT = "left_out"
 """The key in a model's `meta` for the parts left out on reading, a tuple of sentences."""

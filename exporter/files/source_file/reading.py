@@ -10,9 +10,9 @@ import onnx_ir as ir
 from ....registration import ModelFileError
 from ...source.capture import Capture
 from ..reading.bounds import BOUNDS, Bounds
-from ..reading.content import check_content
-from ..reading.external import Folder
-from ..reading.memory import check_memory
+from ..reading.checks.content import check_content
+from ..reading.checks.memory import check_memory
+from ..reading.external_data.files import Folder
 from .decompositions import Decompositions, read_decompositions
 from .graphs import GraphReader
 from .layout import DOMAIN, INTERFACE, check_fields, check_version, naming, read_metadata

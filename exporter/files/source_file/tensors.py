@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir import serde
 
 from ....registration import ModelFileError
-from ..reading.external import ExternalFiles
+from ..reading.external_data.files import ExternalFiles
 from ..stored_tensors import tensor_over
 from .layout import check_fields, naming
 

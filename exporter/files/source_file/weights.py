@@ -16,7 +16,7 @@ from ....registration import KIND, PERSISTENT, ModelFileError
 from ..message import Initializer
 from ..publishing import DataFile
 from ..reading import BOUNDS, Bounds, read_model
-from ..reading.external import ExternalFiles, Folder
+from ..reading.external_data.files import ExternalFiles, Folder
 from .layout import DIGEST, quoted, read_metadata
 from .tensors import (
     EXTERNAL_FROM,

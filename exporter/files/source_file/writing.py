@@ -14,7 +14,7 @@ from ....registration import ModelFileError
 from ...source.capture import Capture
 from ..message import Initializer, Message
 from ..publishing import DataFile, publish
-from ..reading.text import BoundError, SyntaxFault, parse
+from ..reading.encodings.text import BoundError, SyntaxFault, parse
 from ..writing import fitting, write_to_object
 from .decompositions import Decompositions, write_decompositions
 from .graphs import GraphWriter

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .....registration import ModelFileError
-from ....files.reading.external import ExternalFiles
+from ....files.reading.external_data.files import ExternalFiles
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
 from ..tensors import elements_of

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from .....registration import ModelFileError
-from ....files.reading import wire
+from ....files.reading.encodings import wire
 from ..messages import message_type
 from .variables import Region
 

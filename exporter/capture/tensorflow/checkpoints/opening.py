@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from .....registration import ModelFileError
-from ....files.reading.external import ExternalFiles, ModelFolder
+from ....files.reading.external_data.files import ExternalFiles, ModelFolder
 from ....files.reading.names import quoted
 from ..messages import message_type
 from .bundle import Bundle

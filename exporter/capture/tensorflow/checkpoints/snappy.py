@@ -5,7 +5,7 @@ The format is a length, then elements: literal bytes, and copies of what was dec
 
 from __future__ import annotations
 
-from ....files.reading.wire import varint
+from ....files.reading.encodings.wire import varint
 
 _MOST_PER_BYTE = 22
 """Bytes that one compressed byte can become: three bytes copy up to 64."""

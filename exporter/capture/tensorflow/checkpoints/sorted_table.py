@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .....registration import ModelFileError
-from ....files.reading.wire import varint
+from ....files.reading.encodings.wire import varint
 from .checksums import crc32c, unmasked
 from .snappy import BadBlock, decompress
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .....registration import ModelFileError
-from ....files.reading.wire import varint
+from ....files.reading.encodings.wire import varint
 from .checksums import crc32c, unmasked
 
 _LONG = 2**32

@@ -9,7 +9,8 @@ from google.protobuf import json_format, text_format
 from onnx import parser
 
 from opsetta import ModelFileError
-from opsetta.exporter.files.reading import BOUNDS, TRUSTED, Bounds, files, read_model, wire
+from opsetta.exporter.files.reading import BOUNDS, TRUSTED, Bounds, read_model
+from opsetta.exporter.files.reading.encodings import files, wire
 
 MODEL = parser.parse_model(
     '<ir_version: 10, opset_import: ["": 18]> g (float[n] x) => (float[n] y) <float[2] w = {1, 2}>'

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..stored_tensors import tensor_over
-from .external import ExternalFiles, Folder
-from .names import quoted
+from ...stored_tensors import tensor_over
+from ..names import quoted
+from .files import ExternalFiles, Folder
 
 
 def map_external_data(model: ir.Model, folder: Folder) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import onnx
 
-from ....registration import ModelFileError
-from .external import ExternalFiles
-from .names import quoted
+from .....registration import ModelFileError
+from ..external_data.files import ExternalFiles
+from ..names import quoted
 from .tensors import check_tensor
 from .values import check_type
 

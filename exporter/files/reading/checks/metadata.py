@@ -7,8 +7,8 @@ from typing import Any
 
 import onnx
 
-from ....registration import ModelFileError
-from .names import quoted
+from .....registration import ModelFileError
+from ..names import quoted
 
 
 def check_entries(entries: Iterable[Any], shown: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from .bounds import BOUNDS, REMEDY, Bounds
+from ..bounds import BOUNDS, REMEDY, Bounds
 
 
 class BoundError(Exception):

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ....registration import ModelFileError
-from ..stored_tensors import FileTensor, StoredFile
-from .names import quoted
+from .....registration import ModelFileError
+from ...stored_tensors import FileTensor, StoredFile
+from ..names import quoted
 from .prepacked import PREFIX, PackedEntries, is_entry, parts
 
 _NUMBER = re.compile(r"[0-9]{1,19}")

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import onnx
 
-from ....registration import ModelFileError
-from .bounds import BOUNDS, REMEDY, Bounds
+from .....registration import ModelFileError
+from ..bounds import BOUNDS, REMEDY, Bounds
+from ..names import quoted
+from ..subgraphs import subgraphs
 from .metadata import canonical
-from .names import quoted
-from .subgraphs import subgraphs
 
 BYTES_OF_NODE = 100
 """Bytes of the model required for each further node after inlining."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from ....registration import ModelFileError
-from .names import quoted
+from .....registration import ModelFileError
+from ..names import quoted
 
 
 @dataclasses.dataclass

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import onnx
 
-from ....registration import ModelFileError
-from .bounds import BOUNDS, REMEDY, Bounds
-from .subgraphs import with_subgraphs
+from .....registration import ModelFileError
+from ..bounds import BOUNDS, REMEDY, Bounds
+from ..subgraphs import with_subgraphs
 
 PROPORTION = 3
 """Bytes that a model may take for each byte of its file."""

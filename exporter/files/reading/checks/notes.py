@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .names import listed
+from ..names import listed
 
 
 class Notes:

@@ -6,9 +6,9 @@ from typing import Any
 
 import onnx
 
-from ....registration import ModelFileError
+from .....registration import ModelFileError
+from ..names import quoted
 from .metadata import check_entries, merge_entries
-from .names import quoted
 from .tensors import MAXIMUM_RANK, check_element_type
 
 MAXIMUM_DIMENSION_NAME = 1000

@@ -15,7 +15,7 @@ import onnx
 import onnx.parser
 from google.protobuf import json_format, text_format
 
-from .bounds import BOUNDS, REMEDY, Bounds
+from ..bounds import BOUNDS, REMEDY, Bounds
 from .wire import BoundError
 
 MAXIMUM_DEPTH = 100

@@ -11,9 +11,9 @@ from typing import IO
 import onnx
 from google.protobuf.message import DecodeError
 
-from ....registration import ModelFileError
+from .....registration import ModelFileError
+from ..bounds import BOUNDS, Bounds
 from . import text, wire
-from .bounds import BOUNDS, Bounds
 
 MAXIMUM_BYTES = 2**31 - 1
 """Protobuf's limit for one message; larger weights are in external data."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import onnx
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from ....registration import ModelFileError
-from .names import node_title, quoted
+from .....registration import ModelFileError
+from ..names import node_title, quoted
 
 MAXIMUM_DEPTH = 100
 """Bound on the nesting of messages."""

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from opsetta.exporter.files.reading import BOUNDS, Bounds, wire
+from opsetta.exporter.files.reading import BOUNDS, Bounds
+from opsetta.exporter.files.reading.encodings import wire
 
 FLOATS, INTS = 0x3D, 0x40
 """The tags of `AttributeProto.floats` and `ints`."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import onnx
 
-from ....registration import ModelFileError
+from .....registration import ModelFileError
+from ..bounds import BOUNDS, REMEDY, Bounds
+from ..external_data.files import ExternalFiles
+from ..names import node_title, quoted
 from .attributes import check_attribute
-from .bounds import BOUNDS, REMEDY, Bounds
-from .external import ExternalFiles
 from .metadata import canonical, check_entries, merge_entries
-from .names import node_title, quoted
 from .notes import Notes
 from .scopes import Scope
 from .tensors import check_tensor

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ....registration import ModelFileError
-from .external import ExternalFiles
+from .....registration import ModelFileError
+from ..external_data.files import ExternalFiles
 
 MAXIMUM_RANK = 32
 """Dimensions of an array in every supported numpy."""

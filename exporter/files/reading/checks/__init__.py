@@ -1,0 +1,1 @@
+"""Checks of a message before it becomes a graph."""

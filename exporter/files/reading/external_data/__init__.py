@@ -1,0 +1,1 @@
+"""Tensors in other files: external data, memory mapping, packed weights."""
