@@ -40,10 +40,10 @@ FREE_INITIALIZERS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What the nodes of a graph are lowered with.
+    """The values of a graph that is being lowered.
 
     Attributes:
-        values: the ONNX value of each source value.
+        values: the ONNX value of each source value that is lowered.
     """
 
     values: MutableMapping[Value, Value]
@@ -62,17 +62,18 @@ class _Failure:
 
 
 class Driver(abc.ABC, Generic[S]):
-    """One graph on its way to one opset.
+    """Lowers one graph to one opset.
 
     Attributes:
         source: the model that is lowered; it is read, not changed.
         graph: the ONNX graph under construction; `construction` keeps its names, constants and limits, and
             `context` emits into it.
-        names: the names that are taken.
+        names: the names that the ONNX graph uses.
         output_names: names for the outputs of the graph, in order.
-        state: values of the new graph that the model brings: no constants of our own making.
-        folds_weights: whether they are constants that may be folded, as in a frozen graph; else they keep
-            their names and contents.
+        state: the model's parameters, buffers and initializers in the ONNX graph, without the constants that
+            lowering makes.
+        folds_weights: whether `state` may be folded like other constants, as in a frozen graph; else each of
+            its values keeps its name and contents.
     """
 
     def __init__(self, source: ir.Model, graph: ir.Graph, registry: Registry):
@@ -90,11 +91,11 @@ class Driver(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def declare(self) -> S:
-        """Give the graph its inputs and initializers; the scope of its nodes."""
+        """Add the inputs and initializers to the ONNX graph, and return the scope for its nodes."""
 
     @abc.abstractmethod
     def lower_node(self, node: ir.Node, scope: S) -> Sequence[Value | None]:
-        """The results of one node, None for each that is not made.
+        """Lower one node and return its results, with None for each output that is left out.
 
         Raises:
             UnsupportedError: the opset cannot express it.
@@ -102,7 +103,7 @@ class Driver(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def outputs(self, scope: S) -> Sequence[Value]:
-        """The outputs of the graph, after all nodes are lowered; sets `output_names`."""
+        """Return the outputs of the graph, after all nodes are lowered, and set `output_names`."""
 
     def place(self, node: ir.Node, scope: S) -> str:
         """The place of a node, for messages."""
@@ -136,11 +137,11 @@ class Driver(abc.ABC, Generic[S]):
 
     @property
     def failed(self) -> bool:
-        """Whether something that was met cannot be expressed."""
+        """Whether anything found so far cannot be expressed at the opset."""
         return bool(self._failures)
 
     def nodes(self, nodes: Iterable[ir.Node], scope: S) -> None:
-        """Lower nodes in order, and note those that cannot be."""
+        """Lower nodes in order, and record those that the opset cannot express."""
         for node in nodes:
             try:
                 results = self.lower_node(node, scope)
@@ -160,7 +161,7 @@ class Driver(abc.ABC, Generic[S]):
                     scope.values[output] = result
 
     def refuse(self, node: ir.Node, scope: S, error: UnsupportedError) -> None:
-        """Note a node that cannot be expressed."""
+        """Record a node that the opset cannot express."""
         name, place = f"{node.domain or 'onnx'}::{node.op_type}", self.place(node, scope)
         if node.overload:
             name = f"{name}.{node.overload}"
@@ -187,9 +188,10 @@ class Driver(abc.ABC, Generic[S]):
                 self.refuse(node, scope, error)
 
     def _check_element_types(self) -> None:
-        """Note element types that the opset does not have, of values that no operator may have looked at.
+        """Record inputs and initializers with an element type that the opset does not have.
 
-        Identity takes every type that an opset has: an input may be an output, and a constant any operand.
+        Emission checks types only of the values that nodes read, and an input may go straight to an output.
+        The types of an opset are those that its Identity takes.
         """
         schema = operator_schema("Identity", self.opset)
         assert schema is not None
@@ -207,7 +209,7 @@ class Driver(abc.ABC, Generic[S]):
     def _finish_outputs(self) -> None:
         """Make every output a distinct value and set its name, after all passes.
 
-        A pass may have given a value the name of another one, too.
+        Passes may also have given two values the same name.
         """
         taken = set(self.output_names)
         for graph in (self.graph, *self.graph.subgraphs()):
@@ -234,7 +236,7 @@ class Driver(abc.ABC, Generic[S]):
 
 
 def _rename(value: Value, name: str) -> None:
-    """Give a value another name. A tensor has the name of its value, and may be the source's, too."""
+    """Rename a value, and a wrapper of its tensor: the source model may hold the tensor itself."""
     tensor = value.const_value
     if isinstance(tensor, FileTensor):
         value.const_value = tensor.renamed(name)
@@ -246,7 +248,7 @@ def _rename(value: Value, name: str) -> None:
 
 
 def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
-    """Where an opset has no values of a kind, sequences or optional ones, the first that does."""
+    """The first opset that has a type, if it is a sequence or optional type that the opset does not have."""
     operator = None
     if type(kind) is ir.TensorType:
         return None
@@ -262,8 +264,9 @@ def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
 def initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
     """Make initializers inputs too, as IR versions below 4 demand.
 
-    Constants become Constant nodes where that opset's Constant takes their element type (floats only, below
-    opset 9): a default that callers may replace is not constant to a runtime.
+    A runtime does not treat an initializer that is also an input as constant, because callers may replace
+    it. So constants become Constant nodes where the opset's Constant takes their element type: below opset
+    9, only floats.
 
     Args:
         state: initializers that are the model's weights.
@@ -315,7 +318,7 @@ def check_names(option: str, given: Sequence[str] | None) -> None:
 def named(
     defaults: Sequence[str], given: Sequence[str], option: str, reserved: Iterable[str | None] = ()
 ) -> list[str]:
-    """The given names, then the remaining defaults, made unique."""
+    """The given names, followed by defaults for the rest; all unique."""
     check_names(option, given)
     if len(given) > len(defaults):
         raise OpsettaError(f"{option} has {len(given)} names, but the model has {len(defaults)}")
@@ -328,7 +331,7 @@ def named(
 
 
 def mapped(item: Any, values: Mapping[Value, Value]) -> Any:
-    """An argument of a node with the ONNX values in the place of the source values.
+    """An argument of a source node, with each source value replaced by its ONNX value.
 
     Raises:
         GraphError: one of them has no value yet.

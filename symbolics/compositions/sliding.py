@@ -1,4 +1,4 @@
-"""Windows that slide over the last dimensions of a tensor, where no operator for windows says them."""
+"""Sliding windows over the last dimensions of a tensor, composed where no pooling operator fits."""
 
 import dataclasses
 import functools
@@ -18,9 +18,9 @@ class Slide:
     """Windows along one dimension.
 
     Attributes:
-        size: that of the dimension.
+        size: the size of the dimension.
         count: the number of windows.
-        pads: before the first element and behind the last one.
+        pads: the padding before the first element, and after the last one.
     """
 
     size: Size
@@ -41,7 +41,11 @@ class Slide:
         dilation: int,
         ceil_mode: bool = False,
     ) -> "Slide":
-        """As many windows as fit between the pads; with `ceil_mode` all that begin before the pad behind."""
+        """All windows that fit in the padded dimension.
+
+        Args:
+            ceil_mode: also those that begin before the trailing padding, and end behind it.
+        """
         spare = stride - 1 if ceil_mode else 0
         room = compute(g, "add", size, sum(pads) - dilation * (kernel - 1) - 1 + spare)
         count = compute(g, "add", compute(g, "floordiv", room, stride), 1)
@@ -51,7 +55,7 @@ class Slide:
         return cls(size, count, kernel, stride, pads, dilation)
 
     def positions(self, g: GraphContext) -> Numbers:
-        """Where the elements of each window are, `[count, kernel]`; some are in the padding."""
+        """The position of each element of each window, `[count, kernel]`; in padding it is out of range."""
         if isinstance(self.count, int):
             g.reserve(self.count, self.kernel)
         numbers = pixels(g, self.count, DataType.INT64)
@@ -60,10 +64,10 @@ class Slide:
         return arithmetic(g, "Add", column(g, starts), offsets[None])
 
     def inside(self, g: GraphContext, padded: bool = False) -> Numbers | None:
-        """Which elements are in the input, BOOL `[count, kernel]`; None where all are known to be.
+        """Which elements of the windows are in the input, BOOL `[count, kernel]`; None if all are.
 
         Args:
-            padded: those in the padding count as well, but not those beyond it.
+            padded: whether elements in the padding count as inside; those behind it never do.
         """
         positions = self.positions(g)
         if padded:
@@ -74,14 +78,14 @@ class Slide:
         return None if not isinstance(found, Value) and found.all() else found
 
     def clipped(self, g: GraphContext) -> Numbers:
-        """The positions, of padding those of the elements at the edges."""
+        """The positions; an element in the padding gets the position of the nearest edge."""
         return within(g, self.positions(g), self.size)
 
     def nearest(self, g: GraphContext) -> Numbers:
-        """The positions, of padding that of the element of the same window next to it.
+        """The positions; an element in the padding gets that of the nearest element in its own window.
 
         Raises:
-            UnsupportedError: a window might have nothing but padding in it.
+            UnsupportedError: a window might lie in the padding completely.
         """
         step, positions = self.dilation, self.positions(g)
         missing = _at_least(g, arithmetic(g, "Sub", step - 1, positions), 0)
@@ -100,7 +104,7 @@ def _at_least(g: GraphContext, positions: Numbers, least: int) -> Numbers:
 
 
 def _behind(g: GraphContext, value: Any, count: int) -> Value:
-    """A value of two dimensions with more of size 1 behind them."""
+    """A two-dimensional value with `count` more dimensions of size 1 at the end."""
     value = g.constant(value)
     return g.op("Unsqueeze", value, axes=list(range(2, 2 + count))) if count else value
 
@@ -112,11 +116,12 @@ def reduced(
     positions: Sequence[Numbers],
     inside: Sequence[Numbers | None] = (),
 ) -> Value:
-    """Each window of `[N, C, spatial...]` reduced to one element, along one dimension after the other.
+    """Reduce each window of `[N, C, spatial...]` to one element, one dimension after the other.
 
     Args:
-        positions: of the elements of each window along a dimension, `[count, kernel]`.
-        inside: which of them are not 0 instead.
+        positions: for each spatial dimension, the positions of the elements, `[count, kernel]`.
+        inside: for each spatial dimension, which elements count, `[count, kernel]`: the others are read as 0.
+            None if all count.
     """
     for i, places in enumerate(positions):
         input = g.op("Gather", input, places, axis=2 + i)
@@ -132,7 +137,7 @@ def reduced(
 
 
 def summed(g: GraphContext, input: Value, slides: Sequence[Slide]) -> Value:
-    """The sum of each window, padding being 0."""
+    """The sum of each window; padding is 0."""
     positions = [slide.clipped(g) for slide in slides]
     return reduced(g, "ReduceSum", input, positions, [slide.inside(g) for slide in slides])
 
@@ -140,11 +145,11 @@ def summed(g: GraphContext, input: Value, slides: Sequence[Slide]) -> Value:
 def averaged(
     g: GraphContext, input: Value, slides: Sequence[Slide], padded: bool, divisor: int | None = None
 ) -> Value:
-    """Sums of windows over their number of elements; of integers rounded to zero.
+    """The mean of each window; integer means are rounded toward zero.
 
     Args:
-        padded: whether padding counts; what lies beyond it never does.
-        divisor: divides in the place of the number of elements.
+        padded: whether the number of elements includes padding; elements behind the padding never count.
+        divisor: divide the sums by this instead of the number of elements.
     """
     total = summed(g, input, slides)
     if divisor is not None:
@@ -165,7 +170,11 @@ def averaged(
 
 
 def taken(g: GraphContext, input: Value, positions: Sequence[Numbers]) -> Value:
-    """Windows `[N, C, count..., kernel...]` of `[N, C, spatial...]` by the positions along each dimension."""
+    """Gather the windows of `[N, C, spatial...]` at positions along each dimension.
+
+    Returns:
+        `[N, C, count..., kernel...]`.
+    """
     for index, places in enumerate(positions):
         input = g.op("Gather", input, places, axis=2 + 2 * index)
     count = len(positions)
@@ -173,14 +182,14 @@ def taken(g: GraphContext, input: Value, positions: Sequence[Numbers]) -> Value:
 
 
 def _spread_out(g: GraphContext, value: Any, index: int, dimensions: int) -> Value:
-    """What is `[count, kernel]` along one dimension, for `[count..., kernel...]` of all of them."""
+    """Reshape the `[count, kernel]` of one dimension to broadcast to `[count..., kernel...]` of all."""
     kept = (index, dimensions + index)
     axes = [axis for axis in range(2 * dimensions) if axis not in kept]
     return g.op("Unsqueeze", g.constant(value), axes=axes)
 
 
 def masked(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> Value:
-    """Windows of integers with 0 in the place of padding."""
+    """Windows of integers with padding replaced by 0."""
     found = [slide.inside(g) for slide in slides]
     parts = [_spread_out(g, part, i, len(slides)) for i, part in enumerate(found) if part is not None]
     if not parts:
@@ -192,9 +201,9 @@ def masked(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> Value:
 def largest(
     g: GraphContext, input: Value, slides: Sequence[Slide], indices: bool
 ) -> tuple[Value, Value | None]:
-    """The largest element of each window, and its position in its plane.
+    """The largest element of each window, and its position in the flattened spatial dimensions.
 
-    It is the lowest number where a window has nothing but padding in it.
+    A window that lies in the padding completely gives the lowest number of the element type.
     """
     positions = [slide.nearest(g) for slide in slides]
     counts, kernel = [slide.count for slide in slides], [slide.kernel for slide in slides]
@@ -219,7 +228,7 @@ def largest_at(
     kernel: Sequence[Size],
     indices: bool,
 ) -> tuple[Value, Value | None]:
-    """The same for windows by the positions `[count, kernel]` along each dimension."""
+    """`largest` for windows given by their positions `[count, kernel]` along each dimension."""
     if not indices:
         return reduced(g, "ReduceMax", input, positions), None
     dimensions = len(positions)
@@ -229,7 +238,7 @@ def largest_at(
     if isinstance(length, int):
         chosen = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
     else:
-        # onnxruntime makes -1 of what is computed in the target of a Reshape, which an empty batch cannot.
+        # onnxruntime replaces a computed size in a Reshape target by -1, which fails for an empty batch.
         chosen = g.op("ArgMax", g.op("Flatten", windows, axis=last), axis=1, keepdims=0)
         chosen = g.op("Reshape", chosen, g.op("Shape", values))
     plane: Value | None = None

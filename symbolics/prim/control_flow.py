@@ -92,7 +92,7 @@ def _form_of_list(
 
 
 def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
-    """The results of a sub-graph, with copies of sequences that it did not make or returns twice."""
+    """The results of a sub-graph; sequences from outside of it, or returned twice, are copied."""
     result: list[Value] = []
     for value in values:
         node = value.producer()
@@ -340,7 +340,7 @@ def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
 
 
 def _grown(g: GraphContext, initial: Value, parts: Sequence[Value]) -> Value:
-    """A list with the elements appended that the iterations of a loop produced."""
+    """The list after a loop: `parts` are the elements that each append of the body produced."""
     if not parts:
         return initial
     if len(parts) == 1:

@@ -1,6 +1,12 @@
-"""Arithmetic on numbers below opset 9, where comparisons take only floats, and Where and NonZero are missing.
+"""Arithmetic on symbolic numbers below opset 9, where Greater takes only floats, and Where is missing.
 
-Shorter than what the version ladder composes for the same operators of tensors.
+Numbers are INT64 or DOUBLE scalars. The version ladder composes the same operators for tensors of any element
+type and shape, which gives larger graphs. What changes below 9:
+
+- Comparisons: ints are compared as doubles, and by their difference if these are equal.
+- `max`, `min`: selection by arithmetic or Gather.
+- `composed::wrap`: the size is multiplied by the comparison and added.
+- `sym::range`: NonZero is missing, so a Loop counts.
 """
 
 from collections.abc import Callable

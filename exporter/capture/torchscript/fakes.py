@@ -3,14 +3,14 @@
 Every operator runs on fake tensors, once for each of a few samples of the dynamic sizes. A size that is the
 same in all samples is static. A size that equals an operand's size, or a simple expression of such, in all
 samples is that expression. Any other size is a new unknown. So no decision depends on the example's size
-alone, and no symbolic tracing is needed, which costs a hundred times as much.
+alone. Symbolic tracing, which is not needed, would cost a hundred times as much.
 
 The samples are chosen to distinguish expressions that agree near the example: one is larger than the usual
 constants in programs, one has sizes of 1 or small ones, and one has sizes of 0. Torch refuses some samples;
 an expression is accepted if it fits all others, at least two ordinary ones among them.
 
-The samples of a computed number, and of an unknown size that results gave, are not chosen like that: what
-they say about a result is tried with other numbers and sizes.
+The samples of computed numbers, and of unknown sizes of results, follow from the computation and are not
+chosen. A conclusion from them is tested with other numbers and sizes.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Fakes:
         symbol = sympy.Symbol(name or f"u{index}", integer=True, positive=True)
         if example is None or example < 2:
             example = _PRIMES[index % 6]
-        # Sizes that are equal in the example differ from each other in the other samples, and of two sizes
-        # each is 1 beside the other, which is when they broadcast.
+        # Two sizes that are equal in the example differ in the other samples. Each of the two is 1 in a
+        # sample where the other is not: then they broadcast.
         ones = 1 if index % 2 == 0 else 3 + index
         small = 2 + index % 5
         # Each of two sizes is the smaller one in some sample. Divisors of the example also divide the large
@@ -291,7 +291,7 @@ class Fakes:
         return pytree.tree_unflatten([self.loosened(c, sorted(d)) if d else c for c, d in pairs], form)
 
     def _resampled(self, leaf: Any) -> Any:
-        """A fake of an operand for the samples as they are."""
+        """The operand with fakes for the current samples of its sizes and numbers."""
         if isinstance(leaf, Tensor) and symbols_of(leaf):
             return self.tensor(leaf.shape, leaf.dtype)
         if isinstance(leaf, Number) and leaf.expression is not None:
@@ -312,9 +312,10 @@ class Fakes:
         return self._merged(results, known)
 
     def _matches(self, known: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
-        """Replacements for unknown sizes of operands, by position and dimension, as few as possible.
+        """Sizes to put in the place of unknown sizes of operands, by position and dimension; few come first.
 
-        The samples of an unknown size are arbitrary and fit no other tensor, but the program's sizes do fit.
+        The samples of an unknown size are arbitrary, and so do not fit the other operands, as the sizes of a
+        correct program do.
         """
         single: list[tuple[int, int, Size]] = []
         aligned: list[tuple[int, int, Size]] = []
@@ -343,7 +344,7 @@ class Fakes:
         return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
 
     def _without(self, result: Any, sizes: Sequence[Size]) -> Any:
-        """A result without dependence on some sizes, which may be 1 where the others are not."""
+        """A result without sizes that depend on the given ones, which may be 1 and then broadcast."""
         symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
 
         def loosened(fake: Tensor) -> Tensor:

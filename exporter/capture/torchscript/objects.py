@@ -34,12 +34,12 @@ class Shared:
     """A list or dict that may be one object under several names, depending on a computed condition.
 
     Attributes:
-        sources: the objects one of which this is.
-        derived: the objects that may be this one.
+        sources: the objects that this one may be identical to, one of which it is.
+        derived: the objects that were made later and may be identical to this one.
         stale: whether it may have changed through another name, so that its contents are unknown.
         born: the interpreter's clock when it was made.
-        choices: the objects chosen by the branches of an If, if it is the result of one.
-        join: that If. Two results of the same If are compared branch by branch.
+        choices: for the result of an If, the object that each branch returns.
+        join: the If. Two results of the same If are compared branch by branch.
     """
 
     sources: list[Shared] = dataclasses.field(default_factory=list)

@@ -22,7 +22,7 @@ def _is_of_tensors(node: Any) -> bool:
 
 @script(*(f"aten::{name}" for name in OPERATIONS))
 def arithmetic(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """Arithmetic; over tensors, lists and texts where it is theirs."""
+    """An arithmetic operator on numbers, tensors, lists or texts, chosen by its operands."""
     name = node.kind().split("::")[1]
     if any(isinstance(operand, (List, Dict)) for operand in operands):
         return list_arithmetic(machine, node, name, *operands)
@@ -44,7 +44,7 @@ def arithmetic(machine: Interpreter, node: Any, *operands: Any) -> Any:
 
 
 def _single(machine: Interpreter, number: Any) -> Any:
-    """A number as functions of one `Scalar`, that of `x.item()`, return it: a float in single precision."""
+    """A number as ATen functions of a `Scalar` return it: a float is rounded to single precision."""
     if number_kind(number) != "float":
         return number
     return convert(machine, item(machine, scalar_tensor(machine, number, torch.float32)), "float")
@@ -66,7 +66,7 @@ _ON_TENSORS = frozenset("add sub mul floor_divide floordiv remainder neg".split(
 
 
 def note_number(machine: Interpreter, name: str, node: Any, operands: tuple[Any, ...], result: Any) -> None:
-    """Of a zero-dim tensor that a trace computes of sizes, keep the number that it stands for too."""
+    """Remember the number in a zero-dim tensor: traces compute with sizes in such tensors."""
     if name == "div" and "floor" in operands:
         name = "floordiv"
     if name not in _ON_TENSORS or not isinstance(result, Value):
@@ -113,7 +113,7 @@ def extreme(machine: Interpreter, node: Any, *operands: Any) -> Any:
 
 
 def _extreme(machine: Interpreter, name: str, a: Any, b: Any) -> Any:
-    """The first of two numbers where it is the larger or smaller one, else the second, even beside NaN."""
+    """The first of two numbers if it is the larger (or smaller) one, else the second, also if one is NaN."""
     kinds = {number_kind(a), number_kind(b)}
     if kinds == {"bool"}:
         return compute(machine, "__or__" if name == "max" else "__and__", a, b)
@@ -130,7 +130,7 @@ def _extreme(machine: Interpreter, name: str, a: Any, b: Any) -> Any:
 
 @script("aten::divmod")
 def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """`divmod(a, b)`; of floats the quotient is what is left without the remainder."""
+    """`divmod(a, b)`; for floats the quotient is `(a - remainder) / b`, as in Python."""
     if is_constant(a) and is_constant(b):
         return of_constants(machine, node, a, b)
     rest = compute(machine, "remainder", a, b)
@@ -142,7 +142,7 @@ def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> t
 
 @script("aten::modf", "aten::frexp", "aten::Complex", "aten::polar", "aten::angle")
 def of_known_numbers(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """What is computed of constants only; of tensors, ATen's."""
+    """An operator that needs constant numbers; for tensors, ATen's operator."""
     if _is_of_tensors(node):
         return call_operator(machine, node, operands)
     if not all(map(is_constant, operands)):

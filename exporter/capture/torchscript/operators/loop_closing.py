@@ -38,12 +38,12 @@ def members_of(
 
 
 class Loop:
-    """A loop that stays one.
+    """A loop that is not unrolled.
 
     Attributes:
-        trips, condition, initial: what the program gives it.
+        trips, condition, initial: the operands of the program's loop.
         objects: the lists, dicts and objects from outside that its body changes.
-        formals: what the body is given in the place of each value, by its path.
+        formals: the body's input for each carried value, by the value's path.
     """
 
     def __init__(self, machine: Interpreter, trips: Any, condition: Any, initial: list[Any]):

@@ -104,7 +104,7 @@ class _Assumption:
 
 
 class Kept(Loop):
-    """A loop that stays one, read until what it carries is known."""
+    """A loop that is not unrolled; its body is read until the assumptions about carried items hold."""
 
     def __init__(
         self, machine: Interpreter, node: Any, body: Any, trips: Any, condition: Any, initial: list[Any]

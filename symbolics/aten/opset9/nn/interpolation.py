@@ -199,7 +199,8 @@ def _resized(
         return input
     repeats = is_nearest and by_factors and all(factor.is_integer() for factor in factors if factor)
     if not says or not (repeats or g.has("Resize", "coordinate_transformation_mode")):
-        # Shorter than what replaces Resize below 11, which also covers results of one pixel.
+        # Resize below 11 does not have ATen's coordinates. What the version ladder composes in its place also
+        # covers ONNX's rule for results of one pixel, and gives larger graphs than ATen's coordinates.
         return _composed(g, input, spatial, mode, align_corners, antialias)
     modes: dict[str, Any] = {
         "mode": "nearest" if is_nearest else mode,
