@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 import warnings
 from typing import Any
 
@@ -20,6 +21,13 @@ def all_cases() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return collect_testcases(None)
+
+
+def chosen_cases() -> list[tuple[str, int]]:
+    """Names of cases, each with an opset, that together run the whole version ladder: see `choose_cases`."""
+    text = pathlib.Path(__file__).with_name("chosen_cases.txt").read_text(encoding="utf-8")
+    lines = [line.split() for line in text.splitlines()]
+    return [(name, int(opset)) for name, *opsets in lines for opset in opsets]
 
 
 def is_random(name: str) -> bool:

@@ -14,7 +14,7 @@ from opsetta.exporter.lowering.conversion import convert
 from opsetta.exporter.onnx_model import OnnxModel
 
 from ..default_attributes import written_defaults
-from .cases import all_cases
+from .cases import all_cases, chosen_cases
 from .judge import REFUSED, RIGHT, UNRUN, judge, ours
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -66,6 +66,13 @@ def test_a_backend_case_is_right_or_refused(index):
     for opset in (9, 13, 18, 23):
         outcome = judge(case, ours, opset)
         assert outcome.status in (RIGHT, REFUSED, UNRUN), f"{case.name} at {opset}: {outcome}"
+
+
+@pytest.mark.parametrize(("name", "opset"), chosen_cases())
+def test_each_line_of_the_version_ladder_is_right(name, opset):
+    case = next(case for case in all_cases() if case.name == name)
+    outcome = judge(case, ours, opset)
+    assert outcome.status in (RIGHT, UNRUN), outcome
 
 
 EARLY = {
