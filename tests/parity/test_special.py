@@ -131,6 +131,13 @@ def _polynomials() -> list[Record]:
         records.append(Record(name, function, (x, n), ENDS, rtol=1e-4, atol=2e-4))
         wide = (x.double(), n.double())
         records.append(Record(f"{name} of double", function, wide, (13,), rtol=1e-10, atol=1e-11))
+    # So near an end that the divisor of the closed form vanishes, of even and odd degrees.
+    degrees = torch.tensor([[9.0], [10.0], [21.0]])
+    records += [
+        Record(f"{name} beside an end", getattr(S, name), (torch.tensor(ends), degrees), (13,), rtol=1e-4)
+        for prefix, ends in (("", [2**-24 - 1, 1 - 2**-24]), ("shifted_", [2**-25, 1 - 2**-24]))
+        for name in (f"{prefix}chebyshev_polynomial_v", f"{prefix}chebyshev_polynomial_w")
+    ]
     hermite, legendre = S.hermite_polynomial_h, S.legendre_polynomial_p
     records += [
         Record("hermite beyond its limit", hermite, (x[:3], torch.tensor([127.0, 129.0])), (13,)),

@@ -60,11 +60,17 @@ def _half_cosines(x: Formula, n: Formula) -> Formula:
     return half.sin().equals(1.0).chosen(limit, ((n + 0.5) * angle).cos() / half.cos())
 
 
-def _half_sines(x: Formula, n: Formula) -> Formula:
-    """If the divisor vanishes, the value at 1."""
+def _half_sines(x: Formula, n: Formula, limit: Formula | None = None) -> Formula:
+    """If the divisor vanishes, the limit, which is by default the value at 1."""
     angle = x.op("Acos")
     half = angle * 0.5
-    return half.cos().equals(1.0).chosen(n + n + 1.0, ((n + 0.5) * angle).sin() / half.sin())
+    limit = n + n + 1.0 if limit is None else limit
+    return half.cos().equals(1.0).chosen(limit, ((n + 0.5) * angle).sin() / half.sin())
+
+
+def _shifted_half_sines(x: Formula, n: Formula) -> Formula:
+    """If the divisor vanishes, ATen returns 1 or -1, which is not the value of the polynomial."""
+    return _half_sines(x, n, _alternating(n))
 
 
 def _evaluated(
@@ -121,19 +127,19 @@ def _register(
         return narrowed(g, _evaluated(argument, degree, first, step, limit, closed), like)
 
 
-# Slope and intercept of degree 1, the closed form, and the degrees above which ATen uses it, for the
-# polynomial and for the shifted one.
-_CHEBYSHEV: dict[str, tuple[tuple[float, float], Closed, int, int]] = {
-    "t": ((1.0, 0.0), _cosine, 6, 6),
-    "u": ((2.0, 0.0), _sines, 8, 6),
-    "v": ((2.0, -1.0), _half_cosines, 8, 6),
-    "w": ((2.0, 1.0), _half_sines, 8, 4),
+# Slope and intercept of degree 1; and for the polynomial and the shifted one, the degree above which ATen
+# uses a closed form, and that form.
+_CHEBYSHEV: dict[str, tuple[tuple[float, float], tuple[int, Closed], tuple[int, Closed]]] = {
+    "t": ((1.0, 0.0), (6, _cosine), (6, _cosine)),
+    "u": ((2.0, 0.0), (8, _sines), (6, _sines)),
+    "v": ((2.0, -1.0), (8, _half_cosines), (6, _half_cosines)),
+    "w": ((2.0, 1.0), (8, _half_sines), (4, _shifted_half_sines)),
 }
 
-for _kind, (_degree_1, _closed, _above, _above_shifted) in _CHEBYSHEV.items():
+for _kind, (_degree_1, _closed, _shifted_closed) in _CHEBYSHEV.items():
     _name = f"chebyshev_polynomial_{_kind}"
-    _register(f"special_{_name}", _degree_1, _doubled, (_above, _closed))
-    _register(f"special_shifted_{_name}", _degree_1, _doubled, (_above_shifted, _closed), shifted=True)
+    _register(f"special_{_name}", _degree_1, _doubled, _closed)
+    _register(f"special_shifted_{_name}", _degree_1, _doubled, _shifted_closed, shifted=True)
 
 _register("special_hermite_polynomial_h", (2.0, 0.0), _hermite_h, largest=(128, 512))
 _register("special_hermite_polynomial_he", (1.0, 0.0), _hermite_he, largest=(128, 512))
