@@ -4,7 +4,9 @@
 
 Every bug is one operator or one constant of one function, in a copy of the repository. A first run of the
 tests notes which of them reach which of the functions; then each bug is tried with the tests that reach it,
-until one fails. What follows `--` chooses the tests, such as `tests/parity` or `--sweep`.
+until one fails. What follows `--` chooses the tests, such as `tests/parity` or `--sweep`. The tests of
+conversion are always among them, because they alone reach much of the version ladder. A bug is also missed
+if it changes no result, such as `zip(..., strict=False)` for lists of one length: read what is missed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,24 @@ from .mutants import Mutant, mutants
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPIED = "registration symbolics passes exporter torch_onnx tests docs examples __init__.py pyproject.toml"
+
+
+CONVERSION = "tests/conversion"
+
+
+def with_conversion(arguments: list[str]) -> list[str]:
+    """pytest's arguments, with the tests of conversion if they choose files or folders."""
+    chooses = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
+    return [*arguments, CONVERSION] if chooses else arguments
+
+
+def sample(tests: list[str], limit: int, seed: int) -> list[str]:
+    """At most so many tests: those of conversion first, the others at random."""
+    if len(tests) <= limit:
+        return tests
+    first = [name for name in tests if name.startswith(CONVERSION)][:limit]
+    others = [name for name in tests if not name.startswith(CONVERSION)]
+    return first + random.Random(seed).sample(others, min(limit - len(first), len(others)))
 
 
 def _copy(folder: pathlib.Path) -> pathlib.Path:
@@ -103,12 +123,10 @@ def main() -> int:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="opsetta-mutations-") as temporary:
         folder = pathlib.Path(temporary)
-        tests = reaching(chosen, folder, ["-n", str(options.workers), *options.pytest])
+        tests = reaching(chosen, folder, ["-n", str(options.workers), *with_conversion(options.pytest)])
         print(f"{time.monotonic() - begin:.0f} s to see which tests reach which function", flush=True)
         for number, mutant in enumerate(chosen):
-            names = tests[number]
-            if len(names) > options.limit:
-                names = random.Random(number).sample(names, options.limit)
+            names = sample(tests[number], options.limit, number)
             is_found = bool(names) and found_by(mutant, names, folder / f"mutant{number}", options.workers)
             found += is_found
             outcome = "found" if is_found else "MISSED" if names else "NOT REACHED"

@@ -3,6 +3,7 @@
 import ast
 import pathlib
 
+from .__main__ import CONVERSION, sample, with_conversion
 from .mutants import mutants
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,3 +23,19 @@ def test_every_mutant_changes_one_line_of_a_function_and_parses():
 def test_the_choice_depends_on_the_seed_alone():
     assert mutants(ROOT, 5, 1) == mutants(ROOT, 5, 1)
     assert mutants(ROOT, 5, 1) != mutants(ROOT, 5, 2)
+
+
+def test_tests_of_conversion_are_always_chosen():
+    assert with_conversion(["tests/parity", "-q"]) == ["tests/parity", "-q", CONVERSION]
+    assert with_conversion(["tests/models/zoo.py::x"])[-1] == CONVERSION
+    # All tests.
+    assert with_conversion(["--sweep"]) == ["--sweep"]
+
+
+def test_a_sample_has_the_tests_of_conversion():
+    tests = [f"tests/parity/test_{i}.py" for i in range(9)] + [f"{CONVERSION}/test_{i}.py" for i in range(3)]
+    assert sample(tests, 20, 0) == tests
+    found = sample(tests, 5, 0)
+    assert len(set(found)) == 5
+    assert found[:3] == tests[9:]
+    assert sample(tests, 2, 0) == tests[9:11]
