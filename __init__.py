@@ -3,39 +3,8 @@
 `export(model, args, opset=N)` turns a PyTorch model into ONNX at exactly the opset that you ask for, 7 to 26.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
-
-from .registration import (
-    DEFAULT_OPSET,
-    MAXIMUM_OPSET,
-    MINIMUM_OPSET,
-    AnnotationError,
-    ArgumentError,
-    CaptureError,
-    DataType,
-    DimensionError,
-    EmissionError,
-    GraphContext,
-    GraphError,
-    InferenceError,
-    ModelFileError,
-    MutationError,
-    OpsetError,
-    OpsettaError,
-    PlanError,
-    PrepackError,
-    PrepackUnavailable,
-    RegistrationError,
-    Registry,
-    ResultError,
-    UnsupportedError,
-    UnsupportedOperatorsError,
-    UsageError,
-    Value,
-    VerificationError,
-    default_registry,
-    onnx_symbolic,
-)
 
 if TYPE_CHECKING:
     from .exporter import (
@@ -57,6 +26,37 @@ if TYPE_CHECKING:
         run_in_arena,
         run_streaming,
         save_streaming,
+    )
+    from .registration import (
+        DEFAULT_OPSET,
+        MAXIMUM_OPSET,
+        MINIMUM_OPSET,
+        AnnotationError,
+        ArgumentError,
+        CaptureError,
+        DataType,
+        DimensionError,
+        EmissionError,
+        GraphContext,
+        GraphError,
+        InferenceError,
+        ModelFileError,
+        MutationError,
+        OpsetError,
+        OpsettaError,
+        PlanError,
+        PrepackError,
+        PrepackUnavailable,
+        RegistrationError,
+        Registry,
+        ResultError,
+        UnsupportedError,
+        UnsupportedOperatorsError,
+        UsageError,
+        Value,
+        VerificationError,
+        default_registry,
+        onnx_symbolic,
     )
 
 __version__ = "0.1.0"
@@ -113,9 +113,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # `import opsetta` starts fast: the exporter comes in when it is asked for.
-    if name in __all__:
-        from . import exporter
+    # `import opsetta` starts fast: the rest comes in when it is asked for.
+    if name in ("exporter", "registration"):
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'opsetta' has no attribute '{name}'")
+    from . import exporter
 
+    if name in exporter.__all__:
         return getattr(exporter, name)
-    raise AttributeError(f"module 'opsetta' has no attribute '{name}'")
+    from . import registration
+
+    return getattr(registration, name)

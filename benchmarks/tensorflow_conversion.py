@@ -1,11 +1,11 @@
-"""Time of converting a frozen TensorFlow graph, with opsetta and with tf2onnx, which needs TensorFlow.
+"""CPU time of converting a frozen TensorFlow graph, with opsetta and with tf2onnx, which needs TensorFlow.
 
-Each converts the file several times in a process of its own, and the command runs as a whole. The two may
-stand in different environments. Prints the medians, user time and the ratio to tf2onnx, and what was
-imported of torch and TensorFlow.
+Each converts the file several times in a process of its own, after it has imported what it needs, and each
+command line runs as a whole. The two take turns, and may stand in different environments. Prints the medians
+in seconds, the ratios to tf2onnx, and what was imported of torch and TensorFlow.
 
     python benchmarks/tensorflow_conversion.py frozen.pb --inputs x:0 --outputs Identity:0
-        [--opset 15] [--runs 5] [--tf2onnx-python /path/to/python]
+        [--opset 15] [--rounds 9] [--runs 9] [--tf2onnx-python /path/to/python]
 """
 
 import argparse
@@ -16,64 +16,73 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 OURS = """
 import json, sys, time
 path, opset, runs, target = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-begin = time.perf_counter()
-import opsetta
-imported = time.perf_counter() - begin
+begin = time.process_time()
+import opsetta, opsetta.symbolics
+load = opsetta.load
+imported = time.process_time() - begin
 taken = []
 for _ in range(runs):
-    begin = time.perf_counter()
-    program = opsetta.load(path).lower(opset)
+    begin = time.process_time()
+    program = load(path).lower(opset)
     program.save(target)
-    taken.append(time.perf_counter() - begin)
+    taken.append(time.process_time() - begin)
 foreign = sorted({"torch", "tensorflow"} & set(sys.modules))
 print(json.dumps({"import": imported, "runs": taken, "nodes": len(program.model.graph), "foreign": foreign}))
 """
 THEIRS = """
 import json, sys, time
 path, opset, runs, target, inputs, outputs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:7]
-begin = time.perf_counter()
+begin = time.process_time()
 import tensorflow as tf, tf2onnx
-imported = time.perf_counter() - begin
+imported = time.process_time() - begin
 taken = []
 for _ in range(runs):
-    begin = time.perf_counter()
+    begin = time.process_time()
     graph = tf.compat.v1.GraphDef()
     graph.ParseFromString(open(path, "rb").read())
     model, _ = tf2onnx.convert.from_graph_def(
         graph, input_names=inputs.split(","), output_names=outputs.split(","), opset=opset, output_path=target
     )
-    taken.append(time.perf_counter() - begin)
+    taken.append(time.process_time() - begin)
 foreign = sorted({"torch", "tensorflow"} & set(sys.modules))
 print(json.dumps({"import": imported, "runs": taken, "nodes": len(model.graph.node), "foreign": foreign}))
 """
+COLUMNS = ("import", "first", "later", "command")
 
 
-def measured(python: str, code: str, arguments: list[str]) -> dict | None:
-    """What the code prints, with the wall and user time of its process; None if it fails."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    before, begin = os.times(), time.perf_counter()
+def run(command: list[str]) -> tuple[str, float]:
+    """The output of a process, and the CPU time that it took."""
+    before = os.times()
     done = subprocess.run(
-        [python, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        check=False,
     )
-    wall, after = time.perf_counter() - begin, os.times()
+    after = os.times()
     if done.returncode:
-        print(f"{python} failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-        return None
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return {**found, "wall": wall, "user": after.children_user - before.children_user}
+        sys.exit(f"{command[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return done.stdout, spent
 
 
-def row(name: str, found: dict) -> str:
-    first, *rest = found["runs"]
-    later = statistics.median(rest) if rest else first
-    cells = [found["import"], first, later, found["wall"], found["user"]]
-    shown = " | ".join(f"{cell:.3f}" for cell in cells)
-    return f"| {name} | {shown} | {found['nodes']} | {', '.join(found['foreign']) or '-'} |"
+def measured(python: str, code: str, arguments: list[str], command: list[str]) -> dict:
+    """The times of conversions in one process, and of the command line."""
+    found = json.loads(run([python, "-c", code, *arguments])[0].strip().splitlines()[-1])
+    first, *later = found["runs"]
+    times = {"import": found["import"], "first": first, "later": statistics.median(later or [first])}
+    return {**found, **times, "command": run([python, "-m", *command])[1]}
+
+
+def row(name: str, found: list[dict]) -> str:
+    """A line of the table: the medians of the rounds."""
+    cells = " | ".join(f"{statistics.median(each[column] for each in found):.3f}" for column in COLUMNS)
+    return f"| {name} | {cells} | {found[0]['nodes']} | {', '.join(found[0]['foreign']) or '-'} |"
 
 
 def main() -> int:
@@ -83,26 +92,31 @@ def main() -> int:
     parser.add_argument("--inputs", required=True)
     parser.add_argument("--outputs", required=True)
     parser.add_argument("--opset", default="15")
-    parser.add_argument("--runs", default="5")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--runs", default="9")
     parser.add_argument("--tf2onnx-python", default=sys.executable)
     given = parser.parse_args()
+    ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
-        common = [str(given.file), given.opset, given.runs, os.path.join(folder, "model.onnx")]
-        ours = measured(sys.executable, OURS, common)
-        theirs = measured(given.tf2onnx_python, THEIRS, [*common, given.inputs, given.outputs])
-    if ours is None:
-        return 1
-    print("| converter | import | first conversion | later ones | process | user time | nodes | imported |")
-    print("|---|" + "---:|" * 6 + "---|")
+        target, path = os.path.join(folder, "model.onnx"), str(given.file)
+        common = [path, given.opset, given.runs, target]
+        named = ["--inputs", given.inputs, "--outputs", given.outputs]
+        command = ["opsetta.exporter.command_line.cli", "convert", path, "--opset", given.opset, "-o", target]
+        other = ["tf2onnx.convert", "--graphdef", path, "--opset", given.opset, *named, "--output", target]
+        for _ in range(given.rounds):
+            ours.append(measured(sys.executable, OURS, common, command))
+            arguments = [*common, given.inputs, given.outputs]
+            theirs.append(measured(given.tf2onnx_python, THEIRS, arguments, other))
+    print("| converter | import | first conversion | later ones | command | nodes | imported |")
+    print("|---|" + "---:|" * 5 + "---|")
     print(row("opsetta", ours))
-    if theirs is None:
-        return 0
     print(row("tf2onnx", theirs))
-    later = [statistics.median(found["runs"][1:] or found["runs"]) for found in (ours, theirs)]
-    process, user = ours["wall"] / theirs["wall"], ours["user"] / theirs["user"]
-    print(
-        f"\nratios: later conversions {later[0] / later[1]:.2f}, process {process:.2f}, user time {user:.2f}"
-    )
+    ratios = [
+        statistics.median(mine[column] / other[column] for mine, other in zip(ours, theirs, strict=True))
+        for column in COLUMNS
+    ]
+    shown = ", ".join(f"{column} {ratio:.2f}" for column, ratio in zip(COLUMNS, ratios, strict=True))
+    print(f"\nratios: {shown}")
     return 0
 
 

@@ -1,16 +1,20 @@
 """Captures models, lowers them, runs and verifies them, and reads and writes files."""
 
-from .capture.stored_weights.opening import open_weights
-from .deployment.plan import Plan, run_in_arena
-from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
-from .deployment.prepack.memory_descriptor import MemoryDescriptor
-from .deployment.streaming import StreamingSession, run_streaming, save_streaming
-from .entry import export
-from .loading import load
-from .onnx_model import OnnxModel
-from .program import Program, SourceModel
-from .realizing import realize
-from .running.inplace_check import check_inplace
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .capture.stored_weights.opening import open_weights
+    from .deployment.plan import Plan, run_in_arena
+    from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
+    from .deployment.prepack.memory_descriptor import MemoryDescriptor
+    from .deployment.streaming import StreamingSession, run_streaming, save_streaming
+    from .entry import export
+    from .loading import load
+    from .onnx_model import OnnxModel
+    from .program import Program, SourceModel
+    from .realizing import realize
+    from .running.inplace_check import check_inplace
 
 __all__ = [
     "MemoryDescriptor",
@@ -32,3 +36,31 @@ __all__ = [
     "run_streaming",
     "save_streaming",
 ]
+
+_MODULES = {
+    "MemoryDescriptor": ".deployment.prepack.memory_descriptor",
+    "OnnxModel": ".onnx_model",
+    "PackedWeight": ".deployment.prepack",
+    "Plan": ".deployment.plan",
+    "Program": ".program",
+    "SourceModel": ".program",
+    "StreamingSession": ".deployment.streaming",
+    "check_inplace": ".running.inplace_check",
+    "export": ".entry",
+    "load": ".loading",
+    "load_session": ".deployment.prepack",
+    "open_weights": ".capture.stored_weights.opening",
+    "prepack_conv": ".deployment.prepack",
+    "prepack_linear": ".deployment.prepack",
+    "realize": ".realizing",
+    "run_in_arena": ".deployment.plan",
+    "run_streaming": ".deployment.streaming",
+    "save_streaming": ".deployment.streaming",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # A command or a call imports what it needs, and not all of the exporter.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'opsetta.exporter' has no attribute '{name}'")
+    return getattr(importlib.import_module(_MODULES[name], __name__), name)

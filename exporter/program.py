@@ -20,6 +20,7 @@ from ..registration import (
 )
 from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
+from .files.garbage_collection import rare_collections
 from .files.source_file.decompositions import Decompositions, collect
 from .files.source_file.equality import difference
 from .files.source_file.reading import SourceFile
@@ -88,6 +89,7 @@ class SourceModel:
         given = self._given_output_names or []
         return [*given, *self._capture.output_names[len(given) :]]
 
+    @rare_collections()
     def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
         """The model at an opset.
 
@@ -225,6 +227,7 @@ class Program:
     def _declared_inputs(self) -> list[sizes.Input]:
         return sizes.inputs_of(self.source, self.input_names)
 
+    @rare_collections()
     def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
         """The same capture at another opset; nothing is traced again.
 

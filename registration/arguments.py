@@ -50,6 +50,9 @@ _TEXT_KINDS: dict[str, type[str]] = {
 _KIND_OF_TEXT = {kind: name for name, kind in _TEXT_KINDS.items()}
 
 
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
 class _Reference(int):
     """Position of a value among the node's inputs."""
 
@@ -109,7 +112,7 @@ def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:
 def _pack(arguments: Mapping[str, Any]) -> tuple[str, list[ir.Value]]:
     inputs: list[ir.Value] = []
     pairs = [[name, _encode(value, inputs)] for name, value in arguments.items()]
-    return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False), inputs
+    return _JSON.encode(pairs), inputs
 
 
 def source_node(
@@ -180,6 +183,8 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
 def blocks(node: ir.Node) -> list[ir.Graph]:
     """The graphs among a node's attributes, in their order: sub-blocks of source nodes, ONNX sub-graphs."""
     found: list[ir.Graph] = []
+    if len(node.attributes) == (ATTRIBUTE in node.attributes):
+        return found
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             found.append(attribute.as_graph())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 
-from ...registration import OpsetError, OpsettaError
+from ..files.garbage_collection import rare_collections
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -14,6 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the arguments after the program's name; by default those of this process.
     """
+    # Imported modules and graphs are no garbage. Python would look through them several times, at exit too.
+    atexit.register(gc.freeze)
+    with rare_collections():
+        _run(None if arguments is None else list(arguments))
+
+
+def _run(arguments: list[str] | None) -> None:
     try:
         from .commands import app
     except ModuleNotFoundError as error:
@@ -21,8 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if missing not in ("typer", "rich"):
             raise
         sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
+    from ...registration import OpsetError, OpsettaError
+
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="opsetta")
+        app(args=arguments, prog_name="opsetta")
     except OpsetError as error:
         print(f"opsetta: {error}", file=sys.stderr)
         sys.exit(2)

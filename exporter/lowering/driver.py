@@ -197,12 +197,12 @@ class Driver(abc.ABC, Generic[S]):
         assert schema is not None
         found = []
         for value in (*self.graph.inputs, *self.graph.initializers.values()):
-            first, kind = first_opset_of_kind(value.type, self.opset), str(value.type)
+            first, kind = first_opset_of_kind(value.type, self.opset), None
             if first is None and value.dtype is not None and value.dtype not in schema.inputs[0].dtypes:
                 first, kind = first_opset_with_dtype("Identity", 0, value.dtype), value.dtype.name
             elif first is None:
                 continue
-            reason = f"'{value.name}' is {kind}, which ONNX does not have at opset {self.opset}"
+            reason = f"'{value.name}' is {kind or value.type}, which ONNX does not have at opset {self.opset}"
             found.append(_Failure("input or initializer", value.name or "", reason, first))
         self._failures = found + self._failures
 

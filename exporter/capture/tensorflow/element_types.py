@@ -51,11 +51,16 @@ ONNX has no quantized types: the integers of a `DT_QINT8` say nothing without th
 """
 
 
+_MAXIMUM_KEPT = 256
+"""Element types that are looked up once; a file may state any number."""
+
+
 @functools.cache
 def _names() -> dict[int, str]:
     return {number: name for name, number in message_type.enumeration("DataType").items()}
 
 
+@functools.lru_cache(_MAXIMUM_KEPT)
 def type_name(number: int) -> str:
     """The name of an element type, "DT_FLOAT", of references too; "element type 77" for an unknown number."""
     plain = number - _REFERENCE if number > _REFERENCE else number
@@ -74,6 +79,7 @@ def numpy_type(number: int) -> np.dtype | None:
     return None if found is None else np.dtype(found[0])
 
 
+@functools.lru_cache(_MAXIMUM_KEPT)
 def onnx_type(number: int) -> ir.DataType | str:
     """The ONNX element type, or where there is none the name without "DT_": "variant", "qint8"."""
     name = type_name(number)
