@@ -233,6 +233,16 @@ def test_every_module_has_a_docstring():
     assert [path for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
+def test_the_package_imports_nothing_until_a_name_is_asked_for(tmp_path):
+    code = (
+        "import opsetta, sys; assert not {'numpy', 'onnx', 'onnx_ir'} & set(sys.modules); opsetta.OpsetError"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "imported",
     [
