@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .program import Program, SourceModel
     from .realizing import realize
     from .running.inplace_check import check_inplace
+    from .training import TrainingProgram, TrainingSession, export_training
 
 __all__ = [
     "MemoryDescriptor",
@@ -24,8 +25,11 @@ __all__ = [
     "Program",
     "SourceModel",
     "StreamingSession",
+    "TrainingProgram",
+    "TrainingSession",
     "check_inplace",
     "export",
+    "export_training",
     "load",
     "load_session",
     "open_weights",
@@ -45,8 +49,11 @@ _MODULES = {
     "Program": ".program",
     "SourceModel": ".program",
     "StreamingSession": ".deployment.streaming",
+    "TrainingProgram": ".training",
+    "TrainingSession": ".training",
     "check_inplace": ".running.inplace_check",
     "export": ".entry",
+    "export_training": ".training",
     "load": ".loading",
     "load_session": ".deployment.prepack",
     "open_weights": ".capture.stored_weights.opening",

@@ -62,6 +62,7 @@ from .metadata import (
     RANGES,
     SOURCE,
     TRAINABLE,
+    TRAINING,
     UNSHAPED,
 )
 from .names import Names

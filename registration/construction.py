@@ -18,7 +18,7 @@ from .emission import node_inference, shape_inference
 from .emission.folding import MAXIMUM_ELEMENTS
 from .errors import GraphError, UnsupportedError
 from .facts import holder_of
-from .metadata import LINE, MODULE, SOURCE
+from .metadata import LINE, MODULE, PLAN_PHASE, SOURCE
 from .names import Names
 
 _NEWEST = {
@@ -96,8 +96,9 @@ class Construction:
         origin = {SOURCE: convention.overloaded_name(node)}
         if module:
             origin[MODULE] = module
-        if LINE in node.metadata_props:
-            origin[LINE] = node.metadata_props[LINE]
+        for key in (LINE, PLAN_PHASE):
+            if key in node.metadata_props:
+                origin[key] = node.metadata_props[key]
         self.owners.update((block, node) for block in convention.blocks(node))
         self.place = Place(node, f"{module}/" if module else "", origin, lower_block)
 

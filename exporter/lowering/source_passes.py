@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...passes import promote_types, real_pairs, remove_inplace
@@ -11,20 +12,27 @@ from ..capture.torch_export.exported_program import output_names
 from ..source.capture import Capture
 
 
-def prepare(capture: Capture, mutations: str) -> None:
-    """Make a captured graph functional, without complex values and implicit promotion; name its outputs.
+def run_source_passes(model: ir.Model, mutations: str) -> None:
+    """Make a source graph functional, without complex values, implicit promotion and unused nodes.
+
+    New values of inputs and buffers become its last outputs if `mutations` is `"outputs"`.
 
     Raises:
         MutationError: inputs or buffers are written to, and `mutations` is `"error"`.
         GraphError: an in-place operator that cannot be made functional.
     """
+    remove_inplace(model, mutations=mutations)
+    fuse_packed_sequences(model)
+    real_pairs(model)
+    promote_types(model)
+    common.RemoveUnusedNodesPass()(model)
+
+
+def prepare(capture: Capture, mutations: str) -> None:
+    """Run the source passes on a capture, and name its outputs. Errors are those of `run_source_passes`."""
     graph = capture.source.graph
     names = output_names(capture)
-    remove_inplace(capture.source, mutations=mutations)
-    fuse_packed_sequences(capture.source)
-    real_pairs(capture.source)
-    promote_types(capture.source)
-    common.RemoveUnusedNodesPass()(capture.source)
+    run_source_passes(capture.source, mutations)
     for value in list(graph.outputs)[len(names) :]:
         mutated = value.metadata_props.get(MUTATES, value.name or "")
         capture.interface.mutated.append(mutated)

@@ -21,16 +21,23 @@ from .silence import quiet
 Patches = list[AbstractContextManager[Any]]
 
 
-def for_capture(*, strict: bool) -> Patches:
+def for_capture(*, strict: bool, gradients: bool = False) -> Patches:
     """The patches for a capture by torch.export.
 
     Args:
         strict: whether TorchDynamo traces.
+        gradients: whether the capture records where the model switches gradients off.
     """
     from torch._dynamo import config
 
-    patches = [torch.no_grad(), quiet(), *_recurrent(strict), *_shapes(), *_losses()]
+    mode = torch.enable_grad() if gradients else torch.no_grad()
+    patches = [mode, quiet(), *_recurrent(strict), *_shapes(), *_losses()]
     patches += [_attention(), *_scans(strict)]
+    if gradients:
+        from .replacements import custom_gradients
+
+        probe.need(probe.TRAINING)
+        patches.append(custom_gradients.refused())
     # Only the caller decides which sizes are dynamic, not torch's earlier traces.
     return [*patches, config.patch(automatic_dynamic_shapes=False)]
 

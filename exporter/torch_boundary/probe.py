@@ -116,6 +116,14 @@ DIRECT_CAPTURE = Feature(
         "torch.utils.weak:TensorWeakRef",
     ),
 )
+TRAINING = Feature(
+    "exporting a training graph",
+    (
+        "torch.fx.experimental.proxy_tensor:get_proxy_mode",
+        "torch.autograd.function:_SingleLevelFunction",
+        "torch.nn.attention:sdpa_kernel",
+    ),
+)
 TORCHSCRIPT = Feature(
     "capturing a TorchScript model",
     (

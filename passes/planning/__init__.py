@@ -3,8 +3,21 @@
 from .buffers import Buffer, Memory, buffers_of
 from .offsets import Interval, assign_offsets, lower_bound, overlap
 from .order import execution_order
+from .phases import (
+    APPLY_GRADIENT,
+    CALC_DERIVATIVE,
+    CALC_GRADIENT,
+    FORWARD,
+    PHASES,
+    order_by_phase,
+)
 
 __all__ = [
+    "APPLY_GRADIENT",
+    "CALC_DERIVATIVE",
+    "CALC_GRADIENT",
+    "FORWARD",
+    "PHASES",
     "Buffer",
     "Interval",
     "Memory",
@@ -12,5 +25,6 @@ __all__ = [
     "buffers_of",
     "execution_order",
     "lower_bound",
+    "order_by_phase",
     "overlap",
 ]

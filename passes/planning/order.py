@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -10,10 +11,13 @@ from ...registration import GraphError
 from ...registration.arguments import blocks
 
 
-def execution_order(graph: ir.Graph) -> list[ir.Node]:
+def execution_order(graph: ir.Graph, ranks: Mapping[ir.Node, tuple[int, ...]] | None = None) -> list[ir.Node]:
     """The nodes in topological order; where several may come next, in the order of the graph.
 
     A node comes after everything that its sub-graphs read.
+
+    Args:
+        ranks: where several nodes may come next, that of the lowest rank does.
 
     Raises:
         GraphError: nodes depend on each other.
@@ -28,15 +32,17 @@ def execution_order(graph: ir.Graph) -> list[ir.Node]:
             if maker in position and maker is not node:
                 readers[position[maker]].append(index)
                 missing[index] += 1
-    ready = [index for index, count in enumerate(missing) if not count]
+    keys = [((ranks or {}).get(node, ()), index) for index, node in enumerate(nodes)]
+    ready = [key for key, count in zip(keys, missing, strict=True) if not count]
+    heapq.heapify(ready)
     ordered = []
     while ready:
-        index = heapq.heappop(ready)
+        _, index = heapq.heappop(ready)
         ordered.append(nodes[index])
         for reader in readers[index]:
             missing[reader] -= 1
             if not missing[reader]:
-                heapq.heappush(ready, reader)
+                heapq.heappush(ready, keys[reader])
     if len(ordered) < len(nodes):
         held = next(node for node in nodes if missing[position[node]])
         raise GraphError(f"the graph has a cycle: node '{held.name}' reads what depends on it")

@@ -51,7 +51,8 @@ def capture(
         dynamic_axes: torch.onnx's older form, by input name.
         input_names, output_names: further names that `dynamic_axes` may use.
         by: "direct" records the model's operators; "torch.export" captures with it; "strict" does so through
-            TorchDynamo; "auto" is direct, or torch.export where that fails.
+            TorchDynamo; "auto" is direct, or torch.export where that fails. "gradients" is torch.export that
+            also records where the model switches gradients off.
         source_lines: keep the user's source line on every node.
 
     Raises:
@@ -174,7 +175,8 @@ def _captured(
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
     is_strict = by == "strict"
-    with boundary(*capture_patches.for_capture(strict=is_strict), preserved(model, values)):
+    patches = capture_patches.for_capture(strict=is_strict, gradients=by == "gradients")
+    with boundary(*patches, preserved(model, values)):
         if by != "direct":
             return torch.export.export(model, args, kwargs, dynamic_shapes=specification, strict=is_strict)
         return _recorded(model, args, kwargs, specification, source_lines)

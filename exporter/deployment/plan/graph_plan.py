@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from ....passes.planning import Buffer, Interval, Memory, assign_offsets, buffers_of, lower_bound
+from ....passes.planning import (
+    FORWARD,
+    Buffer,
+    Interval,
+    Memory,
+    assign_offsets,
+    buffers_of,
+    lower_bound,
+)
 from ....passes.planning.order import captured
 from ....passes.target.inplace_operators import STANDARD_DOMAINS
 from ....registration import PlanError
@@ -19,7 +27,6 @@ from ....registration.arguments import qualified_name
 from .records import WORKSPACE, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode
 from .sizes import Dimensions, Size, bytes_of
 
-FORWARD = "forward"
 _REPEATING = ("Loop", "Scan")
 
 

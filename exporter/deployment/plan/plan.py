@@ -7,10 +7,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ....passes.planning import execution_order
+from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
 from ....passes.target.inplace_annotations import annotate_inplace
-from ....registration import UsageError
+from ....registration import PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
@@ -56,7 +56,6 @@ def make_plan(
     budget: int | None = None,
     dimensions: Mapping[str, int] | None = None,
     alignment: int = ALIGNMENT,
-    phases: Mapping[str, str] | None = None,
 ) -> Plan:
     """Plan a model; it is not changed.
 
@@ -65,20 +64,28 @@ def make_plan(
         budget: bytes that block and weights may take; the plan says whether they do.
         dimensions: sizes of symbolic dimensions. Without them sizes stay formulas, and there are no offsets.
         alignment: a power of two that every offset is a multiple of.
-        phases: the phase of each node of a training graph, by name.
 
     Raises:
-        PlanError: a value has no size that is known before the model runs.
+        PlanError: a value has no size that is known before the model runs; or the model to train is no
+            training graph.
         UsageError: an argument is none of these.
     """
     if mode not in ("inference", "train"):
         raise UsageError(f"mode is 'inference' or 'train', not {mode!r}")
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise UsageError(f"alignment is a power of two, not {alignment!r}")
+    if mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
+        raise PlanError(
+            "the nodes of the model have no phases: opsetta.export_training makes a training graph"
+        )
     given = _checked_dimensions(model, dimensions)
     prepared = _prepared(model, given.sizes)
     graph = prepared.graph
-    planned = plan_graph(graph, list(graph), given, alignment, phases or {})
+    phases = {
+        node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD) if mode == "train" else FORWARD
+        for node in graph
+    }
+    planned = plan_graph(graph, list(graph), given, alignment, phases)
     return Plan(
         nodes=planned.nodes,
         buffers=planned.buffers,

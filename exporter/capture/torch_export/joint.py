@@ -1,0 +1,305 @@
+"""Captures the joint forward and backward graph of a loss: an exported program, run with autograd.
+
+torch.export captures the forward. Its graph is run again on its own fake tensors with autograd, and the
+operators that both passes run are recorded. In-place operators and views stay, as in any capture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.fx
+from onnx_ir import tensor_adapters
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ....registration import (
+    DIMENSIONS,
+    KIND,
+    MODULE,
+    RANGES,
+    TRAINABLE,
+    CaptureError,
+    Names,
+)
+from ...source.capture import Capture
+from ...torch_boundary import probe, pytree
+from ...torch_boundary.boundary import boundary
+from ...torch_boundary.silence import quiet
+from .higher_order import Importer
+from .source_values import Dimensions
+
+_STACK = "nn_module_stack"
+
+
+@dataclasses.dataclass
+class Joint:
+    """The source graph of a loss and its gradients, before the source passes.
+
+    Attributes:
+        model: the graph. Its outputs are the loss, the model's results, and the gradients, in this order.
+        results: the number of the model's results.
+        gradients: the names of the parameters whose gradients are outputs, in order.
+        inputs: the new name of each graph input of the forward capture.
+    """
+
+    model: ir.Model
+    results: int
+    gradients: list[str]
+    inputs: dict[str, str]
+
+
+def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: str) -> Joint:
+    """The joint graph of a captured forward whose first result is the loss.
+
+    Args:
+        forward: a capture by torch.export, before the source passes.
+        trainable: whether the parameter of a name is to be trained; asked for those that require gradients.
+        prefix: what names of state and of modules begin with; it is left out.
+
+    Raises:
+        CaptureError: the loss is not one number that depends on a parameter, or autograd fails.
+    """
+    probe.need(probe.TRAINING)
+    program = forward.exported
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    held = _Held(forward, placeholders, prefix)
+    wanted = [
+        value
+        for value in held.values
+        if value.metadata_props.get(KIND) == "parameter"
+        and value.metadata_props.get(TRAINABLE) == "true"
+        and trainable(held.name(value))
+    ]
+    order = {name: number for number, name in enumerate(program.state_dict)}
+    wanted.sort(key=lambda value: order.get(value.name or "", len(order)))
+    if not wanted:
+        raise CaptureError("the model has no parameter to train: none that it uses requires gradients")
+    known = dict(held.environment.replacements)
+    traced, scopes, found = _trace(program, placeholders, held, wanted)
+    changed = {key: to for key, to in held.environment.replacements.items() if known.get(key) != to}
+    if changed:
+        names = sorted({held.names.get(symbol, str(symbol)) for symbol in changed})
+        raise CaptureError(
+            f"the backward pass is valid for one size of {', '.join(map(repr, names))} only: "
+            "leave it out of dynamic_shapes"
+        )
+    return _imported(forward, held, traced, scopes, found)
+
+
+class _Held:
+    """The inputs and the state of a capture: a value, a fake tensor and a placeholder each.
+
+    Attributes:
+        values: the values of tensors and sizes, without repetition; those of tied weights are one.
+        names: the names of torch's symbols.
+    """
+
+    def __init__(self, forward: Capture, placeholders: Sequence[torch.fx.Node], prefix: str):
+        self.of: dict[torch.fx.Node, Any] = {node: forward.origins.get(node.name) for node in placeholders}
+        self.examples: dict[ir.Value, Any] = {}
+        self.prefix = prefix
+        self.names: dict[Any, str] = {}
+        for node in placeholders:
+            value, example = self.of[node], node.meta.get("val")
+            if not isinstance(value, ir.Value):
+                continue
+            self.examples.setdefault(value, example)
+            if isinstance(example, torch.Tensor) and value.shape is not None:
+                for size, dim in zip(example.shape, value.shape, strict=True):
+                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                        name = dim.value if isinstance(dim, ir.SymbolicDim) else None
+                        if name is not None:
+                            self.names.setdefault(size.node.expr, name)
+        self.values = list(self.examples)
+        fakes = [example for example in self.examples.values() if hasattr(example, "fake_mode")]
+        if not fakes:
+            raise CaptureError("the model has no parameter to train: it has no tensors")
+        self.mode = fakes[0].fake_mode
+        self.environment = self.mode.shape_env
+
+    def name(self, value: ir.Value) -> str:
+        """The name of a value without the prefix."""
+        return (value.name or "").removeprefix(self.prefix)
+
+
+def _trace(
+    program: torch.export.ExportedProgram,
+    placeholders: Sequence[torch.fx.Node],
+    held: _Held,
+    wanted: Sequence[ir.Value],
+) -> tuple[torch.fx.GraphModule, dict[str, Any], tuple[int, list[str]]]:
+    """Record forward and backward.
+
+    Returns:
+        The graph; the module stack of each node; the number of results, and the parameters with gradients.
+    """
+    examples = []
+    for value in held.values:
+        example = held.examples[value]
+        if isinstance(example, torch.Tensor):
+            example = example.detach()
+        examples.append(example)
+    for value, example in zip(held.values, examples, strict=True):
+        if value in wanted:
+            example.requires_grad_(True)
+    facts: list[Any] = []
+    scopes: dict[str, Any] = {}
+
+    def run(*given: Any) -> list[Any]:
+        mode = get_proxy_mode()
+        assert mode is not None
+        recorder = _Recorder(program.graph_module, mode.tracer.graph)
+        actual: dict[Any, Any] = dict(zip(held.values, given, strict=True))
+        flat = [actual.get(held.of[node], node.meta.get("val")) for node in placeholders]
+        loss, *results = recorder.run(*flat, enable_io_processing=False)
+        _check_loss(loss)
+        leaves = [actual[value] for value in wanted]
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        recorder.enter(None)
+        used = [(value, item) for value, item in zip(wanted, gradients, strict=True) if item is not None]
+        tensors = [item for item in results if isinstance(item, torch.Tensor)]
+        facts.append((len(tensors), [held.name(value) for value, _ in used]))
+        scopes.update(recorder.scopes)
+        return [loss, *tensors, *(item for _, item in used)]
+
+    try:
+        with boundary(quiet(), _with_autograd()), held.mode:
+            traced = make_fx(run, tracing_mode="symbolic")(*examples)
+    except CaptureError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise CaptureError(f"autograd could not run the model backwards: {text}") from error
+    traced.graph.eliminate_dead_code()
+    return traced, scopes, facts[0]
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise CaptureError(f"the loss is a tensor, not {type(loss).__name__}")
+    if loss.ndim or not loss.is_floating_point():
+        raise CaptureError(
+            f"the loss is one number, not {str(loss.dtype).removeprefix('torch.')} of shape "
+            f"{list(loss.shape)}: reduce it, for example by .mean()"
+        )
+    if not loss.requires_grad:
+        raise CaptureError("the loss does not depend on a parameter to train")
+
+
+@contextlib.contextmanager
+def _with_autograd() -> Iterator[None]:
+    """Autograd, with ATen's own recurrent layers, and attention that has its own operators' gradients."""
+    with (
+        torch.enable_grad(),
+        torch.backends.mkldnn.flags(enabled=False),
+        sdpa_kernel(SDPBackend.MATH),
+    ):
+        yield
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph, and notes for each recorded operator, backward too, the module that it is from.
+
+    Attributes:
+        scopes: the module stack by the name of the recorded node.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, graph: torch.fx.Graph):
+        super().__init__(module)
+        self.scopes: dict[str, Any] = {}
+        self._recorded = graph
+        self._last: torch.fx.Node | None = next(iter(reversed(graph.nodes)), None)
+        self._stack: Any = None
+        self._seen: set[Any] = set()
+
+    def enter(self, stack: Any) -> None:
+        """What is recorded from here on is from this module."""
+        newest = None
+        for node in reversed(self._recorded.nodes):
+            if node is self._last:
+                break
+            newest = newest or node
+            self.scopes[node.name] = self._stack
+        self._last = newest or self._last
+        self._stack = stack
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        stack = n.meta.get(_STACK)
+        self.enter(stack)
+        result = super().run_node(n)
+        if n.op == "call_function":
+            for item in pytree.tree_leaves(result):
+                if isinstance(item, torch.Tensor) and item.grad_fn is not None:
+                    self._follow(item.grad_fn, stack)
+        return result
+
+    def _follow(self, first: Any, stack: Any) -> None:
+        """Enter the module again when autograd runs one of its functions."""
+        waiting = [first]
+        while waiting:
+            function = waiting.pop()
+            if function is not None and function not in self._seen:
+                self._seen.add(function)
+                function.register_prehook(lambda gradients: self.enter(stack))
+                waiting.extend(following for following, _ in function.next_functions)
+
+
+def _imported(
+    forward: Capture,
+    held: _Held,
+    traced: torch.fx.GraphModule,
+    scopes: Mapping[str, Any],
+    found: tuple[int, list[str]],
+) -> Joint:
+    names = Names()
+    copies = _copies(held, names)
+    inside = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    importer = Importer(traced, Dimensions(held.names), names)
+    for node, value in zip(inside, held.values, strict=True):
+        importer.bind(node, copies[value])
+    for node in traced.graph.nodes:
+        if scopes.get(node.name):
+            node.meta[_STACK] = scopes[node.name]
+    outputs = importer.run(traced.graph)
+    for node in importer.nodes:
+        path = node.metadata_props.pop(MODULE, "")
+        path = "" if path == held.prefix.rstrip(".") else path.removeprefix(held.prefix)
+        if path:
+            node.metadata_props[MODULE] = path
+    inputs = [copies[value] for value in forward.source.graph.inputs]
+    state = [copies[value] for value in held.values if value.const_value is not None]
+    graph = ir.Graph(
+        inputs,
+        outputs,
+        nodes=importer.nodes,
+        initializers=[*state, *importer.initializers],
+        opset_imports={node.domain: 1 for node in importer.nodes},
+        name="source",
+    )
+    model = ir.Model(graph, ir_version=10, producer_name="opsetta")
+    for key in (RANGES, DIMENSIONS):
+        if key in forward.source.metadata_props:
+            model.metadata_props[key] = forward.source.metadata_props[key]
+    renamed = {value.name or "": copies[value].name or "" for value in forward.source.graph.inputs}
+    return Joint(model, found[0], found[1], renamed)
+
+
+def _copies(held: _Held, names: Names) -> dict[ir.Value, ir.Value]:
+    """A value for each one of the forward capture: inputs keep their names, state loses the prefix."""
+    copies = {}
+    for value in sorted(held.values, key=lambda value: value.const_value is not None):
+        tensor = value.const_value
+        name = names.unique(value.name or "" if tensor is None else held.name(value))
+        copy = ir.Value(name=name, type=value.type, shape=value.shape)
+        copy.metadata_props.update(value.metadata_props)
+        if tensor is not None:
+            assert isinstance(tensor, tensor_adapters.TorchTensor)
+            copy.const_value = tensor_adapters.TorchTensor(tensor.raw, name=name)
+        copies[value] = copy
+    return copies

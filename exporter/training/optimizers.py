@@ -1,0 +1,172 @@
+"""Reads optimizers of torch.optim: their rules, hyper-parameters, parameters and state."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ...registration import UsageError
+
+_WITHOUT_EFFECT = frozenset(
+    "foreach fused capturable initial_lr min_lr max_lr base_momentum max_momentum".split()
+)
+"""Options of implementations, and what schedulers note: no result depends on them."""
+_NAMES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sgd:
+    """The rule of `torch.optim.SGD`."""
+
+    momentum: float
+    dampening: float
+    weight_decay: float
+    nesterov: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """Torch's names of what is kept for each parameter."""
+        return ("momentum_buffer",) if self.momentum else ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether it needs the number of earlier steps."""
+        return bool(self.momentum and self.dampening)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """The rule of `torch.optim.Adam`, and of `torch.optim.AdamW` if the weight decay is decoupled."""
+
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    decoupled: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """Torch's names of what is kept for each parameter."""
+        return "exp_avg", "exp_avg_sq"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it needs the number of earlier steps."""
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Parameters with one rule and one learning rate.
+
+    Attributes:
+        learning_rate: its value when the optimizer was read.
+        parameters: their names.
+    """
+
+    rule: Sgd | Adam
+    learning_rate: float
+    parameters: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """What `read_optimizer` found.
+
+    Attributes:
+        groups: a group for each one of the optimizer that has parameters of the model.
+        state: the tensors that it keeps, by parameter and torch's name; empty before the first step.
+        steps: the number of steps that were made.
+    """
+
+    groups: tuple[Group, ...]
+    state: Mapping[str, Mapping[str, Any]]
+    steps: float
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of all parameters that it trains."""
+        return [name for group in self.groups for name in group.parameters]
+
+
+def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, model: Any) -> Optimizer:
+    """The groups and the state of an optimizer.
+
+    Args:
+        optimizer: `"sgd"`, `"adam"`, `"adamw"`, or an instance of one of these classes of torch.optim.
+        hyperparameters: arguments of the class, if it is given by its name.
+        model: the module whose parameters it trains.
+
+    Raises:
+        UsageError: another optimizer, an option that is not supported, or parameters of another model.
+    """
+    import torch
+
+    named = {parameter: name for name, parameter in model.named_parameters()}
+    if isinstance(optimizer, str):
+        made = _NAMES.get(optimizer.lower())
+        if made is None:
+            raise UsageError(
+                f"optimizer is 'sgd', 'adam' or 'adamw', or one of torch.optim, not {optimizer!r}"
+            )
+        trained = [parameter for parameter in named if parameter.requires_grad]
+        if not trained:
+            raise UsageError("the model has no parameter to train: none requires gradients")
+        try:
+            optimizer = getattr(torch.optim, made)(trained, **dict(hyperparameters or {}))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"torch.optim.{made} refuses its hyper-parameters: {error}") from error
+    elif hyperparameters:
+        raise UsageError("hyperparameters are for an optimizer given by its name; this one has its own")
+    if type(optimizer) not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        kind = type(optimizer).__name__
+        raise UsageError(f"the update of {kind} is not supported: use SGD, Adam or AdamW, or optimizer=None")
+    groups = []
+    for group in optimizer.param_groups:
+        unknown = [parameter for parameter in group["params"] if parameter not in named]
+        if unknown:
+            shape = list(unknown[0].shape)
+            raise UsageError(f"the optimizer has a parameter of shape {shape} that is not the model's")
+        names = tuple(named[parameter] for parameter in group["params"] if parameter.requires_grad)
+        if names:
+            groups.append(Group(_rule(optimizer, group), float(group["lr"]), names))
+    kept = {named[parameter]: dict(state) for parameter, state in optimizer.state.items()}
+    return Optimizer(tuple(groups), kept, _steps(kept))
+
+
+def _rule(optimizer: Any, group: Mapping[str, Any]) -> Sgd | Adam:
+    options = {key: item for key, item in group.items() if key not in ("params", "lr")}
+    for key in _WITHOUT_EFFECT:
+        options.pop(key, None)
+    kind = type(optimizer).__name__
+    try:
+        if kind == "SGD":
+            rule: Sgd | Adam = Sgd(
+                float(options.pop("momentum")),
+                float(options.pop("dampening")),
+                float(options.pop("weight_decay")),
+                bool(options.pop("nesterov")),
+            )
+        else:
+            first, second = options.pop("betas")
+            rule = Adam(
+                (float(first), float(second)),
+                float(options.pop("eps")),
+                float(options.pop("weight_decay")),
+                bool(options.pop("decoupled_weight_decay", False)) or kind == "AdamW",
+            )
+    except KeyError as error:
+        raise UsageError(f"this {kind} has no option {error}") from error
+    refused = sorted(key for key, item in options.items() if item not in (None, False))
+    if refused:
+        raise UsageError(f"{kind} with {', '.join(refused)} is not supported: leave it at its default")
+    return rule
+
+
+def _steps(state: Mapping[str, Mapping[str, Any]]) -> float:
+    counts = {float(kept["step"]) for kept in state.values() if "step" in kept}
+    if len(counts) > 1:
+        raise UsageError("the optimizer has made different numbers of steps for different parameters")
+    if not counts and any(kept.get("momentum_buffer") is not None for kept in state.values()):
+        return 1.0  # SGD does not count; its first step differs from the others.
+    return counts.pop() if counts else 0.0

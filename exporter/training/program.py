@@ -1,0 +1,149 @@
+"""`TrainingProgram`: a training graph at one opset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...passes.planning import order_by_phase
+from ...passes.target.inplace_annotations import annotate_inplace
+from ...registration import DEFAULT_OPSET, Registry, UsageError
+from ..program import Program, SourceModel
+from ..running.session import Session
+from ..running.verification import VerificationReport
+from ..source import dimensions as sizes
+from ..torch_boundary.requirements import need_torch
+from .optimizers import Optimizer
+from .signature import Signature
+
+
+class TrainingProgram(Program):
+    """A model with its loss, gradients and update at one opset.
+
+    Attributes:
+        signature: what the inputs and outputs of the graph are.
+        state: the arrays with which training begins, by input: parameters, buffers, what the optimizer keeps.
+    """
+
+    def __init__(
+        self,
+        source_model: SourceModel,
+        opset: int,
+        registry: Registry,
+        signature: Signature,
+        state: Mapping[str, np.ndarray],
+        optimizer: Optimizer | None,
+    ):
+        super().__init__(source_model, opset, registry)
+        self.signature = signature
+        self.state = dict(state)
+        self._optimizer = optimizer
+        signature.write(self.model)
+        order_by_phase(self.model.graph, signature.forward, list(signature.gradients.values()))
+        annotate_inplace(self.model)
+
+    @property
+    def updates(self) -> Mapping[str, str]:
+        """Per output with a new value, the input that takes it in the next step."""
+        return self.signature.updates
+
+    def _declared_inputs(self) -> list[sizes.Input]:
+        # State has no dynamic dimensions.
+        return super()._declared_inputs()[: len(self.signature.inputs) + len(self.signature.targets)]
+
+    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> TrainingProgram:
+        """The same capture at another opset; nothing is traced again.
+
+        Raises:
+            OpsetError: an opset outside 7 to 26.
+            UnsupportedOperatorsError: lists the operators that this opset cannot express.
+        """
+        used = registry if registry is not None else self.registry
+        return TrainingProgram(self.source_model, opset, used, self.signature, self.state, self._optimizer)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        """Run one step from the initial state, which stays.
+
+        Takes the arguments of the model, and the targets as `targets=`. Training loops use `TrainingSession`.
+
+        Returns:
+            The outputs of the graph by name.
+
+        Raises:
+            OpsettaError: the arguments do not have the structure of the example.
+            InferenceError: onnxruntime refuses the model or the inputs.
+        """
+        need_torch("calling a program")
+        from .verification import run_step
+
+        if self._session is None:
+            self._session = Session(self.model)
+        return run_step(self._session, self.model, {**self._feed(args, kwargs), **self.state})
+
+    def _feed(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call as onnxruntime values by input name, and the learning rates."""
+        from ..running import calls
+
+        interface = self._callable_interface()
+        leaves = calls.flatten(interface, args, kwargs)
+        names = (*self.signature.inputs, *self.signature.targets)
+        found = calls.feed(interface, names, leaves)
+        self._check_sizes(found)
+        rates = self.signature.learning_rates.items()
+        return {**found, **{name: np.asarray(rate, np.float32) for name, rate in rates}}
+
+    def verify(
+        self,
+        args: tuple | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        steps: int = 1,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> VerificationReport:
+        """Train in onnxruntime, and compare each step with PyTorch's from the same state, on a copy.
+
+        Compares every output. Adam divides a gradient by its own size: a parameter whose gradient is nothing
+        but rounding may move in any direction, and is compared within the length of a step only.
+
+        Args:
+            args, kwargs: arguments of the model, and `targets`; by default the example of the export.
+            steps: the number of steps, all of them on these arguments.
+            rtol, atol: tolerances; by default those of the output's element type.
+
+        Returns:
+            The errors of the last step.
+
+        Raises:
+            VerificationError: an output is outside tolerance; the message has the worst one.
+            UsageError: `steps` is not a positive number.
+        """
+        if not isinstance(steps, int) or steps < 1:
+            raise UsageError(f"steps is a number of steps from 1 on, not {steps!r}")
+        need_torch("verifying a program")
+        from .verification import Trial, verify_steps
+
+        call = self._arguments(args, kwargs)
+        module: Any = self._eager()
+        trial = Trial(module, self._optimizer, self.signature, call, self._feed(*call), self.state)
+        return verify_steps(self.model, trial, steps, rtol, atol)
+
+    def save_source(self, *args: Any, **kwargs: Any) -> None:
+        """Not available: a source file describes the calls of a model, and no state.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "a training graph has no source file: lower() writes it at other opsets, then save it"
+        )
+
+    def locate_mismatch(self, *args: Any, **kwargs: Any) -> Any:
+        """Not available: PyTorch has no graph of the backward pass to compare with.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("a training graph cannot be searched for a mismatch: export the model by itself")

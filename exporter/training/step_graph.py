@@ -1,0 +1,170 @@
+"""Makes a joint graph one training step: state becomes inputs, and new state becomes outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from ...registration import KIND, MUTATES, CaptureError, Names
+from .optimizers import Group, Optimizer
+from .signature import Signature
+from .updates import Rates, UpdateBuilder
+
+
+class StepGraph:
+    """A joint graph after the source passes, to which `finish` adds the update.
+
+    Attributes:
+        state: an array for each input that is state.
+        output_names: the names of the graph's outputs, in order.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        results: Sequence[str],
+        gradients: Sequence[str],
+        optimizer: Optimizer | None,
+    ):
+        """Take the outputs of a graph apart: loss, results, gradients, then what the model writes to.
+
+        Args:
+            results: the names of the model's results.
+            gradients: the names of the parameters that have gradients.
+
+        Raises:
+            CaptureError: the model writes to a parameter or to an input.
+        """
+        self._graph = model.graph
+        self._optimizer = optimizer
+        self._names = _names_of(model.graph)
+        self.state: dict[str, np.ndarray] = {}
+        self.output_names: list[str] = []
+        rest = iter(list(model.graph.outputs))
+        self._loss = next(rest)
+        self._results = {name: next(rest) for name in results}
+        self._gradients = {name: next(rest) for name in gradients}
+        self._written = {value.metadata_props[MUTATES]: value for value in rest}
+        for name in self._written:
+            held = model.graph.initializers.get(name)
+            if held is None or held.metadata_props.get(KIND) == "parameter":
+                kind = "input" if held is None else "parameter"
+                raise CaptureError(
+                    f"the model writes to {kind} '{name}' in place: compute a new value instead"
+                )
+        model.graph.outputs.clear()
+
+    def finish(
+        self, inputs: Sequence[str], targets: Sequence[str], *, results: bool, gradients: bool
+    ) -> Signature:
+        """Add inputs for the state, the update, and the outputs.
+
+        Args:
+            inputs, targets: the names of the graph's inputs.
+            results, gradients: whether these are outputs.
+        """
+        parameters = {name: self._as_input(name) for name in self._gradients}
+        buffers = {name: self._as_input(name) for name in self._written}
+        new = {name: (self._written[name], value) for name, value in buffers.items()}
+        rates: dict[str, float] = {}
+        kept: dict[str, tuple[Value, Value]] = {}
+        if self._optimizer is not None:
+            moved, kept = self._update(self._optimizer, parameters, rates)
+            new = {**moved, **new}
+        loss = self._output("loss", self._loss)
+        shown = [self._output(name, value) for name, value in self._results.items()] if results else []
+        grads = (
+            {name: self._output(f"{name}.grad", value) for name, value in self._gradients.items()}
+            if gradients
+            else {}
+        )
+        updates = {
+            self._output(f"{old.name}.updated", value): old.name or ""
+            for value, old in (*new.values(), *kept.values())
+        }
+        return Signature(
+            tuple(inputs),
+            tuple(targets),
+            rates,
+            tuple(parameters),
+            tuple(buffers),
+            tuple(kept),
+            loss,
+            tuple(shown),
+            grads,
+            updates,
+        )
+
+    def _as_input(self, name: str) -> Value:
+        """An initializer as an input."""
+        value = self._graph.initializers.pop(name)
+        assert value.const_value is not None
+        self.state[name] = np.array(value.const_value.numpy())
+        value.const_value = None
+        self._graph.inputs.append(value)
+        return value
+
+    def _input(self, name: str, array: np.ndarray) -> Value:
+        """A new input that is state."""
+        unique = self._names.unique(name)
+        dtype = DataType.from_numpy(array.dtype)
+        value = Value(name=unique, type=ir.TensorType(dtype), shape=ir.Shape(array.shape))
+        self._graph.inputs.append(value)
+        self.state[unique] = array
+        return value
+
+    def _output(self, name: str, value: Value) -> str:
+        self._graph.outputs.append(value)
+        self.output_names.append(self._names.unique(name))
+        return self.output_names[-1]
+
+    def _update(
+        self, optimizer: Optimizer, parameters: Mapping[str, Value], rates: dict[str, float]
+    ) -> tuple[dict[str, tuple[Value, Value]], dict[str, tuple[Value, Value]]]:
+        """Append the update; the new and the old value of parameters, and of what the optimizer keeps."""
+        build = UpdateBuilder(self._graph)
+        groups = [group for group in optimizer.groups if set(group.parameters) & set(parameters)]
+        moved: dict[str, tuple[Value, Value]] = {}
+        kept: dict[str, tuple[Value, Value]] = {}
+        steps = None
+        if any(group.rule.counts for group in groups):
+            old = self._input("step", np.asarray(optimizer.steps, np.float32))
+            steps = build.counted(old)
+            kept[old.name or ""] = steps, old
+        for number, group in enumerate(groups):
+            rate = self._rate("lr" if len(groups) == 1 else f"lr_{number}")
+            rates[rate.name or ""] = group.learning_rate
+            shared = Rates(rate, steps)
+            for name in group.parameters:
+                if name not in parameters:
+                    continue
+                state = self._kept(group, name, optimizer)
+                value, after = build.update(group, shared, parameters[name], self._gradients[name], state)
+                moved[name] = value, parameters[name]
+                kept.update({old.name or "": (after[key], old) for key, old in state.items()})
+        return moved, kept
+
+    def _rate(self, name: str) -> Value:
+        value = Value(name=self._names.unique(name), type=ir.TensorType(DataType.FLOAT), shape=ir.Shape(()))
+        self._graph.inputs.append(value)
+        return value
+
+    def _kept(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
+        """Inputs for what the optimizer keeps for a parameter: what it has, or zeros."""
+        found = {}
+        for key in group.rule.state:
+            held = optimizer.state.get(name, {}).get(key)
+            array = np.zeros_like(self.state[name]) if held is None else np.array(held.detach().cpu().numpy())
+            found[key] = self._input(f"{name}.{key}", array)
+        return found
+
+
+def _names_of(graph: ir.Graph) -> Names:
+    names = Names()
+    values: Iterable[Value] = (*graph.inputs, *graph.initializers.values())
+    for value in values:
+        names.take(value.name or "")
+    return names

@@ -1,0 +1,183 @@
+"""Writes the update of an optimizer as source nodes, in the order of torch.optim's arithmetic.
+
+The operators are those of ATen, which lowering writes at any opset. ONNX's own optimizers
+(`ai.onnx.preview.training`: Adam, Momentum, Adagrad) have no kernels in onnxruntime, fold gradients and
+decay in another order than torch, and are a preview.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from ...passes.planning import APPLY_GRADIENT
+from ...passes.source_builder import SourceBuilder
+from ...registration import MODULE, PLAN_PHASE
+from .optimizers import Adam, Group, Sgd
+
+
+@dataclasses.dataclass
+class Rates:
+    """Scalars that all parameters of a group share.
+
+    Attributes:
+        rate: the learning rate.
+        steps: the number of steps with this one, or None.
+        made: what was computed of them, by its name and element type.
+    """
+
+    rate: Value
+    steps: Value | None
+    made: dict[tuple[str, DataType | None], Value] = dataclasses.field(default_factory=dict)
+
+
+class UpdateBuilder:
+    """Appends updates to a source graph whose gradients are known."""
+
+    def __init__(self, graph: ir.Graph):
+        self._build = SourceBuilder(graph)
+
+    def counted(self, steps: Value) -> Value:
+        """The number of steps with this one."""
+        count = self._scalar("add", steps, 1.0)
+        self._label(0)
+        return count
+
+    def update(
+        self, group: Group, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
+    ) -> tuple[Value, dict[str, Value]]:
+        """The new value of a parameter, and those of its state by torch's names."""
+        rule = group.rule
+        if isinstance(rule, Sgd):
+            result = self._sgd(rule, rates, parameter, gradient, state)
+        else:
+            result = self._adam(rule, rates, parameter, gradient, state)
+        maker = gradient.producer()
+        self._label(0, maker.metadata_props.get(MODULE, "") if maker is not None else "")
+        return result
+
+    def _sgd(
+        self, rule: Sgd, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
+    ) -> tuple[Value, dict[str, Value]]:
+        kept = {}
+        if rule.weight_decay:
+            gradient = self._add(gradient, parameter, rule.weight_decay)
+        if rule.momentum:
+            decayed = self._mul(state["momentum_buffer"], rule.momentum)
+            buffer = self._add(decayed, self._damped(rule, rates, gradient))
+            kept["momentum_buffer"] = buffer
+            gradient = self._add(gradient, buffer, rule.momentum) if rule.nesterov else buffer
+        rate = self._once(rates, "rate", parameter.dtype, lambda: self._scalar("neg", rates.rate))
+        return self._add(parameter, self._mul(gradient, rate)), kept
+
+    def _damped(self, rule: Sgd, rates: Rates, gradient: Value) -> Value:
+        """What a gradient adds to the momentum: all of it in the first step."""
+        if not rule.dampening:
+            return gradient
+        assert rates.steps is not None
+        steps = rates.steps
+
+        def share() -> Value:
+            first = self._build.emit(
+                "aten::le",
+                {"self": steps, "other": 1.0},
+                "Scalar",
+                dtype=DataType.BOOL,
+                shape=ir.Shape(()),
+            )
+            excess = self._scalar("mul", self._build.cast(first, DataType.DOUBLE), rule.dampening)
+            return self._scalar("add", excess, 1.0 - rule.dampening)
+
+        return self._mul(gradient, self._once(rates, "damping", gradient.dtype, share))
+
+    def _adam(
+        self, rule: Adam, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
+    ) -> tuple[Value, dict[str, Value]]:
+        first, second = rule.betas
+        dtype = parameter.dtype
+        if rule.weight_decay and rule.decoupled:
+            kept = self._once(rates, "decay", dtype, lambda: self._decay(rates, rule.weight_decay))
+            parameter = self._mul(parameter, kept)
+        elif rule.weight_decay:
+            gradient = self._add(gradient, parameter, rule.weight_decay)
+        average = self._emit("lerp", "Scalar", state["exp_avg"], end=gradient, weight=1.0 - first)
+        squares = self._emit(
+            "addcmul",
+            "default",
+            self._mul(state["exp_avg_sq"], second),
+            tensor1=gradient,
+            tensor2=gradient,
+            value=1.0 - second,
+        )
+        step = self._once(rates, "step", dtype, lambda: self._step_size(rates, first))
+        root = self._once(rates, "root", dtype, lambda: self._sqrt(self._correction(rates, second)))
+        divided = self._emit("div", "Tensor", self._emit("sqrt", "default", squares), other=root)
+        denominator = self._emit("add", "Tensor", divided, other=rule.eps)
+        moved = self._emit("div", "Tensor", self._mul(average, step), other=denominator)
+        return self._add(parameter, moved), {"exp_avg": average, "exp_avg_sq": squares}
+
+    def _decay(self, rates: Rates, weight_decay: float) -> Value:
+        """The share of a parameter that decoupled weight decay leaves."""
+        lost = self._scalar("mul", self._wide(rates.rate), weight_decay)
+        return self._scalar("rsub", lost, 1.0)
+
+    def _step_size(self, rates: Rates, beta: float) -> Value:
+        """The negative learning rate over the bias correction of the average."""
+        size = self._scalar("div", self._wide(rates.rate), self._correction(rates, beta))
+        return self._scalar("neg", size)
+
+    def _correction(self, rates: Rates, beta: float) -> Value:
+        """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""
+        assert rates.steps is not None
+        wide = self._wide(rates.steps)
+        power = self._build.emit(
+            "aten::pow", {"self": beta, "exponent": wide}, "Scalar", dtype=DataType.DOUBLE, shape=ir.Shape(())
+        )
+        return self._scalar("rsub", power, 1.0)
+
+    def _sqrt(self, value: Value) -> Value:
+        return self._build.emit("aten::sqrt", {"self": value}, like=value)
+
+    def _wide(self, value: Value) -> Value:
+        return self._build.cast(value, DataType.DOUBLE)
+
+    def _once(self, rates: Rates, name: str, dtype: DataType | None, make: Callable[[], Value]) -> Value:
+        """A scalar of a group, computed once, in the element type of a parameter."""
+        key = (name, dtype)
+        if key not in rates.made:
+            begin = len(self._build.made)
+            if (name, None) not in rates.made:
+                rates.made[name, None] = make()
+            value = rates.made[name, None]
+            assert dtype is not None
+            rates.made[key] = value if dtype == value.dtype else self._build.cast(value, dtype)
+            self._label(begin)
+        return rates.made[key]
+
+    def _scalar(self, name: str, value: Value, other: Value | float | None = None) -> Value:
+        arguments: dict[str, object] = {"self": value}
+        overload = "default"
+        if other is not None:
+            arguments["other"] = other
+            overload = "Scalar" if name == "rsub" else "Tensor"
+        return self._build.emit(f"aten::{name}", arguments, overload, like=value)
+
+    def _emit(self, name: str, overload: str, value: Value, /, **others: object) -> Value:
+        return self._build.emit(f"aten::{name}", {"self": value, **others}, overload, like=value)
+
+    def _mul(self, value: Value, other: Value | float) -> Value:
+        return self._emit("mul", "Tensor", value, other=other)
+
+    def _add(self, value: Value, other: Value, alpha: float = 1.0) -> Value:
+        return self._emit("add", "Tensor", value, other=other, **({} if alpha == 1.0 else {"alpha": alpha}))
+
+    def _label(self, begin: int, module: str = "") -> None:
+        """Mark the nodes from a position on as updates: of the layer of a gradient, or shared by all."""
+        for node in self._build.made[begin:]:
+            node.metadata_props[PLAN_PHASE] = APPLY_GRADIENT
+            if module:
+                node.metadata_props[MODULE] = module
+        del self._build.made[begin:]

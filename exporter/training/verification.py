@@ -1,0 +1,161 @@
+"""Runs training steps in onnxruntime and in PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from ..capture.torch_export.loss_module import LossModule
+from ..running.session import Session, as_python
+from ..running.verification import VerificationReport, as_array, check
+from ..torch_boundary import pytree
+from ..torch_boundary.boundary import boundary
+from .optimizers import Adam, Group, Optimizer
+from .signature import Signature
+
+_NOISE = 1e-5
+"""Gradients below this share of the largest one may be nothing but rounding."""
+_FARTHEST = 4.0
+"""The learning rates that two runs may be apart after a step of Adam, which moves by 3.2 at most."""
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class Trial:
+    """Steps on the same arguments.
+
+    Attributes:
+        module: the user's model and loss.
+        call: the arguments of the module.
+        feed: the same as onnxruntime values by input name, with the learning rates.
+        state: the arrays to begin with.
+    """
+
+    module: LossModule
+    optimizer: Optimizer | None
+    signature: Signature
+    call: tuple[tuple, Mapping[str, Any]]
+    feed: Mapping[str, Any]
+    state: Mapping[str, np.ndarray]
+
+
+def verify_steps(
+    model: ir.Model, trial: Trial, steps: int, rtol: float | None, atol: float | None
+) -> VerificationReport:
+    """Compare each of some steps with PyTorch, which begins at the same state.
+
+    Returns:
+        The errors of the last step.
+
+    Raises:
+        VerificationError: an output is outside tolerance.
+    """
+    session, eager, state = Session(model), _Eager(trial), dict(trial.state)
+    report = VerificationReport(())
+    for _ in range(steps):
+        results = run_step(session, model, {**trial.feed, **state})
+        expected = eager.step(state, results)
+        names = [name for name in results if name in expected]
+        due = [expected[name] for name in names]
+        report = check(names, [results[name] for name in names], due, rtol, atol)
+        state.update({old: results[new] for new, old in trial.signature.updates.items()})
+    return report
+
+
+def run_step(session: Session, model: ir.Model, given: Mapping[str, Any]) -> Arrays:
+    """One step: the outputs by name."""
+    found = map(as_python, session.run(given))
+    return {value.name or "": array for value, array in zip(model.graph.outputs, found, strict=True)}
+
+
+class _Eager:
+    """A copy of the model, and torch's optimizers of its groups."""
+
+    def __init__(self, trial: Trial):
+        module = trial.module
+        self._signature, self._call = trial.signature, trial.call
+        self._module = LossModule(*copy.deepcopy((module.model, module.loss)), module.targets)
+        loss = module.loss if isinstance(module.loss, torch.nn.Module) else None
+        model = self._module.model
+        self._own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        if loss is not None:
+            inner: Any = self._module.loss
+            held = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
+            self._own |= {f"loss.{name}": item for name, item in held.items()}
+        self._groups = () if trial.optimizer is None else trial.optimizer.groups
+
+    def step(self, state: Mapping[str, np.ndarray], found: Arrays) -> dict[str, Any]:
+        """What PyTorch gives for each output of the graph.
+
+        Adam divides a gradient by its own size: where it is nothing but rounding, as of a bias before a batch
+        norm, the parameter moves in any direction. There the result is what onnxruntime found, if it is near.
+        """
+        with boundary(torch.enable_grad()):
+            with torch.no_grad():
+                for name in (*self._signature.parameters, *self._signature.buffers):
+                    self._own[name].copy_(torch.from_numpy(np.array(state[name])))
+            for parameter in self._module.parameters():
+                parameter.grad = None
+            trainers = [_trainer(group, self._own, state) for group in self._groups]
+            result = self._module(*self._call[0], **self._call[1])
+            result["loss"].backward()
+            for trainer in trainers:
+                trainer.step()
+        return self._expected(result, trainers, found)
+
+    def _expected(self, result: Any, trainers: list[Any], found: Arrays) -> dict[str, Any]:
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        shown = [self._signature.loss, *self._signature.results]
+        expected: dict[str, Any] = dict(zip(shown, leaves, strict=False))
+        expected |= {new: self._own[name].grad for name, new in self._signature.gradients.items()}
+        names = {parameter: name for name, parameter in self._own.items()}
+        held = dict(self._own)
+        for trainer in trainers:
+            for parameter, kept in trainer.state.items():
+                held |= {f"{names[parameter]}.{key}": item for key, item in kept.items()}
+                held["step"] = kept.get("step")
+        updates = self._signature.updates
+        expected |= {new: held[old] for new, old in updates.items() if held.get(old) is not None}
+        arrays = {name: as_array(item) for name, item in expected.items()}
+        for new, old in updates.items():
+            group = next((group for group in self._groups if old in group.parameters), None)
+            if group is not None and isinstance(group.rule, Adam):
+                arrays[new] = self._without_noise(old, group, arrays[new], found[new])
+        return arrays
+
+    def _without_noise(self, name: str, group: Group, due: np.ndarray, found: np.ndarray) -> np.ndarray:
+        sizes = [
+            item.grad.abs().max() for item in self._own.values() if item.grad is not None and item.numel()
+        ]
+        gradient = as_array(self._own[name].grad)
+        near = np.abs(found - due) <= _FARTHEST * group.learning_rate
+        return np.where((np.abs(gradient) <= _NOISE * float(max(sizes))) & near, found, due)
+
+
+def _trainer(group: Group, own: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> Any:
+    """Torch's optimizer of a group at a state."""
+    rule = group.rule
+    parameters = [own[name] for name in group.parameters]
+    options: dict[str, Any] = {"lr": group.learning_rate, "weight_decay": rule.weight_decay}
+    if isinstance(rule, Adam):
+        kind: Any = torch.optim.AdamW if rule.decoupled else torch.optim.Adam
+        made = kind(parameters, betas=rule.betas, eps=rule.eps, **options)
+    else:
+        options |= {"dampening": rule.dampening, "nesterov": rule.nesterov}
+        made = torch.optim.SGD(parameters, momentum=rule.momentum, **options)
+    begun = float(state.get("step", 1.0)) > 0
+    for name, parameter in zip(group.parameters, parameters, strict=True):
+        arrays = {key: state.get(f"{name}.{key}") for key in rule.state if begun}
+        kept = {key: torch.from_numpy(np.array(array)) for key, array in arrays.items() if array is not None}
+        if kept:
+            made.state[parameter].update(kept)
+            if isinstance(rule, Adam):
+                made.state[parameter]["step"] = torch.tensor(float(state["step"]))
+    return made

@@ -1,0 +1,118 @@
+"""The phases of a training graph, and the execution order that they ask for.
+
+Engines that train on devices run a graph in four phases. For each layer with trainable parameters, from
+the last layer to the first, they compute the gradients of its parameters, then the derivative for the layer
+before it, and then apply the gradients, so that their memory is free again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import onnx_ir as ir
+
+from ...registration import MODULE, PLAN_PHASE
+from .order import execution_order, reads
+
+FORWARD = "forward"
+CALC_GRADIENT = "calc_gradient"
+CALC_DERIVATIVE = "calc_derivative"
+APPLY_GRADIENT = "apply_gradient"
+PHASES = (FORWARD, CALC_GRADIENT, CALC_DERIVATIVE, APPLY_GRADIENT)
+
+
+def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collection[str]) -> None:
+    """Give each node of a training graph its phase as metadata, and put the nodes into training's order.
+
+    Nodes that update parameters have the phase `apply_gradient` already, and nodes have the path of their
+    module. A layer is a module that has a gradient of its own. Its nodes from which a gradient is computed
+    inside of it calculate gradients; the other nodes of the backward pass calculate derivatives.
+
+    Args:
+        forward: names of the graph outputs that the forward pass computes.
+        gradients: names of those that are gradients.
+    """
+    nodes = list(graph)
+    applying = {node for node in nodes if node.metadata_props.get(PLAN_PHASE) == APPLY_GRADIENT}
+    outputs = {value.name: value for value in graph.outputs}
+    ahead = _before(outputs[name] for name in forward if name in outputs)
+    layers: dict[ir.Node, str] = {}
+    for node in nodes:
+        if node in ahead:
+            phase = FORWARD
+        elif node in applying:
+            phase = APPLY_GRADIENT
+        else:
+            phase = CALC_DERIVATIVE
+        node.metadata_props[PLAN_PHASE] = phase
+    found = [outputs[name] for name in gradients if name in outputs]
+    found += [value for node in nodes if node in applying for value in reads(node)]
+    for value in found:
+        maker = value.producer()
+        if maker is not None and maker.metadata_props[PLAN_PHASE] in (CALC_GRADIENT, CALC_DERIVATIVE):
+            _mark(maker, layers)
+    ranks = _ranks(nodes, set(layers.values()))
+    ordered = execution_order(graph, ranks)
+    if ordered != nodes:
+        for node in ordered:
+            graph.remove(node)
+        graph.extend(ordered)
+
+
+def _before(values: Iterable[ir.Value]) -> set[ir.Node]:
+    """The nodes that values depend on."""
+    found: set[ir.Node] = set()
+    waiting = [value.producer() for value in values]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting.extend(value.producer() for value in reads(node))
+    return found
+
+
+def _mark(maker: ir.Node, layers: dict[ir.Node, str]) -> None:
+    """Mark what computes a gradient within the module of its last node."""
+    layer = maker.metadata_props.get(MODULE, "")
+    waiting: list[ir.Node | None] = [maker]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in layers or node.metadata_props.get(MODULE, "") != layer:
+            continue
+        if node.metadata_props.get(PLAN_PHASE) not in (CALC_GRADIENT, CALC_DERIVATIVE):
+            continue
+        layers[node] = layer
+        node.metadata_props[PLAN_PHASE] = CALC_GRADIENT
+        waiting.extend(value.producer() for value in reads(node))
+
+
+def _ranks(nodes: list[ir.Node], layers: Collection[str]) -> dict[ir.Node, tuple[int, ...]]:
+    """The preferred place of each node: forward in order, then layer by layer as their gradients are done."""
+    slots: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        layer = node.metadata_props.get(MODULE, "")
+        if layer in layers and node.metadata_props[PLAN_PHASE] in (CALC_GRADIENT, CALC_DERIVATIVE):
+            slots[layer] = index
+    ranks: dict[ir.Node, tuple[int, ...]] = {}
+    needed = _first_needed(nodes)
+    for index, node in enumerate(nodes):
+        phase = PHASES.index(node.metadata_props[PLAN_PHASE])
+        layer = node.metadata_props.get(MODULE, "")
+        # What all updates share comes before the first of them.
+        shared = node.metadata_props[PLAN_PHASE] == APPLY_GRADIENT and layer not in slots
+        slot = -1 if shared else slots.get(layer, index)
+        ranks[node] = (1, slot, phase) if phase else (0, needed.get(node, index))
+    return ranks
+
+
+def _first_needed(nodes: list[ir.Node]) -> dict[ir.Node, int]:
+    """Where the first reader is of each node of no module that reads inputs only: a pass put it first."""
+    needed: dict[ir.Node, int] = {}
+    for index, node in enumerate(nodes):
+        for value in reads(node):
+            maker = value.producer()
+            if maker is None or MODULE in maker.metadata_props:
+                continue
+            if all(read.producer() is None for read in reads(maker)):
+                needed.setdefault(maker, index)
+    return needed

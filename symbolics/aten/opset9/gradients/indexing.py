@@ -1,0 +1,84 @@
+"""Gradients of reads of a part of a tensor: zeros around it."""
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import Size, known, sizes_of
+
+_END = 2**62
+"""Ends of slices from here on mean the end of the dimension."""
+
+
+def _padded(g: GraphContext, part: Value, sizes: list[Size], dim: int, start: int, end: int) -> Value:
+    """A part with zeros before and after it along one dimension."""
+    size = sizes[dim]
+    assert isinstance(size, int)
+    begins, ends = [0] * len(sizes), [0] * len(sizes)
+    begins[dim], ends[dim] = start, size - end
+    return g.call("composed::pad", self=part, begins=begins, ends=ends, value=0.0)
+
+
+@onnx_symbolic("aten::select_backward")
+def select_backward(
+    g: GraphContext, grad_output: Value, input_sizes: list[int | Value], dim: int, index: int | Value
+) -> Value:
+    sizes = [known(g, size) for size in input_sizes]
+    at, place = dim % len(sizes), known(g, index)
+    size = sizes[at]
+    if isinstance(place, int) and isinstance(size, int):
+        row = g.op("Unsqueeze", grad_output, axes=[at])
+        return _padded(g, row, sizes, at, place % size, place % size + 1)
+    zeros = g.call("aten::zeros", size=sizes, dtype=g.dtype(grad_output))
+    return g.call("aten::select_scatter", self=zeros, src=grad_output, dim=at, index=place)
+
+
+@onnx_symbolic("aten::slice_backward")
+def slice_backward(
+    g: GraphContext,
+    grad_output: Value,
+    input_sizes: list[int | Value],
+    dim: int,
+    start: int | Value,
+    end: int | Value,
+    step: int | Value,
+) -> Value:
+    sizes = [known(g, size) for size in input_sizes]
+    at, begin, stop = dim % len(sizes), known(g, start), known(g, end)
+    size = sizes[at]
+    if step == 1 and isinstance(size, int) and isinstance(begin, int) and isinstance(stop, int):
+        begin, stop, _ = slice(begin, min(stop, _END)).indices(size)
+        return _padded(g, grad_output, sizes, at, begin, max(stop, begin))
+    zeros = g.call("aten::zeros", size=sizes, dtype=g.dtype(grad_output))
+    return g.call(
+        "aten::slice_scatter", self=zeros, src=grad_output, dim=at, start=begin, end=stop, step=step
+    )
+
+
+@onnx_symbolic("aten::embedding_dense_backward")
+def embedding_dense_backward(
+    g: GraphContext,
+    grad_output: Value,
+    indices: Value,
+    num_weights: int | Value,
+    padding_idx: int | Value,
+    scale_grad_by_freq: bool,
+) -> Value:
+    """Rows added up by their index, without those of the padding index.
+
+    Where no operator adds as it scatters, a product with the matrix that says which index is which row.
+    """
+    dtype = g.dtype(grad_output) or DataType.FLOAT
+    width = sizes_of(g, grad_output)[-1]
+    rows = g.op("Reshape", grad_output, g.stack([-1, width]))
+    flat = g.cast(g.op("Reshape", indices, [-1]), DataType.INT64)
+    if scale_grad_by_freq:
+        same = g.op("Equal", g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
+        counts = g.op("ReduceSum", g.cast(same, dtype), axes=[1], keepdims=1)
+        rows = g.op("Div", rows, counts)
+    if padding_idx != -1:
+        real = g.op("Not", g.op("Equal", flat, padding_idx))
+        rows = g.op("Mul", rows, g.op("Unsqueeze", g.cast(real, dtype), axes=[1]))
+    if g.has("ScatterND", reduction="add"):
+        zeros = g.call("aten::zeros", size=[num_weights, width], dtype=dtype)
+        return g.call("composed::accumulate_rows", zeros, flat, rows)
+    places = g.call("sym::range", start=0, end=num_weights)
+    chosen = g.op("Equal", g.op("Unsqueeze", places, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
+    return g.op("MatMul", g.cast(chosen, dtype), rows)

@@ -1,0 +1,31 @@
+"""Gradients of padding with the values at the edges."""
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import known_rank
+from ....compositions.windows import spatial_sizes
+from .matrices import along
+
+
+def _register(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::replication_pad{dimensions}d_backward")
+    def replication_pad_backward(
+        g: GraphContext, grad_output: Value, self: Value, padding: list[int]
+    ) -> Value:
+        """A product with a matrix along each dimension, which says whose value each element has."""
+        sizes = spatial_sizes(g, self, dimensions)
+        if sizes is None:
+            raise g.refuse("it needs the spatial sizes to be known")
+        rank, result = known_rank(g, self), grad_output
+        for i, size in enumerate(sizes):
+            before, behind = padding[2 * (dimensions - 1 - i) : 2 * (dimensions - i)]
+            if before or behind:
+                source = np.clip(np.arange(-before, size + behind), 0, size - 1)
+                matrix = g.constant(np.eye(size)[source], g.dtype(grad_output) or DataType.FLOAT)
+                result = along(g, result, rank - dimensions + i, rank, matrix)
+        return result
+
+
+for _dimensions in (1, 2, 3):
+    _register(_dimensions)

@@ -1,0 +1,212 @@
+"""Gradients of pooling: each output's gradient goes to the elements of its window."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import known_rank, product
+from ....compositions.windows import spatial_sizes
+from ..pooling.windows import Window
+from .convolution import transposed_to
+from .matrices import along
+
+
+def _sizes(g: GraphContext, value: Value, dimensions: int) -> list[int]:
+    found = spatial_sizes(g, value, dimensions)
+    if found is None:
+        raise g.refuse("the gradient of this pooling needs the spatial sizes to be known")
+    return found
+
+
+def _planes(g: GraphContext, value: Value, dimensions: int) -> Value:
+    """`[..., spatial...]` as `[planes, 1, spatial...]`."""
+    rank = known_rank(g, value)
+    return g.op(
+        "Reshape", value, g.stack([-1, 1, *(g.size(value, rank - dimensions + i) for i in range(dimensions))])
+    )
+
+
+def _spread(g: GraphContext, planes: Value, weight: Value, like: Value, window: Window) -> Value:
+    """Windows `[planes, K, places...]` added up where they overlap, in the shape of the pooling's input."""
+    dimensions = len(window.kernel)
+    sizes, counts = spatial_sizes(g, like, dimensions), spatial_sizes(g, planes, dimensions)
+    if sizes is None or counts is None:
+        if window.ceil_mode:
+            raise g.refuse("the gradient of pooling with ceil_mode needs the spatial sizes to be known")
+        rank = known_rank(g, like)
+        shaped = g.op(
+            "Reshape",
+            like,
+            g.stack([-1, 1, *(g.size(like, rank - dimensions + i) for i in range(dimensions))]),
+        )
+        spread = transposed_to(g, planes, weight, shaped, window.stride, window.padding, window.dilation, 1)
+    else:
+        numbers = zip(
+            sizes, counts, window.kernel, window.stride, window.padding, window.dilation, strict=True
+        )
+        behind = [
+            (count - 1) * stride + step * (length - 1) + 1 - pad - size
+            for size, count, length, stride, pad, step in numbers
+        ]
+        extra = [max(-more, 0) for more in behind]
+        spread = g.op(
+            "ConvTranspose",
+            planes,
+            weight,
+            dilations=window.dilation,
+            kernel_shape=window.kernel,
+            output_padding=extra if any(extra) else None,
+            pads=[*window.padding, *(max(more, 0) for more in behind)],
+            strides=window.stride,
+        )
+    return g.call("aten::reshape_as", self=spread, other=like)
+
+
+def _counts(
+    g: GraphContext, input: Value, window: Window, places: list[int] | None, padded: bool
+) -> np.ndarray:
+    """The number of elements of each window, `[places...]`, or one number for all."""
+    if not window.ceil_mode and (padded or not any(window.padding)):
+        return np.asarray(math.prod(window.kernel))
+    found = np.ones(())
+    for size, count, length, stride, pad in zip(
+        _sizes(g, input, len(window.kernel)),
+        places or [],
+        window.kernel,
+        window.stride,
+        window.padding,
+        strict=True,
+    ):
+        begins = np.arange(count) * stride - pad
+        ends = np.minimum(begins + length, size + pad)
+        inside = ends - begins if padded else np.minimum(ends, size) - np.maximum(begins, 0)
+        found = found[..., None] * inside
+    return found
+
+
+def _register_average(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::avg_pool{dimensions}d_backward")
+    def avg_pool_backward(
+        g: GraphContext,
+        grad_output: Value,
+        self: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Value:
+        window = Window.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
+        places = spatial_sizes(g, grad_output, dimensions)
+        count = (
+            np.asarray(divisor_override)
+            if divisor_override is not None
+            else _counts(g, self, window, places, count_include_pad)
+        )
+        dtype = g.dtype(grad_output) or DataType.FLOAT
+        shares = g.op("Div", grad_output, g.constant(count, dtype))
+        weight = g.constant(np.ones((1, 1, *window.kernel)), dtype)
+        return _spread(g, _planes(g, shares, dimensions), weight, self, window)
+
+
+def _scattered(
+    g: GraphContext, gradient: Value, indices: Value, like: Value, dimensions: int, once: bool
+) -> Value:
+    """Gradients put at positions in their planes.
+
+    Args:
+        once: whether no position comes twice.
+    """
+    rank = known_rank(g, like)
+    outer = list(range(rank - dimensions))
+    spatial = [g.size(like, rank - dimensions + i) for i in range(dimensions)]
+    lead = [g.size(like, axis) for axis in outer]
+    zeros = g.call("aten::zeros", size=[*lead, product(g, spatial)], dtype=g.dtype(gradient))
+    flat = [g.op("Reshape", value, g.stack([*lead, -1])) for value in (indices, gradient)]
+    at = len(outer)
+    if once:
+        found = g.op("ScatterElements", zeros, *flat, axis=at)
+    else:
+        found = g.call("composed::scatter_reduce", zeros, at, *flat, "add")
+    return g.call("aten::reshape_as", self=found, other=like)
+
+
+def _selected(g: GraphContext, gradient: Value, indices: Value, like: Value, window: Window) -> Value:
+    """The same where no operator adds as it scatters: compares each element of a window with its maximum."""
+    dimensions = len(window.kernel)
+    sizes, places = _sizes(g, like, dimensions), _sizes(g, gradient, dimensions)
+    flat = np.zeros((1,) * (2 * dimensions), np.int64)
+    for i, size in enumerate(sizes):
+        begins = np.arange(places[i]) * window.stride[i] - window.padding[i]
+        positions = np.arange(window.kernel[i])[:, None] * window.dilation[i] + begins
+        shape = [1] * (2 * dimensions)
+        shape[i], shape[dimensions + i] = positions.shape
+        # A position outside of the input is that of another element: no window has its maximum there.
+        outside = (positions < 0) | (positions >= size)
+        positions = np.where(outside, -(math.prod(sizes)), positions)
+        flat = flat * size + positions.reshape(shape)
+    count = math.prod(window.kernel)
+    own = g.constant(flat.reshape(1, count, *places), DataType.INT64)
+    chosen = g.op("Equal", _planes(g, indices, dimensions), own)
+    parts = g.call("composed::where", condition=chosen, self=_planes(g, gradient, dimensions), other=0)
+    dtype = g.dtype(gradient) or DataType.FLOAT
+    weight = g.constant(np.eye(count).reshape(count, 1, *window.kernel), dtype)
+    return _spread(g, parts, weight, like, window)
+
+
+def _register_maximum(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::max_pool{dimensions}d_with_indices_backward")
+    def max_pool_backward(
+        g: GraphContext,
+        grad_output: Value,
+        self: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+        indices: Value,
+    ) -> Value:
+        window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
+        numbers = zip(window.kernel, window.stride, window.dilation, strict=True)
+        apart = all(step * (length - 1) < jump for length, jump, step in numbers)
+        known = all(spatial_sizes(g, value, dimensions) for value in (self, grad_output))
+        if apart or g.has("ScatterElements", reduction="add") or not known:
+            return _scattered(g, grad_output, indices, self, dimensions, apart)
+        return _selected(g, grad_output, indices, self, window)
+
+
+def _register_adaptive(dimensions: int) -> None:
+    @onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d_backward")
+    def adaptive_max_pool_backward(g: GraphContext, grad_output: Value, self: Value, indices: Value) -> Value:
+        sizes, places = (spatial_sizes(g, value, dimensions) for value in (self, grad_output))
+        apart = sizes is not None and places is not None
+        apart = apart and all(
+            size % count == 0 for size, count in zip(sizes or [], places or [], strict=True)
+        )
+        return _scattered(g, grad_output, indices, self, dimensions, apart)
+
+    @onnx_symbolic(f"aten::_adaptive_avg_pool{dimensions}d_backward")
+    def adaptive_avg_pool_backward(g: GraphContext, grad_output: Value, self: Value) -> Value:
+        """A product with a matrix along each dimension: the shares of each window."""
+        rank = known_rank(g, self)
+        dtype = g.dtype(grad_output) or DataType.FLOAT
+        result = grad_output
+        for i, (size, count) in enumerate(
+            zip(_sizes(g, self, dimensions), _sizes(g, grad_output, dimensions), strict=True)
+        ):
+            shares = np.zeros((count, size))
+            for place in range(count):
+                begin, end = place * size // count, -(-(place + 1) * size // count)
+                shares[place, begin:end] = 1.0 / (end - begin)
+            result = along(g, result, rank - dimensions + i, rank, g.constant(shares, dtype))
+        return result
+
+
+for _dimensions in (2, 3):
+    _register_average(_dimensions)
+    _register_maximum(_dimensions)
+    _register_adaptive(_dimensions)
