@@ -131,3 +131,7 @@ def __getattr__(name: str) -> Any:
     from . import registration
 
     return getattr(registration, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
