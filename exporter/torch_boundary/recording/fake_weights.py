@@ -16,18 +16,20 @@ def replace_weights(model: torch.nn.Module, mode: FakeTensorMode) -> dict[str, t
     Returns:
         The fake tensors by name, parameters first; one tensor under several names is one fake tensor.
     """
-    makers = _Fakes(model, mode)
-    fakes = {
-        name: makers(tensor)
-        for named in (model.named_parameters, model.named_buffers)
-        for name, tensor in named(remove_duplicate=False)
-    }
-    for module in model.modules():
-        for held in (module._parameters, module._buffers):
-            for name, tensor in held.items():
-                if tensor is not None:
-                    held[name] = makers(tensor)
-    return fakes
+    # Modes of torch functions, of which there are some in a capture, see each reading of an attribute.
+    with torch._C.DisableTorchFunction():
+        makers = _Fakes(model, mode)
+        fakes = {
+            name: makers(tensor)
+            for named in (model.named_parameters, model.named_buffers)
+            for name, tensor in named(remove_duplicate=False)
+        }
+        for module in model.modules():
+            for held in (module._parameters, module._buffers):
+                for name, tensor in held.items():
+                    if tensor is not None:
+                        held[name] = makers(tensor)
+        return fakes
 
 
 class _Fakes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from torch.fx.experimental import proxy_tensor
 
 from .. import pytree
 from ..process_state import replaced
+from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
 from .tensor_nodes import TensorNodes
@@ -65,6 +67,7 @@ class Recorder:
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
         self.graph.owning_module = self.root  # type: ignore[assignment]
+        self._known_results = KnownResults(mode)
         self._kinds: dict[OpOverload, tuple[bool, str]] = {}
 
     @contextlib.contextmanager
@@ -116,8 +119,11 @@ class Recorder:
     def run(self, leaves: Sequence[Any], structure: Any) -> Any:
         """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
 
-        Its containers are built here, because that may run operators too.
+        Its containers are built here, because that may run operators too. The caller restores the garbage
+        collector's setting.
         """
+        # The objects of a recording live until its end; looking for garbage among them takes long.
+        gc.disable()
         with self._modes(), proxy_tensor.maybe_disable_thunkify():
             args, kwargs = pytree.tree_unflatten(leaves, structure)
             return self._root._export_root(*args, **kwargs)
@@ -154,7 +160,7 @@ class Recorder:
         tracer = self._tracer
         held, tracer.enable_thunkify = tracer.enable_thunkify, True
         try:
-            result = func(*args, **kwargs) if kwargs else func(*args)
+            result = self._known_results.run(func, args, kwargs)
         finally:
             tracer.enable_thunkify = held
         node = self.graph.create_node("call_function", func, given, named, name)
@@ -229,7 +235,7 @@ class Recorder:
 
     def _keep_shape(self, tensor: Any) -> None:
         """Let nodes keep a tensor as it is, because an operator is about to change its shape in place."""
-        for node in self.graph.nodes:
+        for node in self._nodes.nodes_of(tensor):
             if node.meta.get("val") is tensor:
                 node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
 

@@ -20,13 +20,22 @@ class TensorNodes:
     def __init__(self, tracer: Any):
         self._tracer = tracer
         self._kept: dict[int, tuple[torch.Tensor, torch.fx.Node]] = {}
+        self._earlier: dict[int, list[torch.fx.Node]] = {}
         self._others: dict[int, tuple[TensorWeakRef, torch.fx.Node, Any]] = {}
 
     def keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """Let a node stand for a tensor."""
         key = id(tensor)
         self._others.pop(key, None)
+        earlier = self._kept.get(key)
+        if earlier is not None:
+            self._earlier.setdefault(key, []).append(earlier[1])
         self._kept[key] = (tensor, node)
+
+    def nodes_of(self, tensor: torch.Tensor) -> list[torch.fx.Node]:
+        """The nodes that have stood for a kept tensor, which operators in place changed."""
+        kept = self._kept.get(id(tensor))
+        return [] if kept is None else [*self._earlier.get(id(tensor), ()), kept[1]]
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
         """The node that stands for a tensor; None if there is none, or for a constant with a known value."""
@@ -54,6 +63,9 @@ class TensorNodes:
 
     def __setitem__(self, tensor: torch.Tensor, proxy: _ProxyTensor) -> None:
         key = id(tensor)
+        if key in self._kept and proxy.constant is None:
+            self.keep(tensor, proxy.proxy.node)
+            return
         self._kept.pop(key, None)
         self._others[key] = (TensorWeakRef(tensor), proxy.proxy.node, proxy.constant)
 
