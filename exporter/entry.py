@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     DEFAULT_OPSET,
+    TRAINING,
     CaptureError,
     Registry,
     UsageError,
@@ -46,6 +48,7 @@ def export(
     source_lines: bool = False,
     weights: Weights | None = None,
     progress: Progress | None = None,
+    optimize: str | bool = DEFAULT_LEVEL,
     **others: Any,
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.
@@ -83,6 +86,8 @@ def export(
             folder with one of these; or a mapping from names to tensors, as `open_weights` gives. They are
             matched by the names of the state_dict, and read when the program is saved; see docs/weights.md.
         progress: called with the name of each stage as it begins.
+        optimize: how far the graph is optimized, "none", "basic" or "full"; docs/optimization.md has what
+            each may change. True stands for "full" and False for "none".
         others: refused. For torch.onnx's keywords the message says what to use instead.
 
     Raises:
@@ -95,6 +100,7 @@ def export(
     """
     refuse_unknown(others, export)
     check_opset(opset)
+    level = check_level(optimize)
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
     check_names("output_names", output_names)
@@ -115,7 +121,7 @@ def export(
     )
     if progress is not None:
         progress("lowering")
-    return lowered(found, opset, registry, input_names=input_names, output_names=output_names)
+    return lowered(found, opset, registry, input_names=input_names, output_names=output_names, optimize=level)
 
 
 def captured(
@@ -197,6 +203,8 @@ def captured(
                 stored.place(found.source)
         found.module = None if model is found.exported else model
         found.weights = stored
+        if is_training(model):
+            found.source.metadata_props[TRAINING] = "true"
         report("source passes")
         prepare(found, mutations)
         return found
@@ -209,12 +217,13 @@ def lowered(
     *,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    optimize: str = DEFAULT_LEVEL,
 ) -> Program:
     """Lower a capture at an opset: the part of `export` that needs no model."""
     from .capture.torch_export.decomposition import Decomposer
 
     model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
-    return model.lower(opset, registry=registry)
+    return model.lower(opset, registry=registry, optimize=optimize)
 
 
 def _way(strict: bool, capture: str) -> str:

@@ -22,7 +22,6 @@ _OTHERWISE = {
     "profile": "progress=print shows the stages",
     "training": "the model is exported in the mode it is in: call model.eval() or model.train() first",
     "do_constant_folding": _ALWAYS,
-    "optimize": _ALWAYS,
     "dynamo": "the model is captured with torch.export, or from TorchScript if it is TorchScript; "
     "strict=True captures through TorchDynamo",
     "fallback": "a model that torch.export refuses may be given as TorchScript: torch.jit.script(model)",

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ..passes.target.levels import check_level
 from ..registration import DEFAULT_OPSET, OpsettaError, Registry
 from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
@@ -45,6 +46,8 @@ class OnnxModel:
         self.source = source if source is not None else model
         self.registry = registry
         self._session: Session | None = None
+        self._convert: Callable[[bool], ir.Model] | None = None
+        """Converts the source again; if told so, without passes that change weights."""
 
     @property
     def opset(self) -> int | None:
@@ -67,17 +70,35 @@ class OnnxModel:
         """Names of the outputs, in order."""
         return [value.name or "" for value in self.model.graph.outputs]
 
-    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> OnnxModel:
+    def lower(
+        self,
+        opset: int = DEFAULT_OPSET,
+        *,
+        registry: Registry | None = None,
+        optimize: str | bool | None = None,
+    ) -> OnnxModel:
         """The model at another opset, higher or lower.
 
+        Args:
+            optimize: "none", "basic" or "full", as for `export`; by default "full" at another opset, while a
+                model that has the opset stays as it is.
+
         Raises:
+            UsageError: `optimize` is none of these.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
             GraphError: the model is larger than what is converted of one that is not `trusted`.
         """
         used = registry if registry is not None else self.registry
-        converted = convert(self.source, opset, used, bounds_of(self.trusted))
-        return OnnxModel(converted, source=self.source, registry=used, trusted=self.trusted)
+        level = None if optimize is None else check_level(optimize)
+        bounds = bounds_of(self.trusted)
+
+        def convert_source(keeps_weights: bool) -> ir.Model:
+            return convert(self.source, opset, used, bounds, level, keeps_weights)
+
+        converted = OnnxModel(convert_source(False), source=self.source, registry=used, trusted=self.trusted)
+        converted._convert = convert_source
+        return converted
 
     def save(
         self,
@@ -94,7 +115,8 @@ class OnnxModel:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
         """
-        saving.save(self.model, target, external_data, prepack, layout, weights)
+        model = self.model if weights != "reference" or self._convert is None else self._convert(True)
+        saving.save(model, target, external_data, prepack, layout, weights)
 
     def plan(
         self,

@@ -10,6 +10,7 @@ from typing import IO, Any
 import onnx
 import onnx_ir as ir
 
+from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     DEFAULT_OPSET,
     OpsettaError,
@@ -90,22 +91,38 @@ class SourceModel:
         return [*given, *self._capture.output_names[len(given) :]]
 
     @rare_collections()
-    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
+    def lower(
+        self,
+        opset: int = DEFAULT_OPSET,
+        *,
+        registry: Registry | None = None,
+        optimize: str | bool | None = None,
+    ) -> Program:
         """The model at an opset.
 
         Args:
             registry: symbolic functions to lower with.
+            optimize: "none", "basic" or "full", as for `export`; by default "full".
 
         Raises:
+            UsageError: `optimize` is none of these.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
         from .. import symbolics  # noqa: F401
 
         load_entry_points()
-        return Program(self, opset, registry_or_default(registry if registry is not None else self.registry))
+        used = registry_or_default(registry if registry is not None else self.registry)
+        return Program(self, opset, used, check_level(DEFAULT_LEVEL if optimize is None else optimize))
 
-    def _lowered(self, opset: int, registry: Registry, keep: Sequence[ir.Value] = ()) -> lowering.Lowered:
+    def _lowered(
+        self,
+        opset: int,
+        registry: Registry,
+        level: str,
+        keep: Sequence[ir.Value] = (),
+        keeps_weights: bool = False,
+    ) -> lowering.Lowered:
         """Lower the graph at an opset, with the values of `keep` as further outputs."""
         decompose = self._decompositions
         return lowering.lower(
@@ -117,6 +134,8 @@ class SourceModel:
             default_output_names=self._capture.output_names,
             decompose=decompose.at(opset) if isinstance(decompose, Decompositions) else decompose,
             keep=keep,
+            level=level,
+            keeps_weights=keeps_weights,
         )
 
     def save_source(
@@ -173,16 +192,20 @@ class Program:
         model: the ONNX model, an `onnx_ir.Model`.
         source: the captured source graph, after the source passes; the same for every opset.
         registry: the symbolic functions it was lowered with.
+        optimize: how far it was optimized, "none", "basic" or "full".
         source_model: the capture itself, which can be saved and lowered to other opsets.
     """
 
-    def __init__(self, source_model: SourceModel, opset: int, registry: Registry):
+    def __init__(
+        self, source_model: SourceModel, opset: int, registry: Registry, optimize: str = DEFAULT_LEVEL
+    ):
         self.source_model = source_model
         self._capture = source_model._capture
         self._module = self._capture.module
         self.registry = registry
         self.opset = opset
-        lowered = source_model._lowered(opset, registry)
+        self.optimize = optimize
+        lowered = source_model._lowered(opset, registry, optimize)
         self.model = lowered.model
         self._session: Session | None = None
         self._calls: Interface | None = None
@@ -228,14 +251,27 @@ class Program:
         return sizes.inputs_of(self.source, self.input_names)
 
     @rare_collections()
-    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> Program:
+    def lower(
+        self,
+        opset: int = DEFAULT_OPSET,
+        *,
+        registry: Registry | None = None,
+        optimize: str | bool | None = None,
+    ) -> Program:
         """The same capture at another opset; nothing is traced again.
 
+        Args:
+            registry: symbolic functions to lower with; by default those of this program.
+            optimize: "none", "basic" or "full"; by default the level of this program.
+
         Raises:
+            UsageError: `optimize` is none of these.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
-        return self.source_model.lower(opset, registry=registry if registry is not None else self.registry)
+        used = registry if registry is not None else self.registry
+        level = self.optimize if optimize is None else optimize
+        return self.source_model.lower(opset, registry=used, optimize=level)
 
     def save(
         self,
@@ -266,7 +302,12 @@ class Program:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
         """
-        saving.save(self.model, target, external_data, prepack, layout, weights)
+        model = self._unchanged_weights() if weights == "reference" else self.model
+        saving.save(model, target, external_data, prepack, layout, weights)
+
+    def _unchanged_weights(self) -> ir.Model:
+        """The model with weights that a graph can refer to: passes leave their contents alone."""
+        return self.source_model._lowered(self.opset, self.registry, self.optimize, keeps_weights=True).model
 
     def plan(
         self,
@@ -418,7 +459,7 @@ class Program:
             feed = calls.feed(interface, self.input_names, leaves)
             self._check_sizes(feed)
             kept = mismatch.comparable(self.source)
-            model = self.source_model._lowered(self.opset, self.registry, kept).model
+            model = self.source_model._lowered(self.opset, self.registry, self.optimize, kept).model
             return mismatch.locate(self._capture, model, kept, leaves, feed, rtol, atol)
 
     def _arguments(

@@ -10,7 +10,8 @@ from .errors import OpsetError
 
 MINIMUM_OPSET = 7
 MAXIMUM_OPSET = 26
-DEFAULT_OPSET = 20
+DEFAULT_OPSET = 17
+"""The first with LayerNormalization, and low enough for the device compilers that stop at 19 or below."""
 
 BASE_OPSET = 9
 """The opset of the base symbolic functions; later opsets inherit from it."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
 from ...registration.opsets import check_opset
 from ..torch_boundary.requirements import need_torch
@@ -78,6 +79,7 @@ def export(
     external_data: options.ExternalData = None,
     weights: options.StoredWeights = None,
     reference_weights: options.ReferenceWeights = False,
+    optimize: options.Optimize = DEFAULT_LEVEL,
     symbolics: options.Symbolics = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
@@ -85,6 +87,7 @@ def export(
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
     check_opset(opset)
+    check_level(optimize)
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()
@@ -104,7 +107,13 @@ def export(
             given = "--input names" if inputs else f"the factory '{factory}' gives"
             raise OpsettaError(f"--dynamic: {given} dynamic dimensions already")
         program = export_model(
-            example.model, example.args, example.kwargs, opset=opset, progress=stage, **wanted
+            example.model,
+            example.args,
+            example.kwargs,
+            opset=opset,
+            optimize=optimize,
+            progress=stage,
+            **wanted,
         )
         report = None
         if verify:

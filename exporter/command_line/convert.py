@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ...passes.target.levels import check_level
 from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
 from . import caffe2_options as caffe2
@@ -18,6 +19,14 @@ Trusted = Annotated[
     bool,
     typer.Option(
         "--trusted", help="Lift the bounds on size, for a large file from somebody who is not out to harm."
+    ),
+]
+
+Optimize = Annotated[
+    str | None,
+    typer.Option(
+        help="How far to optimize the graph: none, basic or full. Full unless given; an ONNX file that has "
+        "the opset then stays as it is."
     ),
 ]
 
@@ -57,19 +66,22 @@ def convert(
     checkpoint: tensorflow.Checkpoint = None,
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
+    optimize: Optimize = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ..loading import load
 
     check_opset(opset)
+    if optimize is not None:
+        check_level(optimize)
     written = Output(output)
     begin = time.perf_counter()
     options = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
         inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
     )
     source = load(model, allow_links=allow_links, trusted=trusted, **options)
-    converted = source.lower(opset)
+    converted = source.lower(opset, optimize=optimize)
     written.save(converted, external_data)
     found = {
         "file": str(output),

@@ -77,3 +77,4 @@ ReferenceWeights = Annotated[
         help="Refer to the files of --weights, which are in the output's folder, and copy nothing.",
     ),
 ]
+Optimize = Annotated[str, typer.Option(help="How far to optimize the graph: none, basic or full.")]

@@ -15,7 +15,9 @@ from typing import Any, Generic, TypeVar
 import onnx_ir as ir
 from onnx_ir import Value
 
+from ...passes.target.initializers import Initializers
 from ...passes.target.inplace_annotations import record_inplace
+from ...passes.target.levels import DEFAULT_LEVEL
 from ...passes.target.optimize import optimize
 from ...registration import (
     GraphContext,
@@ -26,6 +28,7 @@ from ...registration import (
     UnsupportedError,
     UnsupportedOperator,
     UnsupportedOperatorsError,
+    facts_of,
     holder_of,
 )
 from ...registration.arguments import overloaded_name
@@ -72,8 +75,9 @@ class Driver(abc.ABC, Generic[S]):
         output_names: names for the outputs of the graph, in order.
         state: the model's parameters, buffers and initializers in the ONNX graph, without the constants that
             lowering makes.
-        folds_weights: whether `state` may be folded like other constants, as in a frozen graph; else each of
-            its values keeps its name and contents.
+        keeps_weights: whether they keep their names and contents.
+        is_frozen: whether they are constants of a graph, whose names do not stand for their contents.
+        level: of optimization.
     """
 
     def __init__(self, source: ir.Model, graph: ir.Graph, registry: Registry):
@@ -86,7 +90,9 @@ class Driver(abc.ABC, Generic[S]):
         self.names = self.construction.names
         self.output_names: list[str] = []
         self.state: set[Value] = set()
-        self.folds_weights = False
+        self.keeps_weights = False
+        self.is_frozen = False
+        self.level = DEFAULT_LEVEL
         self._failures: list[_Failure] = []
 
     @abc.abstractmethod
@@ -129,11 +135,19 @@ class Driver(abc.ABC, Generic[S]):
         if self.failed:
             raise UnsupportedOperatorsError(self.opset, _grouped(self._failures))
         model = ir.Model(self.graph, ir_version=ir_version(self.opset), **self.properties())
-        optimize(model, () if self.folds_weights else self.state)
+        self._optimize(model)
         self._finish_outputs()
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, self.state)
         return model
+
+    def _optimize(self, model: ir.Model) -> None:
+        """Run the target passes; weights that the model writes to keep their names and contents."""
+        mutated = {value for value in self.state if facts_of(value).mutated}
+        kept = self.state if self.keeps_weights else mutated
+        known = Initializers(model, kept, () if self.is_frozen else self.state)
+        optimize(model, known, self.level)
+        self.state |= known.derived
 
     @property
     def failed(self) -> bool:

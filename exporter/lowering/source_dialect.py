@@ -12,12 +12,14 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...passes.target.inplace_annotations import annotate_inplace
+from ...passes.target.levels import DEFAULT_LEVEL
 from ...registration import (
     DIMENSIONS,
     FROZEN,
     KIND,
     MODULE,
     MUTATES,
+    TRAINING,
     UNSHAPED,
     GraphError,
     OpsettaError,
@@ -62,6 +64,8 @@ def lower(
     default_output_names: Sequence[str] | None = None,
     decompose: Decompose | None = None,
     keep: Iterable[Value] = (),
+    level: str = DEFAULT_LEVEL,
+    keeps_weights: bool = False,
 ) -> Lowered:
     """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
 
@@ -72,6 +76,8 @@ def lower(
         default_output_names: the names of outputs without a given name; by default the source's.
         decompose: returns a graph of other operators for an operator without a symbolic function.
         keep: source values to add as further outputs, for comparing intermediate results.
+        level: of optimization, one of `passes.target.levels.LEVELS`.
+        keeps_weights: whether weights keep their names and contents, as in a graph for training.
 
     Raises:
         OpsetError: an opset that cannot be written.
@@ -82,6 +88,7 @@ def lower(
     driver.given_outputs = output_names or []
     driver.default_outputs = default_output_names
     driver.keep = list(keep)
+    driver.level, driver.keeps_weights = level, driver.keeps_weights or keeps_weights
     with rare_for(len(source.graph)):
         model = driver.run()
         annotate_inplace(model)
@@ -101,7 +108,8 @@ class _SourceDriver(Driver[_Scope]):
     def __init__(self, source: ir.Model, opset: int, registry: Registry, decompose: Decompose | None):
         graph = ir.Graph([], [], nodes=[], opset_imports={"": check_opset(opset)}, name="main_graph")
         super().__init__(source, graph, registry)
-        self.folds_weights = source.metadata_props.get(FROZEN) == "true"
+        self.is_frozen = source.metadata_props.get(FROZEN) == "true"
+        self.keeps_weights = source.metadata_props.get(TRAINING) == "true"
         self.construction.infers = UNSHAPED in source.metadata_props
         self.decompose = decompose
         self.values: dict[Value, Value] = {}

@@ -1,24 +1,37 @@
 """Target pass: computes what depends on constants alone.
 
-1. Arithmetic on small constants is computed at once, by `registration.emission.folding`.
-2. Weights that are transposed or reshaped become another constant, computed when it is written.
-3. Initializers that keep their names and contents, and outputs of graphs, stay.
+1. Small constants are computed at once, by `registration.emission.folding`. Together they may add a
+   megabyte to the file, and a hundredth of its weights.
+2. What depends on weights becomes an initializer that is computed when it is written, one at a time.
+3. The file does not grow: the results of nodes that share weights have at most as many bytes as the weights
+   that are no longer read. A weight with other readers is not copied.
+4. Initializers that keep their contents, and outputs of graphs, stay.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ...registration.dtypes import FLOATS
-from ...registration.emission import shape_inference
 from ...registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
+from .deferred_constants import Deferred, deferred
 from .initializers import Initializers
 
+_FREE_BYTES = 4096
+"""What a result may take without weights that are no longer read."""
+_MAXIMUM_ELEMENTS = 2**18
+"""Larger constants are not computed at once; of floats, which are weights, `MAXIMUM_ELEMENTS`."""
+_BUDGET, _SHARE = 2**20, 100
+"""Bytes that larger results, such as masks, may add to a file, and the part of its weights beyond that."""
 _REARRANGED = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
+_SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
+_MAXIMUM_STEPS = 64
+"""Nodes that one initializer may be computed by."""
 
 
 class FoldConstants(ir.passes.InPlacePass):
@@ -27,72 +40,213 @@ class FoldConstants(ir.passes.InPlacePass):
     def __init__(self, initializers: Initializers):
         super().__init__()
         self._initializers = initializers
+        self._budget = 0
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
         modified = False
+        tensors = [value.const_value for value in model.graph.initializers.values()]
+        self._budget = _BUDGET + sum(tensor.nbytes for tensor in tensors if tensor is not None) // _SHARE
+        waiting: dict[ir.Value, Deferred] = {}
         for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            modified |= self._fold(node)
-        return ir.passes.PassResult(model, modified)
+            if node.domain or not node.inputs or any(value.is_graph_output() for value in node.outputs):
+                continue
+            if all(map(self._initializers.is_constant, node.inputs)) and self._fold_small(node):
+                modified = True
+                continue
+            step = deferred(node, lambda value: value in waiting or self._initializers.is_constant(value))
+            if step is not None:
+                waiting[node.outputs[0]] = step
+        return ir.passes.PassResult(model, self._fold_weights(waiting) or modified)
 
-    def _fold(self, node: ir.Node) -> bool:
-        known = self._initializers
-        if node.domain or len(node.outputs) != 1 or not node.inputs or node.outputs[0].is_graph_output():
+    def _fold_small(self, node: ir.Node) -> bool:
+        if len(node.outputs) != 1:
             return False
-        if not all(map(known.is_constant, node.inputs)):
+        tensors = [value.const_value for value in node.inputs if value is not None and value.const_value]
+        if any(tensor.size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS for tensor in tensors):
             return False
-        made = self._folded(node)
+        if any(tensor.size > _MAXIMUM_ELEMENTS for tensor in tensors):
+            return False
+        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+        arrays = [tensor.numpy() for tensor in tensors]
+        result = evaluate(node.op_type, arrays, attributes, condition=True, limit=_MAXIMUM_ELEMENTS)
+        if result is None or result.dtype.hasobject:
+            return False
+        dtype = node.outputs[0].dtype
+        if dtype is not None and result.dtype != dtype.numpy():
+            return False
+        if result.nbytes > _FREE_BYTES:
+            self._budget -= max(0, result.nbytes - self._freed(node))
+            if self._budget < 0:
+                return False
+        made = self._rearranged(node, result)
         if made is None:
-            return False
+            stem = (node.outputs[0].name or "constant").removesuffix("_output_0")
+            made = self._initializers.make(np.asarray(result), stem)
+        self._replace(node, made)
+        return True
+
+    def _freed(self, node: ir.Node) -> int:
+        """The bytes of constants that only this node reads."""
+        values = dict.fromkeys(value for value in node.inputs if value is not None)
+        tensors = [value.const_value for value in values if {each for each, _ in value.uses()} == {node}]
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+    def _rearranged(self, node: ir.Node, result: np.ndarray) -> ir.Value | None:
+        """A small weight in another shape or order: it keeps its name where a large one would."""
+        data = node.inputs[0]
+        if data is None or node.op_type not in _REARRANGED or data.dtype not in FLOATS:
+            return None
+        suffix = _SUFFIXES.get(node.op_type, "folded")
+        return self._initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
+
+    def _replace(self, node: ir.Node, made: ir.Value) -> None:
         node.outputs[0].replace_all_uses_with(made)
         assert node.graph is not None
         node.graph.remove(node, safe=True)
-        return True
 
-    def _folded(self, node: ir.Node) -> ir.Value | None:
-        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
-        inputs = [value for value in node.inputs if value is not None]
-        sizes = [math.prod(value.const_value.shape.numpy()) for value in inputs if value.const_value]
-        if node.op_type in _REARRANGED and inputs[0].dtype in FLOATS:
-            return self._rearranged(node, inputs, attributes)
-        if max(sizes) <= MAXIMUM_ELEMENTS:
-            arrays = [value.const_value.numpy() for value in inputs if value.const_value is not None]
-            result = evaluate(node.op_type, arrays, attributes)
-            if result is None or result.dtype.hasobject:
-                return None
-            dtype = node.outputs[0].dtype
-            if dtype is not None and result.dtype != dtype.numpy():
-                return None
-            stem = (node.outputs[0].name or "constant").removesuffix("_output_0")
-            return self._initializers.make(np.asarray(result), stem)
-        return None
+    def _fold_weights(self, waiting: dict[ir.Value, Deferred]) -> bool:
+        """Fold the groups of nodes after which the file is not larger."""
+        modified = False
+        for group in _groups(waiting):
+            folded = self._affordable(group, waiting)
+            if folded:
+                self._fold_group(folded, waiting)
+                modified = True
+        return modified
 
-    def _rearranged(
-        self, node: ir.Node, inputs: list[ir.Value], attributes: dict[str, Any]
-    ) -> ir.Value | None:
-        """A constant in another shape or order, by the rest of the operands."""
-        data, dtype = inputs[0], inputs[0].dtype
-        shape = _result_shape(node, inputs, attributes)
-        if shape is None or dtype is None or dtype.numpy().hasobject:
-            return None
-        turned, perm = node.op_type == "Transpose", attributes.get("perm")
+    def _affordable(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
+        """The part of a group that may be folded: all of it, what reads no weight that stays, or nothing."""
+        if self._growth(group, waiting) <= 0:
+            return group
+        inside = set(group)
+        stays = {
+            source
+            for value in group
+            for source in waiting[value].sources
+            if source not in waiting
+            and not _is_small(source)
+            and any(_result(node) not in inside for node, _ in source.uses())
+        }
+        rest: dict[ir.Value, None] = {}
+        for value in group:
+            sources = waiting[value].sources
+            if not any(source in stays or (source in inside and source not in rest) for source in sources):
+                rest[value] = None
+        return list(rest) if rest and self._growth(list(rest), waiting) <= 0 else []
 
-        def compute(array: np.ndarray) -> np.ndarray:
-            return np.transpose(array, perm) if turned else array.reshape(shape)
+    def _growth(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> int:
+        """Bytes that folding a group adds to the file; at most 0 if it may be folded."""
+        inside = set(group)
+        made = [value for value in group if any(_result(node) not in inside for node, _ in value.uses())]
+        added = sum(max(0, waiting[value].nbytes - _FREE_BYTES) for value in made)
+        sources = dict.fromkeys(
+            source for value in group for source in waiting[value].sources if source not in waiting
+        )
+        freed = 0
+        for source in sources:
+            if source.const_value is None or source.is_graph_output():
+                continue
+            if all(_result(node) in inside for node, _ in source.uses()):
+                freed += source.const_value.nbytes
+        if any(len(_steps(value, waiting, inside)) > _MAXIMUM_STEPS for value in made):
+            return 1
+        return added - freed
 
-        return self._initializers.derive([data], compute, dtype, shape)
+    def _fold_group(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> None:
+        inside = set(group)
+        for value in group:
+            if all(_result(node) in inside for node, _ in value.uses()):
+                continue
+            steps = _steps(value, waiting, inside)
+            sources = list(
+                dict.fromkeys(each for step in steps for each in waiting[step].sources if each not in inside)
+            )
+            largest = max(sources, key=lambda each: each.const_value.nbytes if each.const_value else 0)
+            sources = [largest, *(each for each in sources if each is not largest)]
+            last = waiting[value]
+            readers = sum(_result(node) in inside for node, _ in largest.uses())
+            made = self._initializers.derive(
+                sources,
+                _computation(steps, waiting, sources),
+                last.dtype,
+                last.shape,
+                readers=readers,
+                suffix=_SUFFIXES.get(last.node.op_type, "folded"),
+                blocks=last.blocks if len(steps) == 1 else None,
+            )
+            for node, index in list(value.uses()):
+                if _result(node) not in inside:
+                    node.replace_input_with(index, made)
+        for value in reversed(group):
+            node = waiting[value].node
+            assert node.graph is not None
+            node.graph.remove(node, safe=True)
 
 
-def _result_shape(
-    node: ir.Node, inputs: list[ir.Value], attributes: dict[str, Any]
-) -> tuple[int, ...] | None:
-    found = shape_inference.infer(node.op_type, inputs, attributes)
-    tensor = inputs[0].const_value
-    if found is None or tensor is None:
-        return None
-    total = math.prod(tensor.shape.numpy())
-    known = [size for size in found if isinstance(size, int)]
-    rest = math.prod(known)
-    if len(known) + 1 == len(found) and rest and total % rest == 0:
-        return tuple(size if isinstance(size, int) else total // rest for size in found)
-    return tuple(known) if len(known) == len(found) and rest == total else None
+def _result(node: ir.Node) -> ir.Value | None:
+    return node.outputs[0] if node.outputs else None
+
+
+def _is_small(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.nbytes <= _FREE_BYTES
+
+
+def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
+    """The deferred values, those together that read one another or one weight, in order."""
+    parents: dict[ir.Value, ir.Value] = {}
+
+    def root(value: ir.Value) -> ir.Value:
+        while parents.setdefault(value, value) is not value:
+            parents[value] = parents[parents[value]]
+            value = parents[value]
+        return value
+
+    for value, step in waiting.items():
+        for source in step.sources:
+            if source in waiting or not _is_small(source):
+                parents[root(source)] = root(value)
+    groups: dict[ir.Value, list[ir.Value]] = {}
+    for value in waiting:
+        groups.setdefault(root(value), []).append(value)
+    return groups.values()
+
+
+def _steps(value: ir.Value, waiting: dict[ir.Value, Deferred], inside: set[ir.Value]) -> list[ir.Value]:
+    """The values that one is computed from, each after what it reads; at most one more than the limit."""
+    found: dict[ir.Value, None] = {}
+    pending = [(value, False)]
+    while pending and len(found) <= _MAXIMUM_STEPS:
+        current, is_complete = pending.pop()
+        if current in found:
+            continue
+        if is_complete:
+            found[current] = None
+            continue
+        pending.append((current, True))
+        pending += [(source, False) for source in waiting[current].sources if source in inside]
+    return list(found)
+
+
+def _computation(
+    steps: list[ir.Value], waiting: dict[ir.Value, Deferred], sources: list[ir.Value]
+) -> Callable[..., np.ndarray]:
+    """The function from the contents of the sources to those of the last step."""
+    places = {value: place for place, value in enumerate([*sources, *steps])}
+    plan = [(waiting[step].compute, [places[source] for source in waiting[step].sources]) for step in steps]
+    readers = Counter(place for _, read in plan for place in read)
+    count = len(sources)
+
+    def compute(*arrays: np.ndarray) -> np.ndarray:
+        known: dict[int, np.ndarray] = dict(enumerate(arrays))
+        left = Counter(readers)
+        result = arrays[0]
+        for number, (function, read) in enumerate(plan):
+            result = known[count + number] = function(*(known[place] for place in read))
+            left.subtract(read)
+            for place in set(read):
+                if not left[place]:
+                    known.pop(place, None)
+        return result
+
+    return compute

@@ -185,7 +185,9 @@ class FoldScales(ir.passes.InPlacePass):
             def compute(weight: np.ndarray) -> np.ndarray:
                 return _scaled(node, weight, scale, product).astype(kind)
 
-            weight = self._known.derive([product.weight], compute, product.dtype, product.shape)
+            weight = self._known.derive(
+                [product.weight], compute, product.dtype, product.shape, suffix="scaled"
+            )
             node.replace_input_with(1, weight)
         if bias is None and shift is None:
             return True

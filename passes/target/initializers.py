@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ...registration import Names
+
+Blocks = Callable[..., Iterable[np.ndarray]]
+"""The contents of a tensor in pieces, in the order of the file, from the arrays that it is computed from."""
+
+
+class _InBlocks(ir.LazyTensor):
+    """A tensor that is written in pieces, so that it is never whole in memory."""
+
+    def __init__(self, blocks: Callable[[], Iterable[np.ndarray]], *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._blocks = blocks
+
+    def tofile(self, file: Any) -> None:
+        """Write the contents to a binary file object."""
+        for block in self._blocks():
+            file.write(np.ascontiguousarray(block).data.cast("B"))
 
 
 class Initializers:
@@ -15,12 +32,17 @@ class Initializers:
 
     Attributes:
         graph: the main graph, whose initializers the graphs inside of it see, too.
-        kept: those that keep their names and contents, such as the parameters of a PyTorch model.
+        kept: those that keep their names and contents, such as weights that stay in another file.
+        named: those whose names mean their contents, such as the parameters of a PyTorch model: what is
+            derived from one gets another name.
+        derived: those that were derived from others.
     """
 
-    def __init__(self, model: ir.Model, kept: Collection[ir.Value] = ()):
+    def __init__(self, model: ir.Model, kept: Collection[ir.Value] = (), named: Collection[ir.Value] = ()):
         self.graph = model.graph
         self.kept = kept
+        self.named = named
+        self.derived: set[ir.Value] = set()
         self._names: Names | None = None
         self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
 
@@ -63,19 +85,27 @@ class Initializers:
         dtype: ir.DataType,
         shape: tuple[int, ...],
         readers: int = 1,
+        suffix: str = "derived",
+        blocks: Blocks | None = None,
     ) -> ir.Value:
         """An initializer whose contents are computed from others each time that they are read.
 
-        It takes the name of the first source if that has no other readers than those it is derived for.
+        It takes the name of the first source if that has no other readers than those it is derived for, and
+        its name does not mean its contents; otherwise that name and the suffix, `fc.weight_transposed`.
 
         Args:
             readers: how many uses the first source has on behalf of the new one.
+            suffix: what was done to the first source.
+            blocks: computes the same contents in pieces.
         """
         tensors = [source.const_value for source in sources]
         assert all(tensor is not None for tensor in tensors)
         first = sources[0]
         name = first.name or "constant"
-        if len(first.uses()) <= readers and not first.is_graph_output():
+        is_last = len(first.uses()) <= readers and not first.is_graph_output()
+        if first in self.named:
+            name = self.unique(f"{name}_{suffix}")
+        elif is_last:
             del self.graph.initializers[name]
         else:
             name = self.unique(name)
@@ -84,7 +114,17 @@ class Initializers:
             array = compute(*(tensor.numpy() for tensor in tensors if tensor is not None))
             return ir.Tensor(np.ascontiguousarray(array).astype(dtype.numpy(), copy=False), name=name)
 
-        return self._added(ir.LazyTensor(contents, dtype=dtype, shape=ir.Shape(shape), name=name), name)
+        given: dict[str, Any] = {"dtype": dtype, "shape": ir.Shape(shape), "name": name}
+        if blocks is None:
+            tensor = ir.LazyTensor(contents, **given)
+        else:
+            in_order = blocks
+            tensor = _InBlocks(
+                lambda: in_order(*(each.numpy() for each in tensors if each is not None)), contents, **given
+            )
+        made = self._added(tensor, name)
+        self.derived.add(made)
+        return made
 
     def _added(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         shape = ir.Shape(tensor.shape.numpy())

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration import schemas
 from .fold_constants import FoldConstants
 from .fold_scales import FoldScales
-from .fuse_rms_normalization import FuseRMSNormalization
+from .fusions.gelu import FuseGelu
+from .fusions.layer_normalization import FuseLayerNormalization
+from .fusions.rms_normalization import FuseRMSNormalization
 from .initializers import Initializers
+from .levels import DEFAULT_LEVEL
 from .padded_pooling import SeparatePaddedPools
+from .products.gemm import WriteGemm
+from .products.linear_scales import FoldLinearScales
 from .quantized_products import SplitQuantizedProducts
+from .recurrent_outputs import CompleteRecurrentOutputs
+from .simplification.equal_initializers import MergeEqualInitializers
+from .simplification.exponents import AlignExponents
+from .simplification.identities import RemoveIdentityArithmetic
+from .simplification.padded_convolutions import FoldPadding
+from .simplification.reciprocals import DivideByReciprocals
+from .simplification.shape_chains import MergeShapeChains
+from .simplification.uniform_values import RemoveUniformValues
 from .sliced_dimensions import NameSlicedDimensions
 from .transposes.push_transposes import PushTransposes
 
@@ -66,37 +77,47 @@ class _IdentityElimination(common.IdentityEliminationPass):
 _MAXIMUM_OUTPUTS = 512
 """For each node that a pass of onnx-ir removes, it looks through the graph's outputs."""
 
-_PASSES_OF_MANY_OUTPUTS = ir.passes.Sequential(
-    common.RemoveUnusedNodesPass(), NameSlicedDimensions(), SeparatePaddedPools()
-)
 
-
-def optimize(model: ir.Model, kept: Collection[ir.Value] = ()) -> bool:
-    """Remove dead code, duplicates, identities and Transposes, fold constants, and fuse patterns.
+def optimize(model: ir.Model, known: Initializers | None = None, level: str = DEFAULT_LEVEL) -> bool:
+    """Run the target passes of a level; docs/optimization.md says what each does.
 
     Names of graph outputs may move to other values; inputs stay. A graph of more than 512 outputs keeps its
     repeats and identities, so that the time stays in proportion to its nodes.
 
     Args:
-        kept: initializers that keep their names and contents.
+        known: the initializers, which say what may be folded; by default all of them.
+        level: one of `levels.LEVELS`.
 
     Returns:
         Whether the graph changed.
     """
-    if len(model.graph.outputs) > _MAXIMUM_OUTPUTS:
-        return _PASSES_OF_MANY_OUTPUTS(model).modified
-    known = Initializers(model, kept)
-    passes = ir.passes.Sequential(
-        common.RemoveUnusedNodesPass(),
+    passes: list[ir.passes.PassBase] = [common.RemoveUnusedNodesPass()]
+    if level != "none" and len(model.graph.outputs) <= _MAXIMUM_OUTPUTS:
+        passes += _passes(known or Initializers(model), level == "full")
+    passes += [NameSlicedDimensions(), SeparatePaddedPools(), CompleteRecurrentOutputs()]
+    return ir.passes.Sequential(*passes)(model).modified
+
+
+def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
+    """The passes of "basic", or of "full"."""
+    found: list[ir.passes.PassBase] = [
         _CommonSubexpressionElimination(),
+        RemoveIdentityArithmetic(known),
         _IdentityElimination(),
+        WriteGemm(known, reshapes=False),
         FoldConstants(known),
         PushTransposes(known),
-        FoldScales(known),
-        FuseRMSNormalization(),
-        SplitQuantizedProducts(),
-        common.RemoveUnusedNodesPass(),
-        NameSlicedDimensions(),
-        SeparatePaddedPools(),
-    )
-    return passes(model).modified
+        RemoveUniformValues(known),
+        MergeShapeChains(known),
+        RemoveIdentityArithmetic(known),
+        _IdentityElimination(),
+        FoldPadding(known),
+        AlignExponents(known),
+        WriteGemm(known),
+    ]
+    if is_full:
+        found += [FoldScales(known), FoldLinearScales(known)]
+        found += [FuseGelu(), FuseLayerNormalization(known), FuseRMSNormalization(), DivideByReciprocals()]
+        found.append(MergeEqualInitializers(known))
+    found += [SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
+    return found

@@ -76,6 +76,19 @@ def _slice(attributes: Attributes, data: Array, *rest: Array) -> Array:
     return data[tuple(index)]
 
 
+def _flatten(attributes: Attributes, data: Array) -> Array:
+    axis = attributes.get("axis", 1)
+    axis = axis + data.ndim if axis < 0 else axis
+    return data.reshape(math.prod(data.shape[:axis]), -1 if data.size else math.prod(data.shape[axis:]))
+
+
+def _gather_elements(attributes: Attributes, data: Array, indices: Array) -> Array:
+    axis = attributes.get("axis", 0) % data.ndim
+    whole = [slice(None) if place == axis else slice(size) for place, size in enumerate(indices.shape)]
+    positions = np.where(indices < 0, indices + data.shape[axis], indices)
+    return np.take_along_axis(data[tuple(whole)], positions, axis)
+
+
 def _reshape(attributes: Attributes, data: Array, *rest: Array) -> Array:
     shape = rest[0].tolist() if rest else list(attributes["shape"])
     if not attributes.get("allowzero"):
@@ -112,9 +125,13 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
     "Concat": lambda attributes, *arrays: np.concatenate(arrays, axis=attributes["axis"]),
     "Div": _pure(_divide),
     "Equal": _pure(np.equal),
-    "Expand": _pure(lambda data, shape: data * np.ones(shape, dtype=data.dtype)),
+    "Expand": _pure(
+        lambda data, shape: np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape.tolist())))
+    ),
+    "Flatten": _flatten,
     "Floor": _pure(np.floor),
     "Gather": lambda attributes, data, indices: np.take(data, indices, axis=attributes.get("axis", 0)),
+    "GatherElements": _gather_elements,
     "Greater": _pure(np.greater),
     "GreaterOrEqual": _pure(np.greater_equal),
     "Identity": _pure(np.asarray),
@@ -245,30 +262,41 @@ _SIZES: dict[str, Callable[..., int]] = {
 """The number of result elements for operators whose result can have more elements than their inputs."""
 
 
-def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array]) -> bool:
+def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array], limit: int) -> bool:
     """Whether a result has few enough elements, found before computing it."""
     size = _SIZES.get(op_type)
     if size is None:
         size = _broadcast_size if op_type in _BROADCAST else None
-    return size is None or size(attributes, *arrays) <= MAXIMUM_ELEMENTS
+    return size is None or size(attributes, *arrays) <= limit
+
+
+def evaluator(op_type: str) -> Callable[..., Any]:
+    """The function of attributes and arrays that an operator is, for constants of any size."""
+    return _CONDITION_EVALUATORS[op_type]
 
 
 def evaluate(
-    op_type: str, inputs: Sequence[Array | None], attributes: Attributes, *, condition: bool = False
+    op_type: str,
+    inputs: Sequence[Array | None],
+    attributes: Attributes,
+    *,
+    condition: bool = False,
+    limit: int = MAXIMUM_ELEMENTS,
 ) -> Array | None:
     """The single output of an operator on constants; None to leave it to the runtime.
 
     Args:
-        condition: whether the result only decides a branch.
+        condition: whether the result only decides a branch, or may be rounded in numpy's way.
+        limit: the number of elements that operands and result may have.
 
     Errors of the arithmetic (a division by zero, an axis out of range) are left to the runtime too:
     the node may stand in a branch that is never taken.
     """
     evaluator = (_CONDITION_EVALUATORS if condition else _EVALUATORS).get(op_type)
-    if evaluator is None or any(array is None or array.size > MAXIMUM_ELEMENTS for array in inputs):
+    if evaluator is None or any(array is None or array.size > limit for array in inputs):
         return None
     try:
-        if not _is_small(op_type, attributes, inputs):  # type: ignore[arg-type]
+        if not _is_small(op_type, attributes, inputs, limit):  # type: ignore[arg-type]
             return None
         with np.errstate(all="ignore"):
             result = evaluator(attributes, *inputs)
@@ -277,4 +305,4 @@ def evaluate(
     if result is None:
         return None
     result = np.asarray(result)
-    return result if result.size <= MAXIMUM_ELEMENTS else None
+    return result if result.size <= limit else None

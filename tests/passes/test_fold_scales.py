@@ -3,67 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
-import opsetta.symbolics  # noqa: F401
 from opsetta.passes.target.fold_constants import FoldConstants
 from opsetta.passes.target.fold_scales import FoldScales
 from opsetta.passes.target.initializers import Initializers
-from opsetta.registration import GraphContext, Value, default_registry
+from opsetta.registration import Value
+
+from .target_graph import Case as TargetGraph
+from .target_graph import numbers
 
 
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.RandomState(seed).uniform(0.5, 1.5, shape).astype(np.float32)
-
-
-class Case:
-    """A graph under construction, with weights as initializers."""
-
-    def __init__(self, shape: list[Any] | None, opset: int = 18):
-        self.x = ir.Value(
-            name="x",
-            type=ir.TensorType(ir.DataType.FLOAT),
-            shape=None if shape is None else ir.Shape(shape),
-        )
-        graph = ir.Graph([self.x], [], nodes=[], opset_imports={"": opset}, name="g")
-        self.g = GraphContext(graph, opset, default_registry)
-        self.model = ir.Model(graph, ir_version=8)
-
-    def weight(self, name: str, array: np.ndarray) -> Value:
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.Tensor(array, name=name),
-        )
-        self.model.graph.initializers.add(value)
-        return value
-
-    def returns(self, *values: Value) -> None:
-        for index, value in enumerate(values):
-            value.name = f"out{index}"
-            self.model.graph.outputs.append(value)
-
-    def ops(self) -> list[str]:
-        return [node.op_type for node in self.model.graph]
-
-    def run(self, x: np.ndarray) -> list[np.ndarray]:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        content = ir.to_proto(self.model).SerializeToString()
-        found = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]).run(
-            None, {"x": x}
-        )
-        for value, array in zip(self.model.graph.outputs, found, strict=True):
-            value.shape = ir.Shape([None] * array.ndim)
-        onnx.checker.check_model(ir.to_proto(self.model))
-        return found
+class Case(TargetGraph):
+    """A graph that constants and scales are folded in."""
 
     def fold(self, kept: Collection[ir.Value] = ()) -> bool:
         known = Initializers(self.model, kept)

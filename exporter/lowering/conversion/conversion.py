@@ -19,6 +19,7 @@ import onnx_ir as ir
 from onnx_ir import AttributeType, Value
 
 from ....passes.target.inplace_annotations import annotate_inplace
+from ....passes.target.levels import DEFAULT_LEVEL
 from ....registration import (
     MAY_OVERWRITE,
     GraphError,
@@ -49,7 +50,12 @@ _TRIED = 20  # Nodes of one operator that are refused before its others are refu
 @random_state_preserved()
 @rare_collections()
 def convert(
-    model: ir.Model, opset: int, registry: Registry | None = None, bounds: Bounds = BOUNDS
+    model: ir.Model,
+    opset: int,
+    registry: Registry | None = None,
+    bounds: Bounds = BOUNDS,
+    level: str | None = None,
+    keeps_weights: bool = False,
 ) -> ir.Model:
     """Convert a model to another opset; the model is not changed, and weights are shared.
 
@@ -57,6 +63,8 @@ def convert(
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
         opset: the opset to write, 7 to 26.
         registry: symbolic functions to convert with; the default registry unless given.
+        level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
+        keeps_weights: whether initializers keep their names and contents.
 
     Raises:
         OpsetError: an opset outside 7 to 26.
@@ -67,11 +75,12 @@ def convert(
     check_opset(opset)
     load_entry_points()
     limits_of(model, bounds)
-    if opset_of(model) in (None, opset):
+    if opset_of(model) is None or (opset_of(model) == opset and level is None):
         return _carrying(model, _with_contents(copy_of(model)))
     check_training(model, opset)
     source = source_of(model, bounds)
     found = _Conversion(source, opset, registry_or_default(registry), bounds)
+    found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     return _carrying(model, _with_contents(found.run()))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fuse_rms_normalization import FuseRMSNormalization
+from opsetta.passes.target.fusions.rms_normalization import FuseRMSNormalization
 from opsetta.registration import GraphContext, Registry
 
 

@@ -1,0 +1,313 @@
+"""Latency, session creation and node counts of opsetta's files beside torch.onnx's, in one run.
+
+Writes each model at each opset with every level of optimization and with both exporters of torch.onnx (its
+newer one at 18 or the opset above, its TorchScript exporter up to 20), and runs the files in turn in
+onnxruntime, with graph optimizations on and off. Prints medians; ratios are against the best of torch.onnx's
+files. Needs onnxscript for torch.onnx.
+
+    python benchmarks/latency.py [--models bert,vit] [--opsets 17,23] [--threads 1] [--runs 20] [--count]
+"""
+
+import argparse
+import contextlib
+import io
+import logging
+import math
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import transformers as hf
+from rich.console import Console
+from rich.table import Table
+
+import opsetta
+
+LEVELS = ("full",)
+Case = tuple[torch.nn.Module, dict[str, torch.Tensor]]
+_TEXT = {"vocab_size": 1000, "num_hidden_layers": 4, "hidden_size": 256, "intermediate_size": 1024}
+_HEADS = {"num_attention_heads": 4}
+_VISION = {"num_hidden_layers": 4, "hidden_size": 192, "intermediate_size": 768, "num_attention_heads": 3}
+
+
+class Recurrent(torch.nn.Module):
+    """Two bidirectional LSTM layers, and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(1000, 128)
+        self.lstm = torch.nn.LSTM(128, 128, num_layers=2, bidirectional=True, batch_first=True)
+        self.classifier = torch.nn.Linear(256, 10)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.lstm(self.embedding(input_ids))[0][:, -1])
+
+
+def _images(size: int) -> dict[str, torch.Tensor]:
+    return {"pixel_values": torch.randn(1, 3, size, size)}
+
+
+def _tokens(length: int = 64) -> dict[str, torch.Tensor]:
+    return {"input_ids": torch.randint(3, 1000, (1, length))}
+
+
+def _masked() -> dict[str, torch.Tensor]:
+    return {**_tokens(), "attention_mask": torch.ones(1, 64, dtype=torch.int64)}
+
+
+def _uncached(build: type, config: hf.PretrainedConfig) -> torch.nn.Module:
+    config.use_cache = False
+    return build(config)
+
+
+MODELS: dict[str, Callable[[], Case]] = {
+    "resnet50": lambda: (hf.ResNetForImageClassification(hf.ResNetConfig()), _images(128)),
+    "mobilenetv2": lambda: (hf.MobileNetV2ForImageClassification(hf.MobileNetV2Config()), _images(128)),
+    "efficientnet": lambda: (
+        hf.EfficientNetForImageClassification(
+            hf.EfficientNetConfig(width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280)
+        ),
+        _images(128),
+    ),
+    "convnext": lambda: (hf.ConvNextForImageClassification(hf.ConvNextConfig()), _images(128)),
+    "vit": lambda: (hf.ViTForImageClassification(hf.ViTConfig(**_VISION)), _images(224)),
+    "swin": lambda: (hf.SwinForImageClassification(hf.SwinConfig(depths=[2, 2, 2, 2])), _images(224)),
+    "segformer": lambda: (hf.SegformerForSemanticSegmentation(hf.SegformerConfig()), _images(128)),
+    "bert": lambda: (hf.BertForSequenceClassification(hf.BertConfig(**_TEXT, **_HEADS)), _masked()),
+    "distilbert": lambda: (
+        hf.DistilBertForSequenceClassification(
+            hf.DistilBertConfig(vocab_size=1000, n_layers=4, dim=256, hidden_dim=1024, n_heads=4)
+        ),
+        _masked(),
+    ),
+    "gpt2": lambda: (
+        _uncached(hf.GPT2LMHeadModel, hf.GPT2Config(vocab_size=1000, n_layer=4, n_embd=256, n_head=4)),
+        _tokens(),
+    ),
+    "llama": lambda: (
+        _uncached(hf.LlamaForCausalLM, hf.LlamaConfig(**_TEXT, **_HEADS, num_key_value_heads=2)),
+        _tokens(),
+    ),
+    "t5-encoder": lambda: (
+        hf.T5EncoderModel(hf.T5Config(vocab_size=1000, d_model=256, num_layers=4, d_ff=1024, num_heads=4)),
+        _masked(),
+    ),
+    "clip-text": lambda: (
+        hf.CLIPTextModel(hf.CLIPTextConfig(**_TEXT, **_HEADS, eos_token_id=2, bos_token_id=1)),
+        _tokens(),
+    ),
+    "whisper-encoder": lambda: (
+        hf.WhisperModel(hf.WhisperConfig(d_model=192, encoder_layers=4, encoder_attention_heads=3)).encoder,
+        {"input_features": torch.randn(1, 80, 3000)},
+    ),
+    "lstm": lambda: (Recurrent(), _tokens()),
+}
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+
+
+@torch.no_grad()
+def _case(name: str) -> Case:
+    """A model with weights like those of a trained one: no vector is zero, and no two are equal."""
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    for parameter in model.parameters():
+        parameter.add_(0.02 * torch.randn_like(parameter))
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.normal_(std=0.1)
+        elif name.endswith("running_var"):
+            buffer.uniform_(0.5, 1.5)
+    return model.eval(), inputs
+
+
+class _First(torch.nn.Module):
+    """The first tensor of a model's results: TorchScript takes no dataclasses."""
+
+    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        result = self.model(**dict(zip(self.names, args, strict=True)))
+        return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def _first(name: str) -> torch.nn.Module:
+    """A new model each time: tracing changes some."""
+    model, inputs = _case(name)
+    return _First(model, list(inputs)).eval()
+
+
+def write(name: str, opset: int, folder: str, levels: tuple[str, ...]) -> dict[str, str]:
+    """The files of one model at an opset, by who wrote them."""
+    inputs = _case(name)[1]
+    args, files = tuple(inputs.values()), {}
+
+    def path(writer: str) -> str:
+        return os.path.join(folder, f"{name}-{opset}-{writer}.onnx")
+
+    common = {"input_names": list(inputs), "opset_version": opset}
+    peers = {
+        "dynamo": lambda where: torch.onnx.export(
+            _first(name),
+            args,
+            where,
+            dynamo=True,
+            external_data=False,
+            **{**common, "opset_version": max(18, opset)},
+        ),
+        "torchscript": lambda where: torch.onnx.export(_first(name), args, where, dynamo=False, **common),
+    }
+    for writer, export in peers.items():
+        if not (writer == "torchscript" and opset > 20):
+            try:
+                if not os.path.exists(path(writer)):
+                    with _silent():
+                        export(path(writer))
+                files[writer] = path(writer)
+            except Exception as error:
+                reason = str(error).partition("\n")[0][:100]
+                print(f"{name} at {opset}: {writer} failed: {type(error).__name__}: {reason}")
+    with _silent():
+        program = opsetta.export(_first(name), args, opset=opset, input_names=list(inputs))
+        for level in levels:
+            program.lower(opset, optimize=level).save(path(level))
+            files[level] = path(level)
+    return files
+
+
+def _session(path: str, optimized: bool, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _seconds(action: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
+    action()
+    return clock() - start
+
+
+def measure(
+    files: dict[str, str], feed: dict[str, np.ndarray], threads: int, runs: int, best: bool
+) -> dict[str, dict]:
+    """Medians by writer: creation of a session, and latency with optimizations on and off.
+
+    One thread is measured by the time that the process computes, which other processes hardly change.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    typical = min if best else statistics.median
+    found: dict[str, dict] = {writer: {"nodes": nodes(path)} for writer, path in files.items()}
+    creation: dict[str, list[float]] = {writer: [] for writer in files}
+    for _ in range(max(3, runs // 5)):
+        for writer, path in files.items():
+            creation[writer].append(_seconds(lambda path=path: _session(path, True, threads), clock))
+    for writer in files:
+        found[writer]["create"] = typical(creation[writer])
+    for key, optimized in (("on", True), ("off", False)):
+        sessions = {writer: _session(path, optimized, threads) for writer, path in files.items()}
+        times: dict[str, list[float]] = {writer: [] for writer in files}
+        for turn in range(runs + 2):
+            for writer, session in sessions.items():
+                taken = _seconds(lambda session=session: session.run(None, feed), clock)
+                if turn > 1:
+                    times[writer].append(taken)
+        for writer in files:
+            found[writer][key] = typical(times[writer])
+    return found
+
+
+def nodes(path: str) -> int:
+    """The nodes of a file; initializers count as nothing, however they are written."""
+
+    def count(graph: onnx.GraphProto) -> int:
+        inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+        return sum(node.op_type != "Constant" for node in graph.node) + sum(map(count, inner))
+
+    model = onnx.load(path, load_external_data=False)
+    local = {(f.domain, f.name): sum(n.op_type != "Constant" for n in f.node) for f in model.functions}
+    return count(model.graph) + sum(local.get((n.domain, n.op_type), 1) - 1 for n in model.graph.node)
+
+
+def rows(name: str, opset: int, options: argparse.Namespace, folder: str) -> Iterator[dict]:
+    """A row for each level."""
+    files = write(name, opset, folder, options.levels)
+    feed = {key: value.numpy() for key, value in _case(name)[1].items()}
+    if options.count:
+        found = {writer: {"nodes": nodes(path)} for writer, path in files.items()}
+    else:
+        found = measure(files, feed, options.threads, options.runs, options.best)
+    peers = [found[writer] for writer in found if writer not in options.levels]
+    for level in options.levels:
+        row = {"model": name, "opset": opset, "level": level}
+        for key, value in found[level].items():
+            best = min((peer[key] for peer in peers), default=math.nan)
+            row[key] = value
+            row[f"{key} ratio"] = value / best
+        row["best nodes"] = min((peer["nodes"] for peer in peers), default=0)
+        yield row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--opsets", default="17")
+    parser.add_argument("--levels", default=",".join(LEVELS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument(
+        "--best", action="store_true", help="minima for medians, on a machine with other work"
+    )
+    parser.add_argument("--count", action="store_true", help="count nodes, run nothing")
+    parser.add_argument("--folder", help="where to keep the files; those of torch.onnx are used again")
+    options = parser.parse_args()
+    options.levels = tuple(options.levels.split(","))
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or temporary
+        found = [
+            row
+            for name in options.models.split(",")
+            for opset in map(int, options.opsets.split(","))
+            for row in rows(name, opset, options, folder)
+        ]
+    keys = ["nodes"] if options.count else ["nodes", "create", "on", "off"]
+    table = Table(*["model", "opset", "level", "nodes", "best peer's", *[f"{key} ratio" for key in keys[1:]]])
+    for row in found:
+        ratios = [f"{row[f'{key} ratio']:.2f}" for key in keys[1:]]
+        table.add_row(
+            row["model"],
+            str(row["opset"]),
+            row["level"],
+            str(row["nodes"]),
+            str(row["best nodes"]),
+            *ratios,
+        )
+    Console(width=120).print(table)
+    for level in options.levels:
+        own = [row for row in found if row["level"] == level]
+        means = {
+            key: math.exp(statistics.fmean(math.log(row[f"{key} ratio"]) for row in own)) for key in keys
+        }
+        print(f"{level}: geometric means {means}")
+
+
+if __name__ == "__main__":
+    main()

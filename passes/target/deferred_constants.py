@@ -1,0 +1,158 @@
+"""Nodes over weights that can be computed when the result is written, without knowing contents before.
+
+1. Nothing can go wrong then: indices are checked, and integers are neither divided nor cast.
+2. The shape and the element type of the result are known.
+3. Arithmetic is that of floats, by numpy in the element type of the operands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration.dtypes import FLOATS
+from ...registration.emission import shape_inference
+from ...registration.emission.folding import evaluator
+from .initializers import Blocks
+
+_MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+_ARITHMETIC = frozenset(
+    "Abs Add Cos Div Exp Mul Neg Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Sigmoid Sin "
+    "Sqrt Sub Tanh Where".split()
+)
+_BITS = 8
+"""Narrower elements are packed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Deferred:
+    """A node that is computed later.
+
+    Attributes:
+        sources: the constants, and results of other such nodes, that `compute` takes.
+        compute: the contents of the result.
+        blocks: the same in pieces, if that takes less memory.
+    """
+
+    node: ir.Node
+    sources: list[ir.Value]
+    compute: Callable[..., np.ndarray]
+    blocks: Blocks | None
+    dtype: ir.DataType
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the result."""
+        return math.ceil(math.prod(self.shape) * self.dtype.itemsize)
+
+
+def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | None:
+    """A node as a computation over constants; None if it is none that can be deferred.
+
+    Args:
+        is_known: whether a value is a constant or the result of a deferred node.
+    """
+    if len(node.outputs) != 1 or node.op_type not in _MOVES | _ARITHMETIC:
+        return None
+    inputs = [value for value in node.inputs if value is not None]
+    if len(inputs) != len(node.inputs) or not all(map(is_known, inputs)):
+        return None
+    attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+    data = inputs[1] if node.op_type == "Where" else inputs[0]
+    dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
+    if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
+        return None
+    if node.op_type in _ARITHMETIC and (dtype not in FLOATS or 0 in shape):
+        return None
+    if node.op_type in ("Gather", "GatherElements") and not _is_within(inputs, attributes):
+        return None
+    is_matrix = (
+        node.op_type == "Transpose" and len(shape) == 2 and [*attributes.get("perm", (1, 0))] == [1, 0]
+    )
+    function = _transposed_matrix if is_matrix else evaluator(node.op_type)
+
+    def compute(*arrays: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(attributes, *arrays)).astype(dtype.numpy(), copy=False)
+
+    blocks = _transposed_blocks if is_matrix else None
+    return Deferred(node, inputs, compute, blocks, dtype, shape)
+
+
+def _transposed_matrix(attributes: dict[str, Any], matrix: np.ndarray) -> np.ndarray:
+    """The transposed copy of a matrix, by a few rows at a time: in one piece it takes four times as long."""
+    result = np.empty(matrix.shape[::-1], dtype=matrix.dtype)
+    for row in range(0, len(matrix), _ROWS):
+        result[:, row : row + _ROWS] = matrix[row : row + _ROWS].T
+    return result
+
+
+_ROWS = 16
+
+
+def _transposed_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of the transposed matrix, a few megabytes at a time."""
+    columns = max(_ROWS, _BLOCK // max(1, matrix.itemsize * len(matrix)))
+    for column in range(0, matrix.shape[1], columns):
+        yield _transposed_matrix({}, matrix[:, column : column + columns])
+
+
+_BLOCK = 2**22
+
+
+def _result_shape(
+    node: ir.Node, inputs: Sequence[ir.Value], attributes: dict[str, Any]
+) -> tuple[int, ...] | None:
+    """The shape of the result, where inference or, for a Slice, the numbers of the node give all sizes."""
+    first = inputs[0].shape
+    if first is None or not first.is_static():
+        return None
+    if node.op_type == "Slice":
+        return _sliced(first.numpy(), inputs, attributes)
+    if node.op_type == "Flatten":
+        axis = attributes.get("axis", 1)
+        sizes = first.numpy()
+        axis = axis + len(sizes) if axis < 0 else axis
+        return math.prod(sizes[:axis]), math.prod(sizes[axis:])
+    found = shape_inference.infer(node.op_type, inputs, attributes)
+    if found is None:
+        return None
+    known = [size for size in found if isinstance(size, int)]
+    if node.op_type != "Reshape":
+        return tuple(known) if len(known) == len(found) else None
+    total, rest = math.prod(first.numpy()), math.prod(known)
+    if len(known) + 1 == len(found) and rest and total % rest == 0:
+        return tuple(size if isinstance(size, int) else total // rest for size in found)
+    return tuple(known) if len(known) == len(found) and rest == total else None
+
+
+def _sliced(
+    sizes: tuple[int, ...], inputs: Sequence[ir.Value], attributes: dict[str, Any]
+) -> tuple[int, ...] | None:
+    if any(value.const_value is None for value in inputs[1:]):
+        return None
+    numbers = [value.const_value.numpy() for value in inputs[1:] if value.const_value is not None]
+    # A stand-in of the same shape that takes no memory.
+    data = np.broadcast_to(np.zeros((), dtype=np.int8), sizes)
+    try:
+        result: np.ndarray = evaluator("Slice")(attributes, data, *numbers)
+    except (ValueError, IndexError):
+        return None
+    return result.shape
+
+
+def _is_within(inputs: Sequence[ir.Value], attributes: dict[str, Any]) -> bool:
+    """Whether all indices of a Gather are positions."""
+    data, indices = inputs
+    if data.shape is None or indices.const_value is None:
+        return False
+    size, array = data.shape[attributes.get("axis", 0)], indices.const_value.numpy()
+    if array.dtype.kind != "i" or not isinstance(size, int):
+        return False
+    return array.size == 0 or bool(array.min() >= -size and array.max() < size)

@@ -1,0 +1,134 @@
+"""Target pass: fuses Gelu, written as separate operators, into Gelu.
+
+    x * (1 + Erf(x / sqrt(2))) * 0.5                                           in any order of the factors
+    x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) * 0.5               approximate="tanh"
+
+Applies from opset 20, where the operator begins (https://onnx.ai/onnx/operators/onnx__Gelu.html).
+
+1. No intermediate result has another reader or is a graph output.
+2. The numbers are those of the formula, within the precision of the element type.
+"""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from ....registration.runtimes import has_kernel
+from .patterns import constant_operand, made_by, number, replace
+
+FIRST_OPSET = 20
+_PRECISION = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 8e-3}
+"""How precisely an element type holds a number, relatively; other types hold it to 1e-6."""
+
+
+class FuseGelu(ir.passes.InPlacePass):
+    """Replaces the composition by Gelu, if the model's opset has it."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        opset = model.opset_imports.get("", 0)
+        if opset >= FIRST_OPSET:
+            for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+                if node.op_type == "Mul" and not node.domain:
+                    modified |= _fuse(node, opset)
+        return ir.passes.PassResult(model, modified)
+
+
+def _fuse(node: ir.Node, opset: int) -> bool:
+    factors = _factors(node)
+    if factors is None:
+        return False
+    x, sums, numbers = factors
+    if math.prod(numbers) != 0.5 or x.dtype is None or not has_kernel("Gelu", x.dtype):
+        return False
+    inner = _behind_one(sums)
+    if inner is None:
+        return False
+    if inner.op_type == "Erf" and inner.inputs[0] is not None:
+        if not _is_multiple(inner.inputs[0], x, math.sqrt(0.5)):
+            return False
+        replace(node, "Gelu", [x], [], opset)
+        return True
+    if inner.op_type == "Tanh" and inner.inputs[0] is not None and _is_cubic(inner.inputs[0], x):
+        replace(node, "Gelu", [x], [ir.AttrString("approximate", "tanh")], opset)
+        return True
+    return False
+
+
+def _is_near(value: float, wanted: float, x: ir.Value) -> bool:
+    """Whether a number is the one that is wanted, in the element type of x."""
+    precision = 1e-6 if x.dtype is None else _PRECISION.get(x.dtype, 1e-6)
+    return math.isclose(value, wanted, rel_tol=precision)
+
+
+def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
+    """The factors of a product of three: x, a sum, and numbers."""
+    numbers: list[float] = []
+    values: list[ir.Value] = []
+    pending = [node]
+    while pending:
+        for value in pending.pop().inputs:
+            found = number(value)
+            made = made_by(value, "Mul") if not numbers or len(values) < 2 else None
+            if value is None:
+                return None
+            if found is not None:
+                numbers.append(found)
+            elif made is not None and len(pending) + len(values) < 2 and _has_part(made):
+                pending.append(made)
+            else:
+                values.append(value)
+    if len(values) != 2 or len(numbers) != 1:
+        return None
+    for x, other in (values, values[::-1]):
+        total = made_by(other, "Add")
+        if total is not None:
+            return x, total, numbers
+    return None
+
+
+def _has_part(node: ir.Node) -> bool:
+    """Whether a product has a number or a sum as a factor, as one inside of Gelu has."""
+    return any(number(value) == 0.5 or made_by(value, "Add") is not None for value in node.inputs)
+
+
+def _behind_one(total: ir.Node) -> ir.Node | None:
+    """What is added to 1."""
+    found = constant_operand(total)
+    if found is None or found[1] != 1:
+        return None
+    return made_by(found[0], "Erf", "Tanh")
+
+
+def _is_multiple(value: ir.Value, x: ir.Value, factor: float) -> bool:
+    """Whether a value is x times a factor."""
+    product = made_by(value, "Mul")
+    if product is not None:
+        found = constant_operand(product)
+        return found is not None and found[0] is x and _is_near(found[1], factor, x)
+    quotient = made_by(value, "Div")
+    if quotient is None or quotient.inputs[0] is not x:
+        return False
+    divisor = number(quotient.inputs[1])
+    return divisor is not None and _is_near(divisor * factor, 1.0, x)
+
+
+def _is_cubic(value: ir.Value, x: ir.Value) -> bool:
+    """Whether a value is `sqrt(2 / pi) * (x + 0.044715 * x ** 3)`."""
+    product = made_by(value, "Mul")
+    found = constant_operand(product) if product is not None else None
+    if found is None or not _is_near(found[1], math.sqrt(2 / math.pi), x):
+        return False
+    total = made_by(found[0], "Add")
+    if total is None:
+        return False
+    for first, second in (total.inputs, [*total.inputs][::-1]):
+        cubed = made_by(second, "Mul")
+        parts = constant_operand(cubed) if cubed is not None else None
+        if first is x and parts is not None and _is_near(parts[1], 0.044715, x):
+            power = made_by(parts[0], "Pow")
+            return power is not None and power.inputs[0] is x and number(power.inputs[1]) == 3
+    return False

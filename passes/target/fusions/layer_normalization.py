@@ -1,0 +1,127 @@
+"""Target pass: fuses layer normalization, written as separate operators, into LayerNormalization.
+
+    d = Sub(x, ReduceMean(x));  v = ReduceMean(Pow(d, 2) or Mul(d, d));  Div(d, Sqrt(Add(v, epsilon)))
+
+over the last dim, followed by `Mul(., scale)`, and optionally by `Add(., bias)`. Applies from opset 17, where
+the operator begins (https://onnx.ai/onnx/operators/onnx__LayerNormalization.html).
+
+1. No intermediate result has a reader outside of the pattern or is a graph output.
+2. Scale and bias are constants of one dimension, of the length of the last dim, and of the type of x: FLOAT,
+   FLOAT16 or BFLOAT16, which the operator computes in FLOAT.
+3. The difference may be computed twice, as some exporters write it.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..initializers import Initializers
+from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
+
+FIRST_OPSET = 17
+_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+class FuseLayerNormalization(ir.passes.InPlacePass):
+    """Replaces the composition by LayerNormalization, if the model's opset has it."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        opset = model.opset_imports.get("", 0)
+        if opset >= FIRST_OPSET:
+            for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+                if node.op_type == "Mul" and not node.domain:
+                    modified |= self._fuse(node, opset)
+        return ir.passes.PassResult(model, modified)
+
+    def _fuse(self, scaling: ir.Node, opset: int) -> bool:
+        """Fuse the pattern around `scaling`, the Mul of the normalized value by the scale."""
+        found = operands(scaling, "Div")
+        chain = _normalization(found[0]) if found is not None else None
+        if found is None or chain is None:
+            return False
+        scale, (x, epsilon) = found[1], chain
+        if x.dtype not in _TYPES or not self._is_vector(scale, x):
+            return False
+        last, bias = scaling, None
+        result = scaling.outputs[0]
+        if len(result.uses()) == 1 and not result.is_graph_output():
+            [(reader, index)] = result.uses()
+            other = reader.inputs[1 - index] if reader.op_type == "Add" and not reader.domain else None
+            if other is not None and reader.graph is scaling.graph and self._is_vector(other, x):
+                last, bias = reader, other
+        attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
+        replace(
+            last,
+            "LayerNormalization",
+            [x, scale, bias] if bias is not None else [x, scale],
+            attributes,
+            opset,
+        )
+        return True
+
+    def _is_vector(self, value: ir.Value, x: ir.Value) -> bool:
+        """Whether a value is a constant with a number for each position along the last dim of x."""
+        if (
+            not self._known.is_constant(value)
+            or value.dtype != x.dtype
+            or value.shape is None
+            or x.shape is None
+        ):
+            return False
+        return len(value.shape) == 1 and len(x.shape) > 0 and value.shape[0] == x.shape[-1]
+
+
+def _normalization(quotient: ir.Node) -> tuple[ir.Value, float] | None:
+    """X and epsilon of `(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon)`."""
+    root = made_by(quotient.inputs[1], "Sqrt")
+    shifted = made_by(root.inputs[0], "Add") if root is not None else None
+    summands = operands(shifted, "ReduceMean") if shifted is not None else None
+    if summands is None:
+        return None
+    variance, epsilon = summands[0], number(summands[1])
+    centred = quotient.inputs[0]
+    squared = _root_of_square(variance.inputs[0])
+    if epsilon is None or centred is None or squared is None:
+        return None
+    x = _uncentred(centred, 1 if squared is not centred else None)
+    if x is None or (squared is not centred and _uncentred(squared, None) is not x):
+        return None
+    return (x, epsilon) if is_last_axis(axes_of(variance), x) else None
+
+
+def _root_of_square(value: ir.Value | None) -> ir.Value | None:
+    power = made_by(value, "Pow")
+    if power is not None and number(power.inputs[1]) == 2:
+        return power.inputs[0]
+    product = made_by(value, "Mul")
+    return product.inputs[0] if product is not None and product.inputs[0] is product.inputs[1] else None
+
+
+def _uncentred(value: ir.Value, readers: int | None) -> ir.Value | None:
+    """The x of `x - mean(x)` over the last dim; read by nothing but the quotient and the square."""
+    node = value.producer()
+    if node is None or node.op_type != "Sub" or node.domain or value.is_graph_output():
+        return None
+    if any(reader.op_type not in ("Div", "Pow", "Mul") for reader, _ in value.uses()):
+        return None
+    if len({reader for reader, _ in value.uses()}) > (2 if readers is None else readers):
+        return None
+    x, mean = node.inputs
+    reduction = mean.producer() if mean is not None else None
+    if (
+        x is None
+        or mean is None
+        or reduction is None
+        or reduction.op_type != "ReduceMean"
+        or reduction.domain
+    ):
+        return None
+    if mean.is_graph_output() or any(reader.op_type != "Sub" for reader, _ in mean.uses()):
+        return None
+    return x if reduction.inputs[0] is x and is_last_axis(axes_of(reduction), x) else None

@@ -1,0 +1,103 @@
+"""What the recognition of written-out operators has in common: walking from a value to what made it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ....registration import schemas
+
+
+def only_reader(value: ir.Value) -> bool:
+    """Whether one node reads a value, and no graph returns it."""
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def made_by(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
+    """The node that makes a value, if it has one of these types, and so many readers and no others."""
+    node = value.producer() if value is not None else None
+    if node is None or value is None or node.domain or node.op_type not in op_types:
+        return None
+    if value is not node.outputs[0] or value.is_graph_output() or len(value.uses()) != readers:
+        return None
+    return node
+
+
+def operands(node: ir.Node, wanted: str) -> tuple[ir.Node, ir.Value] | None:
+    """The operand of a binary node that an operator of this type makes for it alone, and the other one."""
+    a, b = node.inputs
+    for first, second in ((a, b), (b, a)):
+        made = made_by(first, wanted)
+        if made is not None and second is not None:
+            return made, second
+    return None
+
+
+def number(value: ir.Value | None) -> float | None:
+    """The number of a constant of one element, which nothing can replace."""
+    if value is None or value.const_value is None or value.const_value.size != 1 or value.is_graph_input():
+        return None
+    return float(value.const_value.numpy().item())
+
+
+def constant_operand(node: ir.Node) -> tuple[ir.Value, float] | None:
+    """The operand of a binary node beside a number, and the number."""
+    a, b = node.inputs
+    for first, second in ((a, b), (b, a)):
+        found = number(second)
+        if first is not None and found is not None:
+            return first, found
+    return None
+
+
+def axes_of(node: ir.Node) -> list[int] | None:
+    """The axes of a reduction that keeps its dimensions, from an attribute or a constant; None if unknown."""
+    keepdims = node.attributes.get("keepdims")
+    if keepdims is not None and keepdims.as_int() != 1:
+        return None
+    attribute = node.attributes.get("axes")
+    if attribute is not None:
+        return list(attribute.as_ints())
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is None or given.const_value is None or given.is_graph_input():
+        return None
+    return [int(axis) for axis in given.const_value.numpy().reshape(-1)]
+
+
+def is_last_axis(axes: Sequence[int] | None, value: ir.Value) -> bool:
+    """Whether axes are the last one of a value."""
+    if axes is None:
+        return False
+    return [*axes] == [-1] or (value.shape is not None and [*axes] == [len(value.shape) - 1])
+
+
+def replace(
+    last: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], opset: int
+) -> None:
+    """Put one operator in the place of the nodes that end in `last`.
+
+    Attributes equal to their default are left out.
+    """
+    kept = [each for each in attributes if not schemas.omissible(op_type, "", opset, each)]
+    name = f"{last.name or last.outputs[0].name}_fused"
+    fused = ir.Node("", op_type, inputs, kept, num_outputs=1, name=name)
+    result, old, graph = fused.outputs[0], last.outputs[0], last.graph
+    result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"
+    fused.metadata_props.update(last.metadata_props)
+    assert graph is not None
+    graph.insert_before(last, fused)
+    old.replace_all_uses_with(result, replace_graph_outputs=True)
+    _remove_unread(last)
+
+
+def _remove_unread(node: ir.Node) -> None:
+    """Remove a node that nothing reads, and what was computed for it alone."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if current.graph is None or any(each.uses() or each.is_graph_output() for each in current.outputs):
+            continue
+        makers = [value.producer() for value in current.inputs if value is not None]
+        current.graph.remove(current, safe=True)
+        pending += [maker for maker in makers if maker is not None]

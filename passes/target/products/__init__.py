@@ -1,0 +1,1 @@
+"""Matrix products and their weights: Gemm, transposed weights, factors folded into weights."""

@@ -1,0 +1,143 @@
+"""Target pass: writes products of matrices as Gemm, where that saves a node or a Transpose.
+
+    MatMul(x, Transpose(w))           -> Gemm(x, w, transB=1)
+    Add(MatMul(x, w), bias)           -> Gemm(x, w, bias)
+
+1. x has two dimensions; with a Transpose of a weight that cannot be folded, because it has other readers or
+   keeps its contents, x may have more, of which at most one is unknown: Reshapes then stand around the Gemm.
+2. The weight is an initializer of two dimensions, and the bias one of one dimension.
+3. Gemm without a bias begins at opset 11.
+4. No other node reads the product without its bias.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration.runtimes import has_kernel
+from ....registration.schemas import operator_schema
+from ..initializers import Initializers
+
+
+class WriteGemm(ir.passes.InPlacePass):
+    """Replaces MatMuls by Gemms."""
+
+    def __init__(self, initializers: Initializers, reshapes: bool = True):
+        """Make the pass.
+
+        Args:
+            reshapes: whether to write Reshapes around a Gemm; else x must have two dimensions.
+        """
+        super().__init__()
+        self._known = initializers
+        self._reshapes = reshapes
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        opset = model.opset_imports.get("", 0)
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if node.op_type == "MatMul" and not node.domain:
+                modified |= self._rewrite(node, opset)
+        return ir.passes.PassResult(model, modified)
+
+    def _rewrite(self, node: ir.Node, opset: int) -> bool:
+        x, right = node.inputs
+        schema = operator_schema("Gemm", opset)
+        if x is None or right is None or x.shape is None or schema is None or x.dtype is None:
+            return False
+        transpose = _transposed_weight(right)
+        weight = right if transpose is None else transpose.inputs[0]
+        if weight is None or not _is_matrix(weight) or x.dtype != weight.dtype:
+            return False
+        if x.dtype not in schema.inputs[0].dtypes or not has_kernel("Gemm", x.dtype):
+            return False
+        if 0 in (*x.shape, *(weight.shape or ())):
+            return False
+        rank = len(x.shape)
+        addition = _bias_addition(node)
+        if rank != 2 and (transpose is None or not self._reshapes or not _is_reshaped(x.shape)):
+            return False
+        if addition is None and (transpose is None or schema.minimum_inputs > 2):
+            return False
+        attributes = [] if transpose is None else [ir.AttrInt64("transB", 1)]
+        last, bias = (node, None) if addition is None else addition
+        data = x if rank == 2 else self._flattened(node, x)
+        operands = [data, weight] if bias is None else [data, weight, bias]
+        gemm = ir.Node("", "Gemm", operands, attributes, num_outputs=1, name=self._name(node, "Gemm"))
+        gemm.outputs[0].name = f"{gemm.name}_output_0"
+        gemm.outputs[0].type = last.outputs[0].type
+        gemm.metadata_props.update(node.metadata_props)
+        graph, old, result = last.graph, last.outputs[0], gemm.outputs[0]
+        assert graph is not None
+        graph.insert_before(last, gemm)
+        columns = weight.shape[0 if transpose is not None else 1]  # type: ignore[index]
+        if rank == 2:
+            result.shape = old.shape or ir.Shape([x.shape[0], columns])
+        else:
+            rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None
+            result.shape = ir.Shape([rows, columns])
+            sizes = [size if isinstance(size, int) else -1 for size in (*x.shape[:-1], columns)]
+            result = self._reshaped(last, result, sizes, old.shape)
+        old.replace_all_uses_with(result, replace_graph_outputs=True)
+        for each in dict.fromkeys((last, node)):
+            each.graph.remove(each, safe=True)  # type: ignore[union-attr]
+        return True
+
+    def _name(self, node: ir.Node, op_type: str) -> str:
+        return self._known.unique(f"{(node.name or node.op_type).removesuffix('/MatMul')}/{op_type}")
+
+    def _flattened(self, before: ir.Node, x: ir.Value) -> ir.Value:
+        columns = x.shape[-1]  # type: ignore[index]
+        rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None  # type: ignore[union-attr]
+        return self._reshaped(before, x, [-1, columns], ir.Shape([rows, columns]))  # type: ignore[list-item]
+
+    def _reshaped(
+        self, before: ir.Node, value: ir.Value, sizes: list[int], shape: ir.Shape | None
+    ) -> ir.Value:
+        target = self._known.make(np.array(sizes, dtype=np.int64), "product_shape")
+        node = ir.Node("", "Reshape", [value, target], num_outputs=1, name=self._name(before, "Reshape"))
+        result = node.outputs[0]
+        result.name, result.type, result.shape = f"{node.name}_output_0", value.type, shape
+        node.metadata_props.update(before.metadata_props)
+        assert before.graph is not None
+        before.graph.insert_before(before, node)
+        return result
+
+
+def _transposed_weight(value: ir.Value) -> ir.Node | None:
+    """The Transpose of an initializer's two dimensions."""
+    node = value.producer()
+    if node is None or node.domain or node.op_type != "Transpose" or node.inputs[0] is None:
+        return None
+    return node if _is_matrix(node.inputs[0]) else None
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    constant = value.is_initializer() and not value.is_graph_input() and value.const_value is not None
+    return constant and value.shape is not None and len(value.shape) == 2
+
+
+def _is_reshaped(shape: ir.Shape) -> bool:
+    """Whether Reshape can restore a shape from the one with its first dimensions merged."""
+    unknown = [size for size in shape if not isinstance(size, int)]
+    return len(shape) > 2 and isinstance(shape[-1], int) and len(unknown) <= 1 and 0 not in shape
+
+
+def _bias_addition(node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
+    """The Add of a constant vector that alone reads a product, and the vector."""
+    result = node.outputs[0]
+    if len(result.uses()) != 1 or result.is_graph_output():
+        return None
+    [(reader, index)] = result.uses()
+    if reader.op_type != "Add" or reader.domain or reader.graph is not node.graph:
+        return None
+    bias = reader.inputs[1 - index]
+    if bias is None or not bias.is_initializer() or bias.is_graph_input() or bias.shape is None:
+        return None
+    columns = result.shape[-1] if result.shape is not None else None
+    fits = len(bias.shape) == 1 and bias.shape[0] in (1, columns) and isinstance(columns, int)
+    return (reader, bias) if fits else None

@@ -1,0 +1,76 @@
+"""Target pass: lets nodes that read equal weights read one of them.
+
+1. Only weights of a kilobyte or more are merged, in the main graph; those that keep their contents stay.
+2. Weights of one type and shape are compared by a sample first, so that few are read as a whole.
+3. Weights that are computed when they are written are not compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import onnx_ir as ir
+
+from ..initializers import Initializers
+
+_SMALLEST = 1024
+_SAMPLES = 16
+
+
+class MergeEqualInitializers(ir.passes.InPlacePass):
+    """Removes weights that are equal to another one."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Merge equal weights of the main graph, and report whether there were any."""
+        alike: dict[tuple[ir.DataType, tuple[int, ...]], list[ir.Value]] = defaultdict(list)
+        for value in model.graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or not self._known.is_constant(value) or value.is_graph_output():
+                continue
+            if isinstance(tensor, ir.LazyTensor) or tensor.dtype == ir.DataType.STRING:
+                continue
+            if tensor.nbytes >= _SMALLEST:
+                alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
+        modified = False
+        for values in alike.values():
+            if len(values) > 1:
+                modified |= _merge(model.graph, values)
+        return ir.passes.PassResult(model, modified)
+
+
+def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
+    modified = False
+    groups: dict[bytes, list[ir.Value]] = defaultdict(list)
+    for value in values:
+        groups[_sample(value)].append(value)
+    for group in groups.values():
+        first: list[ir.Value] = []
+        for value in group:
+            same = next((each for each in first if _are_equal(each, value)), None)
+            if same is None:
+                first.append(value)
+                continue
+            value.replace_all_uses_with(same)
+            del graph.initializers[str(value.name)]
+            modified = True
+    return modified
+
+
+def _contents(value: ir.Value) -> np.ndarray:
+    """The bytes of a weight: they tell -0.0 from 0.0, and a NaN is equal to itself."""
+    assert value.const_value is not None
+    return np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
+
+
+def _sample(value: ir.Value) -> bytes:
+    contents = _contents(value)
+    return contents[:: max(1, len(contents) // _SAMPLES // 4 * 4 + 1)].tobytes()
+
+
+def _are_equal(a: ir.Value, b: ir.Value) -> bool:
+    return a.const_value is b.const_value or np.array_equal(_contents(a), _contents(b))

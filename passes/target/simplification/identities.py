@@ -1,0 +1,221 @@
+"""Target pass: replaces arithmetic that gives its operand, bit for bit, by Identity.
+
+    x * 1, x / 1, x ** 1, x + 0, x - 0, And(x, true), Or(x, false), Dropout in inference,
+    Expand, Reshape and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing
+
+1. For floats only -0.0 is neutral to Add, and only 0.0 to Sub: `-0.0 + 0.0` is 0.0.
+2. The result has the shape of the operand, as far as that is known; else the node stays.
+3. `_IdentityElimination` removes the Identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from ..initializers import Initializers
+
+
+class RemoveIdentityArithmetic(ir.passes.InPlacePass):
+    """Replaces nodes that change nothing by Identity."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            rule = None if node.domain else _RULES.get(node.op_type)
+            if rule is None or any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+                continue
+            operand = rule(self._known, node)
+            if operand is not None:
+                _become_identity(node, operand)
+                modified = True
+        return ir.passes.PassResult(model, modified)
+
+
+def _become_identity(node: ir.Node, operand: ir.Value) -> None:
+    old, graph = node.outputs[0], node.graph
+    assert graph is not None
+    copy = ir.Node("", "Identity", [operand], num_outputs=1, name=node.name)
+    result = copy.outputs[0]
+    result.name, result.type, result.shape = old.name, old.type or operand.type, old.shape or operand.shape
+    copy.metadata_props.update(node.metadata_props)
+    graph.insert_before(node, copy)
+    old.replace_all_uses_with(result, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+def _array(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
+    """The contents of a constant of few elements."""
+    if value is None or not known.is_constant(value) or value.const_value is None:
+        return None
+    return None if value.const_value.size > _MAXIMUM_CONSTANT else value.const_value.numpy()
+
+
+_MAXIMUM_CONSTANT = 4096
+
+
+def _keeps_shape(operand: ir.Value, other: tuple[int, ...]) -> bool:
+    """Whether an operand that is broadcast with another shape keeps its own."""
+    if not other:
+        return True
+    shape = operand.shape
+    if shape is None or len(other) > len(shape):
+        return False
+    own = shape[len(shape) - len(other) :]
+    return all(size == 1 or size == mine for size, mine in zip(other, own, strict=True))
+
+
+def _neutral(
+    is_neutral: Callable[[np.ndarray], bool], right_only: bool = False
+) -> Callable[..., ir.Value | None]:
+    """A binary operator whose constant operand changes nothing."""
+
+    def rule(known: Initializers, node: ir.Node) -> ir.Value | None:
+        if len(node.inputs) != 2 or node.attributes:
+            return None
+        a, b = node.inputs
+        for operand, other in ((a, b),) if right_only else ((a, b), (b, a)):
+            array = _array(known, other)
+            if array is None or operand is None or not array.size or operand is other:
+                continue
+            if operand.dtype is None and array.dtype.kind == "f":
+                continue
+            if _keeps_shape(operand, array.shape) and is_neutral(array):
+                return operand
+        return None
+
+    return rule
+
+
+def _is_one(array: np.ndarray) -> bool:
+    return array.dtype.kind != "b" and bool((array == 1).all())
+
+
+def _is_zero(sign: bool) -> Callable[[np.ndarray], bool]:
+    def test(array: np.ndarray) -> bool:
+        if array.dtype.kind in "iu":
+            return not array.any()
+        return not array.any() and bool((np.signbit(array) == sign).all())
+
+    return test
+
+
+def _has_sizes(known: Initializers, node: ir.Node) -> ir.Value | None:
+    """Expand or Reshape to the shape that the operand has."""
+    operand, target = node.inputs[0], _array(known, node.inputs[1] if len(node.inputs) > 1 else None)
+    if operand is None or target is None or operand.shape is None:
+        return None
+    sizes, shape = target.tolist(), operand.shape
+    if node.op_type == "Expand":
+        return operand if _keeps_shape(operand, tuple(sizes)) else None
+    if len(sizes) != len(shape):
+        return None
+    allowzero = node.attributes.get("allowzero")
+    copies = allowzero is None or not allowzero.as_int()
+    open_ended = sum(
+        not (size == mine or (size == 0 and copies)) for size, mine in zip(sizes, shape, strict=True)
+    )
+    return (
+        operand if open_ended == 0 or (open_ended == 1 and -1 in sizes and _no_zero(sizes, shape)) else None
+    )
+
+
+def _no_zero(sizes: list[int], shape: ir.Shape) -> bool:
+    """Whether the size that -1 stands for follows from the others: none of them is 0."""
+    return all(
+        size == -1 or (isinstance(mine, int) and mine > 0) for size, mine in zip(sizes, shape, strict=True)
+    )
+
+
+def _same_type(known: Initializers, node: ir.Node) -> ir.Value | None:
+    operand, to = node.inputs[0], node.attributes.get("to")
+    if operand is None or to is None or operand.dtype is None:
+        return None
+    return operand if int(operand.dtype) == to.as_int() else None
+
+
+def _dropout(known: Initializers, node: ir.Node) -> ir.Value | None:
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    if training is not None:
+        given = _array(known, training)
+        if given is None or given.any():
+            return None
+    return node.inputs[0]
+
+
+def _single(known: Initializers, node: ir.Node) -> ir.Value | None:
+    """A variadic operator of one operand."""
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+def _tile(known: Initializers, node: ir.Node) -> ir.Value | None:
+    repeats = _array(known, node.inputs[1] if len(node.inputs) == 2 else None)
+    return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
+
+
+def _pad(known: Initializers, node: ir.Node) -> ir.Value | None:
+    attribute = node.attributes.get("pads")
+    given = _array(known, node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
+    pads = None if given is None else given.tolist()
+    if attribute is not None:
+        pads = list(attribute.as_ints())
+    return node.inputs[0] if pads is not None and not any(pads) else None
+
+
+def _transpose(known: Initializers, node: ir.Node) -> ir.Value | None:
+    perm = node.attributes.get("perm")
+    return node.inputs[0] if perm is not None and [*perm.as_ints()] == [*range(len(perm.as_ints()))] else None
+
+
+def _slice(known: Initializers, node: ir.Node) -> ir.Value | None:
+    """A Slice by inputs that takes everything."""
+    operand = node.inputs[0]
+    given = [_array(known, value) for value in node.inputs[1:]]
+    if operand is None or operand.shape is None or len(given) < 2 or any(array is None for array in given):
+        return None
+    numbers = [array.tolist() for array in given if array is not None]
+    starts, ends = numbers[:2]
+    axes = numbers[2] if len(numbers) > 2 else [*range(len(starts))]
+    steps = numbers[3] if len(numbers) > 3 else [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = operand.shape[axis]
+        is_end = end >= _ENDLESS or (isinstance(size, int) and end >= size)
+        if start != 0 or step != 1 or not is_end:
+            return None
+    return operand
+
+
+_ENDLESS = 2**31 - 1
+"""No dimension of a model has this size: exporters write such ends for "to the end"."""
+
+
+_RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
+    "Add": _neutral(_is_zero(sign=True)),
+    "And": _neutral(lambda array: bool(array.all())),
+    "Cast": _same_type,
+    "Concat": _single,
+    "Div": _neutral(_is_one, right_only=True),
+    "Dropout": _dropout,
+    "Expand": _has_sizes,
+    "Max": _single,
+    "Mean": _single,
+    "Min": _single,
+    "Mul": _neutral(_is_one),
+    "Or": _neutral(lambda array: not array.any()),
+    "Pad": _pad,
+    "Pow": _neutral(_is_one, right_only=True),
+    "Reshape": _has_sizes,
+    "Slice": _slice,
+    "Sub": _neutral(_is_zero(sign=False), right_only=True),
+    "Sum": _single,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Xor": _neutral(lambda array: not array.any()),
+}

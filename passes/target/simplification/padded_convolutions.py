@@ -1,0 +1,75 @@
+"""Target pass: moves a Pad of zeros into the padding of the Conv behind it.
+
+1. The Pad has constant, non-negative pads of the spatial dimensions only, and no other reader.
+2. The Conv says its own padding in numbers.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..initializers import Initializers
+
+
+class FoldPadding(ir.passes.InPlacePass):
+    """Removes Pads before convolutions."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if node.op_type == "Conv" and not node.domain:
+                modified |= self._fold(node)
+        return ir.passes.PassResult(model, modified)
+
+    def _fold(self, node: ir.Node) -> bool:
+        data = node.inputs[0]
+        pad = data.producer() if data is not None else None
+        if pad is None or data is None or pad.op_type != "Pad" or pad.domain or pad.inputs[0] is None:
+            return False
+        if len(data.uses()) != 1 or data.is_graph_output() or pad.graph is not node.graph:
+            return False
+        auto_pad = node.attributes.get("auto_pad")
+        form = "NOTSET" if auto_pad is None else auto_pad.as_string()
+        pads = self._zeros(pad)
+        if pads is None or form not in ("NOTSET", "VALID"):
+            return False
+        rank = len(pads) // 2
+        if any(number < 0 for number in pads) or any(pads[axis] or pads[rank + axis] for axis in (0, 1)):
+            return False
+        own = node.attributes.get("pads")
+        numbers = [0] * (2 * (rank - 2)) if own is None or form == "VALID" else list(own.as_ints())
+        outer = [*pads[2:rank], *pads[rank + 2 :]]
+        if len(numbers) != len(outer):
+            return False
+        node.attributes.pop("auto_pad", None)
+        node.attributes["pads"] = ir.AttrInt64s("pads", [a + b for a, b in zip(numbers, outer, strict=True)])
+        node.replace_input_with(0, pad.inputs[0])
+        return True
+
+    def _zeros(self, pad: ir.Node) -> list[int] | None:
+        """The pads of a Pad by zeros of all dimensions."""
+        mode, number = pad.attributes.get("mode"), pad.attributes.get("value")
+        if (mode is not None and mode.as_string() != "constant") or len(pad.inputs) > 3:
+            return None
+        if number is not None and number.as_float() != 0:
+            return None
+        if len(pad.inputs) > 2 and pad.inputs[2] is not None:
+            value = pad.inputs[2]
+            if (
+                not self._known.is_constant(value)
+                or value.const_value is None
+                or value.const_value.numpy().any()
+            ):
+                return None
+        attribute = pad.attributes.get("pads")
+        if attribute is not None:
+            return list(attribute.as_ints())
+        given = pad.inputs[1] if len(pad.inputs) > 1 else None
+        if given is None or not self._known.is_constant(given) or given.const_value is None:
+            return None
+        return [int(number) for number in given.const_value.numpy()]

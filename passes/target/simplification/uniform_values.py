@@ -1,0 +1,162 @@
+"""Target pass: removes computations on tensors of which all elements are one number, such as masks of True.
+
+1. Shape changes, selections and elementwise operators of such tensors are followed without making them.
+2. Where a node broadcasts one with a tensor that has the shape of the result, it reads a scalar instead.
+3. A Where by such a condition is the operand that it selects, if that has the shape of the result.
+4. Weights of floats are no such tensors, whatever numbers they have.
+5. Adding 0.0 is left out before operators to which -0.0 and 0.0 are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration.dtypes import FLOATS
+from ....registration.emission import shape_inference
+from ....registration.emission.folding import evaluate
+from ..initializers import Initializers
+
+_SAME = frozenset(
+    "Expand Flatten Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
+)
+_ELEMENTWISE = frozenset(
+    "Add And Cast Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Not Or Sub Where Xor".split()
+)
+_BROADCASTING = _ELEMENTWISE - {"Cast", "Not"}
+_BLIND_TO_ZEROS = ("Softmax", "LogSoftmax", "Exp", "Cos", "Abs")
+_MAXIMUM_CONSTANT = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class _Uniform:
+    """All elements of a tensor: one number, as an array without dimensions, and the shape."""
+
+    number: np.ndarray
+    shape: tuple[int, ...]
+
+
+class RemoveUniformValues(ir.passes.InPlacePass):
+    """Replaces tensors of one number by scalars, where they are broadcast."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+        self._found: dict[ir.Value, _Uniform | None] = {}
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        self._found = {}
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if node.domain or len(node.outputs) != 1:
+                continue
+            found = self._result(node)
+            if found is not None:
+                self._found[node.outputs[0]] = found
+            elif node.op_type in _BROADCASTING:
+                modified |= self._simplify(node)
+        return ir.passes.PassResult(model, modified)
+
+    def _uniform(self, value: ir.Value | None) -> _Uniform | None:
+        if value is None:
+            return None
+        if value not in self._found:
+            self._found[value] = self._constant(value)
+        return self._found[value]
+
+    def _constant(self, value: ir.Value) -> _Uniform | None:
+        tensor = value.const_value
+        if tensor is None or not self._known.is_constant(value) or not 0 < tensor.size <= _MAXIMUM_CONSTANT:
+            return None
+        if tensor.dtype == ir.DataType.STRING or (value in self._known.named and tensor.dtype in FLOATS):
+            return None
+        array = tensor.numpy()
+        first = np.ascontiguousarray(array.reshape(-1)[:1])
+        # Bytes tell -0.0 from 0.0, and a NaN is equal to itself.
+        same = array.tobytes() == first.tobytes() * array.size
+        return _Uniform(first.reshape(()), array.shape) if same else None
+
+    def _result(self, node: ir.Node) -> _Uniform | None:
+        """The result of a node, if it has one number."""
+        if node.op_type not in _SAME | _ELEMENTWISE or not node.inputs:
+            return None
+        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+        elementwise = node.op_type in _ELEMENTWISE
+        given = [self._uniform(value) for value in (node.inputs if elementwise else node.inputs[:1])]
+        if any(each is None for each in given):
+            return None
+        shape = shape_inference.infer(node.op_type, node.inputs, attributes) or node.outputs[0].shape
+        if shape is None or not shape.is_static() or 0 in shape:
+            return None
+        numbers = [each.number for each in given if each is not None]
+        number = evaluate(node.op_type, numbers, attributes) if elementwise else numbers[0]
+        return None if number is None else _Uniform(np.asarray(number).reshape(()), shape.numpy())
+
+    def _simplify(self, node: ir.Node) -> bool:
+        if node.op_type == "Where":
+            condition = self._uniform(node.inputs[0])
+            if condition is not None:
+                chosen = node.inputs[1 if bool(condition.number) else 2]
+                if chosen is not None and self._covers(chosen, node, chosen):
+                    return _bypass(node, chosen)
+        modified = False
+        for index, value in enumerate(node.inputs):
+            found = self._uniform(value)
+            if (
+                found is None
+                or not found.shape
+                or not any(other is not value and self._covers(other, node, value) for other in node.inputs)
+            ):
+                continue
+            if node.op_type == "Add" and _is_zero(found.number) and self._is_lost(node):
+                other = node.inputs[1 - index]
+                return _bypass(node, other) if other is not None else modified
+            stem = (value.name if value is not None else None) or "constant"
+            node.replace_input_with(index, self._known.make(found.number, f"{stem}_scalar"))
+            modified = True
+        return modified
+
+    def _covers(self, operand: ir.Value | None, node: ir.Node, without: ir.Value | None) -> bool:
+        """Whether an operand alone has the shape of the result, without one of the others."""
+        result = node.outputs[0].shape
+        shape = None if operand is None else operand.shape
+        if shape is None or result is None or len(shape) != len(result):
+            return False
+        others = [value.shape for value in node.inputs if value is not None and value is not operand]
+        for axis in range(1, len(shape) + 1):
+            sizes = [each[-axis] for each in others if each is not None and len(each) >= axis]
+            if any(size not in (1, shape[-axis]) for size in sizes):
+                return False
+        return all(each is not None and len(each) <= len(shape) for each in others)
+
+    def _is_lost(self, node: ir.Node) -> bool:
+        """Whether no reader tells -0.0 from 0.0."""
+        result = node.outputs[0]
+        readers = [reader for reader, _ in result.uses()]
+        return not result.is_graph_output() and all(
+            reader.op_type in _BLIND_TO_ZEROS and not reader.domain for reader in readers
+        )
+
+
+def _is_zero(number: np.ndarray) -> bool:
+    return number.dtype.kind == "f" and not number.any()
+
+
+def _bypass(node: ir.Node, operand: ir.Value) -> bool:
+    """Let all readers of a node read an operand; an Identity remains for an output of a graph."""
+    old, graph = node.outputs[0], node.graph
+    assert graph is not None
+    if old.is_graph_output():
+        copy = ir.Node("", "Identity", [operand], num_outputs=1, name=node.name)
+        result = copy.outputs[0]
+        result.name, result.type, result.shape = old.name, old.type, old.shape
+        graph.insert_before(node, copy)
+        old.replace_all_uses_with(result, replace_graph_outputs=True)
+    else:
+        old.replace_all_uses_with(operand)
+    graph.remove(node, safe=True)
+    return True

@@ -1,0 +1,64 @@
+"""Tensors of one number: masks of True, biases of 0."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from opsetta.passes.target.simplification.uniform_values import RemoveUniformValues
+
+from .target_graph import Case, numbers
+
+X = numbers(2, 100, 100)
+
+
+def masked_softmax(case: Case, mask: np.ndarray) -> None:
+    """As attention writes it: the mask becomes a bias, and rows without a key become zeros."""
+    g = case.g
+    visible = g.op("Expand", case.weight("mask", mask), [1, 100, 100])
+    bias = g.op("Where", visible, np.float32(0), np.float32(-np.inf))
+    empty = g.op("Less", g.op("ReduceMax", bias, axes=[2], keepdims=1), np.float32(-3e38))
+    weights = g.op("Softmax", g.op("Add", case.x, bias), axis=2)
+    case.returns(g.op("Where", empty, np.float32(0), weights))
+
+
+def simplified(case: Case) -> list[str]:
+    case.checked(X, RemoveUniformValues(case.known))
+    case.remove_unused()
+    return case.ops()
+
+
+def test_a_mask_that_masks_nothing_goes() -> None:
+    case = Case([2, 100, 100])
+    masked_softmax(case, np.ones((1, 100, 1), bool))
+    assert simplified(case) == ["Softmax", "Identity"]
+
+
+def test_a_mask_that_masks_something_stays() -> None:
+    case = Case([2, 100, 100])
+    masked_softmax(case, np.arange(100).reshape(1, 100, 1) > 0)
+    before = case.ops()
+    assert simplified(case) == before
+
+
+def test_a_shape_that_only_the_mask_has_stays() -> None:
+    case = Case([100])
+    zeros = case.g.op("Expand", case.weight("zero", np.zeros((1, 1), np.float32)), [100, 100])
+    case.returns(case.g.op("Softmax", case.g.op("Add", case.x, zeros), axis=1))
+    assert not case.checked(numbers(100), RemoveUniformValues(case.known))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_broadcast_number_is_read_as_a_scalar(sign: int) -> None:
+    case = Case([2, 100, 100])
+    zeros = case.g.op("Expand", case.g.constant(np.zeros((1, 1), np.float32) * sign), [100, 100])
+    case.returns(case.g.op("Neg", case.g.op("Add", case.x, zeros)))
+    assert simplified(case) == ["Add", "Neg"]
+    assert case.model.graph[0].inputs[1].shape == ir.Shape([])
+
+
+def test_weights_of_one_number_keep_their_names() -> None:
+    case = Case([2, 100, 100])
+    case.returns(case.g.op("Mul", case.x, case.weight("scale", np.ones(100, np.float32))))
+    assert not case.checked(X, RemoveUniformValues(case.known))

@@ -1,0 +1,112 @@
+"""Operators that are written out as several nodes are recognised, as exporters write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from opsetta.passes.target.fusions.gelu import FuseGelu
+from opsetta.passes.target.fusions.layer_normalization import FuseLayerNormalization
+from opsetta.registration import Value
+
+from .target_graph import Case, numbers
+
+X = numbers(2, 3, 8) * 3 - 3
+
+
+def number(value: float) -> np.ndarray:
+    return np.asarray(value, dtype=np.float32)
+
+
+def erf_gelu(
+    case: Case, root: float = 2**0.5, one: float = 1, half: float = 0.5, first: bool = False
+) -> Value:
+    g = case.g
+    total = g.op("Add", g.op("Erf", g.op("Div", case.x, number(root))), number(one))
+    if first:
+        return g.op("Mul", case.x, g.op("Mul", number(half), total))
+    return g.op("Mul", g.op("Mul", case.x, total), number(half))
+
+
+def tanh_gelu(case: Case) -> Value:
+    g = case.g
+    cubed = g.op("Mul", g.op("Pow", case.x, number(3)), number(0.044715))
+    inner = g.op("Mul", g.op("Add", case.x, cubed), number((2 / np.pi) ** 0.5))
+    total = g.op("Add", g.op("Tanh", inner), number(1))
+    return g.op("Mul", g.op("Mul", number(0.5), case.x), total)
+
+
+@pytest.mark.parametrize(
+    ("written", "opset", "expected"),
+    [
+        (erf_gelu, 20, True),
+        (lambda case: erf_gelu(case, first=True), 20, True),
+        (tanh_gelu, 20, True),
+        (erf_gelu, 19, False),
+        (lambda case: erf_gelu(case, root=1.5), 20, False),
+        (lambda case: erf_gelu(case, one=0.5), 20, False),
+        (lambda case: erf_gelu(case, half=0.25), 20, False),
+    ],
+)
+def test_gelu(written: Callable[[Case], Value], opset: int, expected: bool) -> None:
+    case = Case([2, 3, 8], opset)
+    case.returns(written(case))
+    assert case.checked(X, FuseGelu(), exact=False) is expected
+    case.remove_unused()
+    assert (case.ops() == ["Gelu"]) is expected
+
+
+def test_gelu_of_which_a_part_is_read_stays() -> None:
+    case = Case([2, 3, 8], 20)
+    result = erf_gelu(case)
+    erf = next(node for node in case.model.graph if node.op_type == "Erf").outputs[0]
+    case.returns(result, erf)
+    assert not case.checked(X, FuseGelu())
+
+
+def layer_norm(
+    case: Case,
+    twice: bool = False,
+    biased: bool = True,
+    epsilon: float = 1e-5,
+    width: int = 8,
+    square: str = "Pow",
+) -> Value:
+    g = case.g
+    mean = g.op("ReduceMean", case.x, axes=[-1], keepdims=1)
+    centred = g.op("Sub", case.x, mean)
+    other = g.op("Sub", case.x, mean) if twice else centred
+    power = g.op("Pow", other, number(2)) if square == "Pow" else g.op("Mul", other, other)
+    variance = g.op("ReduceMean", power, axes=[2], keepdims=1)
+    root = g.op("Sqrt", g.op("Add", variance, number(epsilon)))
+    scaled = g.op("Mul", g.op("Div", centred, root), case.weight("scale", numbers(width)))
+    return g.op("Add", scaled, case.weight("bias", numbers(width))) if biased else scaled
+
+
+@pytest.mark.parametrize(
+    ("options", "opset", "expected"),
+    [
+        ({}, 17, ["LayerNormalization"]),
+        ({"twice": True}, 18, ["LayerNormalization"]),
+        ({"biased": False}, 17, ["LayerNormalization"]),
+        ({"square": "Mul", "epsilon": 1e-12}, 17, ["LayerNormalization"]),
+        ({}, 16, None),
+        ({"width": 1}, 17, None),
+    ],
+)
+def test_layer_normalization(options: dict, opset: int, expected: list[str] | None) -> None:
+    case = Case([2, 3, 8], opset)
+    case.returns(layer_norm(case, **options))
+    assert case.checked(X, FuseLayerNormalization(case.known), exact=False) is (expected is not None)
+    case.remove_unused()
+    if expected is not None:
+        assert case.ops() == expected
+
+
+def test_layer_normalization_whose_mean_is_read_stays() -> None:
+    case = Case([2, 3, 8], 17)
+    result = layer_norm(case)
+    case.returns(result, case.model.graph[0].outputs[0])
+    assert not case.checked(X, FuseLayerNormalization(case.known))
