@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     DEFAULT_OPSET,
-    TRAINING,
+    FIXED_WEIGHTS,
     CaptureError,
     Registry,
     UsageError,
@@ -204,7 +204,7 @@ def captured(
         found.module = None if model is found.exported else model
         found.weights = stored
         if is_training(model):
-            found.source.metadata_props[TRAINING] = "true"
+            found.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
         prepare(found, mutations)
         return found

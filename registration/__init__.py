@@ -38,6 +38,7 @@ from .metadata import (
     ALIAS,
     COMPLEX,
     DIMENSIONS,
+    FIXED_WEIGHTS,
     FROZEN,
     GROWS,
     INPLACE,

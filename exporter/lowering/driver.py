@@ -75,8 +75,8 @@ class Driver(abc.ABC, Generic[S]):
         output_names: names for the outputs of the graph, in order.
         state: the model's parameters, buffers and initializers in the ONNX graph, without the constants that
             lowering makes.
-        keeps_weights: whether they keep their names and contents.
-        is_frozen: whether they are constants of a graph, whose names do not stand for their contents.
+        keeps_weights: whether the values of `state` keep their names and contents.
+        is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
         level: of optimization.
     """
 

@@ -15,11 +15,11 @@ from ...passes.target.inplace_annotations import annotate_inplace
 from ...passes.target.levels import DEFAULT_LEVEL
 from ...registration import (
     DIMENSIONS,
+    FIXED_WEIGHTS,
     FROZEN,
     KIND,
     MODULE,
     MUTATES,
-    TRAINING,
     UNSHAPED,
     GraphError,
     OpsettaError,
@@ -109,7 +109,7 @@ class _SourceDriver(Driver[_Scope]):
         graph = ir.Graph([], [], nodes=[], opset_imports={"": check_opset(opset)}, name="main_graph")
         super().__init__(source, graph, registry)
         self.is_frozen = source.metadata_props.get(FROZEN) == "true"
-        self.keeps_weights = source.metadata_props.get(TRAINING) == "true"
+        self.keeps_weights = source.metadata_props.get(FIXED_WEIGHTS) == "true"
         self.construction.infers = UNSHAPED in source.metadata_props
         self.decompose = decompose
         self.values: dict[Value, Value] = {}

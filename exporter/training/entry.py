@@ -10,6 +10,7 @@ import numpy as np
 
 from ...registration import (
     DEFAULT_OPSET,
+    FIXED_WEIGHTS,
     CaptureError,
     Registry,
     UsageError,
@@ -147,6 +148,7 @@ def _captured(
             raise CaptureError("the loss is a tensor, not several in a structure: return one of them")
         trained = None if optimizer is None else set(optimizer.parameters)
         joint = capture_joint(forward, lambda each: trained is None or each in trained, f"{MODEL}.")
+        joint.model.metadata_props[FIXED_WEIGHTS] = "true"
         run_source_passes(joint.model, "outputs")
         graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer)
         inputs = [joint.inputs[each] for each in forward.interface.inputs if each is not None]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...passes.planning import order_by_phase
 from ...passes.target.inplace_annotations import annotate_inplace
+from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import DEFAULT_OPSET, Registry, UsageError
 from ..program import Program, SourceModel
 from ..running.session import Session
@@ -35,8 +36,9 @@ class TrainingProgram(Program):
         signature: Signature,
         state: Mapping[str, np.ndarray],
         optimizer: Optimizer | None,
+        optimize: str = DEFAULT_LEVEL,
     ):
-        super().__init__(source_model, opset, registry)
+        super().__init__(source_model, opset, registry, optimize)
         self.signature = signature
         self.state = dict(state)
         self._optimizer = optimizer
@@ -53,15 +55,29 @@ class TrainingProgram(Program):
         # State has no dynamic dimensions.
         return super()._declared_inputs()[: len(self.signature.inputs) + len(self.signature.targets)]
 
-    def lower(self, opset: int = DEFAULT_OPSET, *, registry: Registry | None = None) -> TrainingProgram:
+    def lower(
+        self,
+        opset: int = DEFAULT_OPSET,
+        *,
+        registry: Registry | None = None,
+        optimize: str | bool | None = None,
+    ) -> TrainingProgram:
         """The same capture at another opset; nothing is traced again.
 
+        Args:
+            registry: symbolic functions to lower with; by default those of this program.
+            optimize: "none", "basic" or "full"; by default the level of this program.
+
         Raises:
+            UsageError: `optimize` is none of these.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
         used = registry if registry is not None else self.registry
-        return TrainingProgram(self.source_model, opset, used, self.signature, self.state, self._optimizer)
+        level = self.optimize if optimize is None else check_level(optimize)
+        return TrainingProgram(
+            self.source_model, opset, used, self.signature, self.state, self._optimizer, level
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
         """Run one step from the initial state, which stays.
