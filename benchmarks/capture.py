@@ -58,9 +58,12 @@ def actions(model: torch.nn.Module, kwargs: dict[str, Any], folder: str) -> dict
 @contextlib.contextmanager
 def unheard() -> Iterator[None]:
     """Without the output of torch.onnx, which prints its progress."""
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-        with contextlib.redirect_stderr(nothing):
-            yield
+    with (
+        open(os.devnull, "w") as nothing,
+        contextlib.redirect_stdout(nothing),
+        contextlib.redirect_stderr(nothing),
+    ):
+        yield
 
 
 def seconds(action: Callable[[], object], clock: Callable[[], float]) -> float | None:

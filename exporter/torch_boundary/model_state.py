@@ -15,6 +15,7 @@ from . import pytree
 
 _CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque)
 """The classes whose members are kept; a class below them may not allow it."""
+_VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -79,7 +80,7 @@ def _reachable(roots: tuple[Any, ...]) -> list[Any]:
     waiting = list(roots)
     while waiting:
         item = waiting.pop()
-        if id(item) in seen or isinstance(item, (int, float, complex, str, bytes, type(None))):
+        if type(item) in _VALUES or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, torch.Tensor):
@@ -145,9 +146,7 @@ def _refill(container: Any, contents: Any) -> None:
             container.clear()
             container.update(contents)
         return
-    now = container.items() if isinstance(container, dict) else container
-    before = contents.items() if isinstance(contents, dict) else contents
-    if len(now) == len(before) and all(_same(new, old) for new, old in zip(now, before, strict=True)):
+    if _members(container) == _members(contents):
         return
     container.clear()
     if isinstance(container, dict):
@@ -156,8 +155,8 @@ def _refill(container: Any, contents: Any) -> None:
         container.extend(contents)
 
 
-def _same(new: Any, old: Any) -> bool:
-    """Whether a member, or the key and value of a dict, are the same objects."""
-    if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old):
-        return all(a is b for a, b in zip(new, old, strict=True))
-    return new is old
+def _members(container: Any) -> list[int]:
+    """The identities of the members of a container, or of the keys and values of a dict, in order."""
+    if isinstance(container, dict):
+        return [*map(id, container.keys()), *map(id, container.values())]
+    return [*map(id, container)]
