@@ -291,16 +291,13 @@ class Program:
             external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above 2
                 GB. A file name puts them into that file, which is replaced separately: readers must not open
                 the model meanwhile.
-            weights: `"copy"` writes all weights. `"reference"` refers to those that are in files in the
-                model's folder or below it, as given to `export` or as external data of a loaded model, and
-                writes the others as `external_data` says, where None is True; see docs/weights.md.
-            prepack: write a folder with weights packed for this machine, which `load_session` opens;
-                docs/prepack.md has the details.
+            weights: `"copy"` writes all weights. `"reference"` refers to those in files that are in the model's
+                folder or below it, and writes the others as `external_data` says; see docs/weights.md.
+            prepack: write a folder with weights packed for this machine; docs/prepack.md has the details.
             layout: with `prepack`, `"portable"`, or `"native"` for processors with equal instructions only.
 
         Raises:
-            ModelFileError: the target cannot be written. No partial file remains, and an existing model
-                stays.
+            ModelFileError: the target cannot be written. An existing file stays, and no part is left.
         """
         model = self._unchanged_weights() if weights == "reference" else self.model
         saving.save(model, target, external_data, prepack, layout, weights)

@@ -233,7 +233,7 @@ class Recorder:
             self._keep_shape(args[0])
         return self._bookkept(func, types, args, kwargs)
 
-    def _keep_shape(self, tensor: Any) -> None:
+    def _keep_shape(self, tensor: torch.Tensor) -> None:
         """Let nodes keep a tensor as it is, because an operator is about to change its shape in place."""
         for node in self._nodes.nodes_of(tensor):
             if node.meta.get("val") is tensor:
