@@ -291,7 +291,7 @@ class Program:
             external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above 2
                 GB. A file name puts them into that file, which is replaced separately: readers must not open
                 the model meanwhile.
-            weights: `"copy"` writes all weights. `"reference"` refers to those in files that are in the model's
+            weights: `"copy"` writes all weights. `"reference"` refers to those in files in the model's
                 folder or below it, and writes the others as `external_data` says; see docs/weights.md.
             prepack: write a folder with weights packed for this machine; docs/prepack.md has the details.
             layout: with `prepack`, `"portable"`, or `"native"` for processors with equal instructions only.
