@@ -246,6 +246,11 @@ def nodes(path: str) -> int:
     return count(model.graph) + sum(local.get((n.domain, n.op_type), 1) - 1 for n in model.graph.node)
 
 
+def _at(opset: int) -> tuple[str, ...]:
+    """The exporters of torch.onnx that write files of an opset."""
+    return ("dynamo",) * (opset >= 18) + ("torchscript",) * (opset <= 20)
+
+
 def rows(name: str, opset: int, options: argparse.Namespace, folder: str) -> Iterator[dict]:
     """A row for each level."""
     files = write(name, opset, folder, options.levels)
@@ -261,7 +266,10 @@ def rows(name: str, opset: int, options: argparse.Namespace, folder: str) -> Ite
             best = min((peer[key] for peer in peers), default=math.nan)
             row[key] = value
             row[f"{key} ratio"] = value / best
-        row["best nodes"] = min((peer["nodes"] for peer in peers), default=0)
+        # A file of a higher opset may have operators that this one has not.
+        same = [found[writer] for writer in found if writer in _at(opset)]
+        row["best nodes"] = min((peer["nodes"] for peer in same), default=0)
+        row["nodes ratio"] = row["nodes"] / row["best nodes"] if same else math.nan
         yield row
 
 
@@ -303,10 +311,10 @@ def main() -> None:
     Console(width=120).print(table)
     for level in options.levels:
         own = [row for row in found if row["level"] == level]
-        means = {
-            key: math.exp(statistics.fmean(math.log(row[f"{key} ratio"]) for row in own)) for key in keys
-        }
-        print(f"{level}: geometric means {means}")
+        for key in keys:
+            ratios = [row[f"{key} ratio"] for row in own if not math.isnan(row[f"{key} ratio"])]
+            mean = math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan
+            print(f"{level}: {key}: geometric mean {mean:.3f}, largest {max(ratios, default=math.nan):.2f}")
 
 
 if __name__ == "__main__":
