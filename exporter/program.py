@@ -13,6 +13,7 @@ import onnx_ir as ir
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     DEFAULT_OPSET,
+    FIXED_WEIGHTS,
     OpsettaError,
     Registry,
     default_registry,
@@ -261,17 +262,15 @@ class Program:
         """The same capture at another opset; nothing is traced again.
 
         Args:
-            registry: symbolic functions to lower with; by default those of this program.
-            optimize: "none", "basic" or "full"; by default the level of this program.
+            registry, optimize: as for `SourceModel.lower`; by default those of this program.
 
         Raises:
             UsageError: `optimize` is none of these.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
-        used = registry if registry is not None else self.registry
         level = self.optimize if optimize is None else optimize
-        return self.source_model.lower(opset, registry=used, optimize=level)
+        return self.source_model.lower(opset, registry=registry or self.registry, optimize=level)
 
     def save(
         self,
@@ -291,20 +290,22 @@ class Program:
             external_data: True puts weights into `<name>.<digest>.data` beside the file. None does so above 2
                 GB. A file name puts them into that file, which is replaced separately: readers must not open
                 the model meanwhile.
-            weights: `"copy"` writes all weights. `"reference"` refers to those in files in the model's
-                folder or below it, and writes the others as `external_data` says; see docs/weights.md.
-            prepack: write a folder with weights packed for this machine; docs/prepack.md has the details.
+            weights: `"copy"` writes all weights. `"reference"` refers to those that are in files in the
+                model's folder or below it, as given to `export` or as external data of a loaded model, and
+                writes the others as `external_data` says, where None is True; see docs/weights.md.
+            prepack: write a folder with weights packed for this machine, which `load_session` opens;
+                docs/prepack.md has the details.
             layout: with `prepack`, `"portable"`, or `"native"` for processors with equal instructions only.
 
         Raises:
-            ModelFileError: the target cannot be written. An existing file stays, and no part is left.
+            ModelFileError: the target cannot be written. No partial file remains, and an existing model
+                stays.
         """
-        model = self._unchanged_weights() if weights == "reference" else self.model
+        model = self.model
+        if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
+            # A graph can only refer to weights that no pass has changed.
+            model = self.source_model._lowered(self.opset, self.registry, self.optimize, (), True).model
         saving.save(model, target, external_data, prepack, layout, weights)
-
-    def _unchanged_weights(self) -> ir.Model:
-        """The model with weights that a graph can refer to: passes leave their contents alone."""
-        return self.source_model._lowered(self.opset, self.registry, self.optimize, keeps_weights=True).model
 
     def plan(
         self,
