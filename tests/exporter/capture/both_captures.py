@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from opsetta.exporter.capture.torch_export.capture import capture
@@ -14,6 +17,8 @@ from opsetta.exporter.source.capture import Capture
 from opsetta.exporter.torch_boundary.boundary import boundary
 from opsetta.registration import DIMENSIONS, RANGES
 
+_NUMBERED = re.compile(r"_\d+$")
+
 
 def unlike(model: Any, args: tuple, kwargs: dict[str, Any] | None = None, **options: Any) -> str | None:
     """The first difference of the two captures of a model that is not explained; None if they are equal."""
@@ -21,6 +26,9 @@ def unlike(model: Any, args: tuple, kwargs: dict[str, Any] | None = None, **opti
         _captured(by, model, args, kwargs or {}, options) for by in ("direct", "torch.export")
     )
     _leave_out_explained(direct, exported)
+    if options.get("dynamic_shapes") is not None:
+        for found in (direct, exported):
+            _renumber(found.source.graph, collections.Counter())
     return difference(direct, exported)
 
 
@@ -42,6 +50,22 @@ def _leave_out_explained(direct: Capture, exported: Capture) -> None:
     wide, narrow = (json.loads(each.pop(RANGES, "{}")) for each in metadata)
     assert wide.keys() == narrow.keys()
     assert all(_contains(wide[name], narrow[name]) for name in wide)
+
+
+def _renumber(graph: ir.Graph, numbers: collections.Counter[str]) -> None:
+    """Number nodes and their results anew, by their order.
+
+    torch.export also numbers the sizes of every tensor and their arithmetic, most of which it removes again.
+    Direct capture knows that most of them are equal, and makes fewer.
+    """
+    for node in graph:
+        for named in (node, *node.outputs):
+            stem = _NUMBERED.sub("", named.name or "")
+            numbers[stem] += 1
+            named.name = f"{stem}_{numbers[stem]}"
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _renumber(attribute.as_graph(), numbers)
 
 
 def _contains(outer: list[int | None], inner: list[int | None]) -> bool:
