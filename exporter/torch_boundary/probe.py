@@ -107,7 +107,6 @@ DIRECT_CAPTURE = Feature(
         "torch:_C._get_dispatch_mode",
         "torch._functorch.config:fake_tensor_allow_unsafe_data_ptr_access",
         "torch._ops:mode_stack_state_for_pre_dispatch",
-        "torch._subclasses._fake_tensor_utils:_SymIntOutputStub",
         "torch.utils._sympy.functions:Mod",
         "torch.utils._sympy.symbol:SymT.UNBACKED_INT",
         "torch.utils._sympy.symbol:symbol_is_type",

@@ -191,17 +191,14 @@ def _recorded(
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need."""
     from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
-    from ...torch_boundary.recording.symbolic_numbers import kept_in_caches
     from ..direct.recording import record
     from ..direct.sizes.environment import SizeEnvironment
-    from ..direct.sizes.nodes import SizeNode
 
     environment = SizeEnvironment(tracked_fakes=[], trace_asserts=True)
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with kept_in_caches(SizeNode):
-        return record(model, args, kwargs, sizes, source_lines=source_lines)
+    return record(model, args, kwargs, sizes, source_lines=source_lines)
 
 
 def _limits(

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -31,6 +31,7 @@ _NO_VALUE = ASSERTIONS.union(
 _LARGEST_DIGEST = 1 << 24
 _INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
 
+Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Step = tuple[Any, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""
 
@@ -79,6 +80,7 @@ class Recorder(TorchDispatchMode):
         known: the origins of tensors by identity.
         same_value: operators whose result counts as the same value as their argument.
         unbacked: the order of data-dependent sizes; shared by the recorders of one run.
+        run: calls an operator with its arguments.
     """
 
     def __init__(
@@ -87,8 +89,10 @@ class Recorder(TorchDispatchMode):
         known: Mapping[int, Any],
         same_value: Container[str],
         unbacked: dict[str, int] | None = None,
+        run: Run | None = None,
     ):
         super().__init__()
+        self._run = run or _called
         self.trace = trace
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
@@ -105,7 +109,7 @@ class Recorder(TorchDispatchMode):
         if name in _NO_VALUE:
             return func(*args, **keywords)
         given = [self.origin(leaf) for leaf in _leaves((*args, *keywords.values()))]
-        result = func(*args, **keywords)
+        result = self._run(func, args, keywords)
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
             # The number in a constant, which the captured graph has instead of the tensor.
             return result
@@ -128,7 +132,7 @@ class Recorder(TorchDispatchMode):
 
     def of_operator(self, trace: Trace, known: Mapping[int, Any]) -> Recorder:
         """A recorder for one operator of this run."""
-        return Recorder(trace, known, self._same_value, self._unbacked)
+        return Recorder(trace, known, self._same_value, self._unbacked, self._run)
 
     def origin(self, leaf: Any) -> Any:
         """An argument or result in a form comparable between runs: a tensor by its origin or contents."""
@@ -148,6 +152,10 @@ class Recorder(TorchDispatchMode):
         return _UNBACKED.sub(
             lambda found: f"u{self._unbacked.setdefault(found[0], len(self._unbacked))}", str(size)
         )
+
+
+def _called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
 
 
 def _leaves(values: Sequence[Any]) -> list[Any]:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ...torch_boundary import pytree
+from ...torch_boundary import probe, pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels
-from .operator_trace import Recorder, Trace
+from .operator_trace import Recorder, Run, Trace
 
 _SAME_VALUE = frozenset(
     {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
@@ -65,6 +65,7 @@ class Tracer:
             for operator in operators
         )
         self._kernels: Kernels | None = None if reaches_storage else {}
+        self._run = None if reaches_storage else _quick_run(self._mode)
 
     def run(
         self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
@@ -93,7 +94,7 @@ class Tracer:
                 id(leaf): ("input", i) for i, leaf in enumerate(given) if isinstance(leaf, torch.Tensor)
             }
             state = self._fakes
-            recorder = Recorder(trace, self._origins | inputs, self._same_value)
+            recorder = Recorder(trace, self._origins | inputs, self._same_value, run=self._run)
             try:
                 with self._mode:
                     run(recorder, state, given)
@@ -138,6 +139,15 @@ class Tracer:
         ]
         graph = GraphTrace(self._program.graph_module, recorder, size_of, self._kernels)
         graph.trace(inputs)
+
+
+def _quick_run(mode: FakeTensorMode) -> Run | None:
+    """Calls operators, or makes results like those of an earlier call; None where torch lacks the names."""
+    if not probe.has(probe.DIRECT_CAPTURE):
+        return None
+    from ...torch_boundary.recording.known_results import KnownResults
+
+    return KnownResults(mode).run
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ earlier one, in another layer.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,20 +15,30 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .. import pytree
+from .symbolic_numbers import holds_always, identity
 
-_Layout = tuple[torch.dtype, torch.Size, tuple[int, ...], torch.device]
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    stride: tuple[int, ...]
+    device: torch.device
+    offset: Any = None
 
 
 class KnownResults:
-    """The results of operators of ATen that return new tensors, by operator and arguments."""
+    """The results of operators of ATen that write to nothing, by operator and arguments."""
 
     def __init__(self, mode: FakeTensorMode):
         self._mode = mode
-        self._returns_new: dict[OpOverload, bool] = {}
+        self._writes_nothing: dict[OpOverload, bool] = {}
         self._known: dict[Any, tuple[type | None, list[_Layout]] | None] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Call an operator, or make new tensors like the results of an earlier call with like arguments."""
+        """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         key = self._key(func, args, kwargs)
         if key is None:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -35,7 +46,7 @@ class KnownResults:
             found = self._known[key]
             if found is not None:
                 kind, layouts = found
-                made = [self._made(layout) for layout in layouts]
+                made = [self._made(layout, args) for layout in layouts]
                 return made[0] if kind is None else kind(made)
         result = func(*args, **kwargs) if kwargs else func(*args)
         self._known[key] = _described(result, (args, kwargs))
@@ -43,30 +54,25 @@ class KnownResults:
 
     def _key(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """What determines the layout of the results; None if more than this does."""
-        returns_new = self._returns_new.get(func)
-        if returns_new is None:
-            returns_new = self._returns_new[func] = _returns_new_tensors(func)
-        if not returns_new or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+        writes_nothing = self._writes_nothing.get(func)
+        if writes_nothing is None:
+            schema = func._schema
+            writes_nothing = func.namespace == "aten" and not schema.is_mutable
+            self._writes_nothing[func] = writes_nothing
+        if not writes_nothing or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
             return None
         parts: list[Any] = [func, torch.get_default_dtype()]
         named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
         return tuple(parts) if _describe((*args, *named), parts) else None
 
-    def _made(self, layout: _Layout) -> torch.Tensor:
-        dtype, shape, stride, device = layout
+    def _made(self, layout: _Layout, args: tuple[Any, ...]) -> torch.Tensor:
         with torch._C._DisableTorchDispatch():
-            meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-        return FakeTensor(self._mode, meta, device)
-
-
-def _returns_new_tensors(func: OpOverload) -> bool:
-    """Whether an operator writes to nothing, and its schema says that its results are new tensors."""
-    schema = func._schema
-    return (
-        func.namespace == "aten"
-        and not schema.is_mutable
-        and all(returned.alias_info is None for returned in schema.returns)
-    )
+            if layout.offset is None:
+                made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
+            else:
+                made = torch.empty((), dtype=layout.dtype, device="meta")
+                made.set_(args[0].untyped_storage(), layout.offset, layout.shape, layout.stride)
+        return FakeTensor(self._mode, made, layout.device)
 
 
 def _describe(items: Sequence[Any], parts: list[Any]) -> bool:
@@ -74,9 +80,15 @@ def _describe(items: Sequence[Any], parts: list[Any]) -> bool:
     for item in items:
         kind = type(item)
         if kind is FakeTensor:
-            if item._has_symbolic_sizes_strides or item.layout != torch.strided:
+            if item.layout != torch.strided or item.is_conj() or item.is_neg():
                 return False
-            parts += (item.dtype, item.shape, item.stride(), item.storage_offset(), item.device)
+            parts += (item.dtype, item.device)
+            if not item._has_symbolic_sizes_strides:
+                parts += (item.shape, item.stride(), item.storage_offset())
+            elif not _describe((item.shape, item.stride(), item.storage_offset()), parts):
+                return False
+        elif kind is torch.SymInt:
+            parts += (kind, identity(item))
         elif kind is tuple or kind is list or kind is torch.Size:
             parts.append((kind, len(item)))
             if not _describe(item, parts):
@@ -91,25 +103,41 @@ def _describe(items: Sequence[Any], parts: list[Any]) -> bool:
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})
 
 
+def _depends_on_data(tensor: torch.Tensor) -> bool:
+    """Whether sizes are new with each call of an operator."""
+    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in tensor.shape)
+
+
 def _described(result: Any, arguments: Any) -> tuple[type | None, list[_Layout]] | None:
-    """The layouts of results; None if one is not a new tensor that is all of its storage."""
+    """The layouts of results; None if one is an argument itself, or neither a view nor all of its storage."""
     kind = None if isinstance(result, torch.Tensor) else type(result)
     tensors = [result] if kind is None else result
     if kind not in (None, tuple, list) or not all(type(item) is FakeTensor for item in tensors):
         return None
-    storages = {
-        item.untyped_storage()._cdata
-        for item in pytree.tree_leaves(arguments)
-        if isinstance(item, torch.Tensor)
-    }
+    given = [item for item in pytree.tree_leaves(arguments) if isinstance(item, torch.Tensor)]
+    storages = {item.untyped_storage()._cdata for item in given}
+    first = arguments[0][0] if arguments[0] else None
+    viewed = first.untyped_storage()._cdata if type(first) is FakeTensor else None
     layouts = []
     for item in tensors:
-        if item._has_symbolic_sizes_strides or item.layout != torch.strided or item.requires_grad:
+        if item.layout != torch.strided or item.requires_grad or item.is_conj() or item.is_neg():
             return None
         storage = item.untyped_storage()
-        is_all = item.storage_offset() == 0 and storage.nbytes() == item.numel() * item.element_size()
-        if not is_all or storage._cdata in storages or item.is_conj() or item.is_neg():
+        offset = item.storage_offset() if storage._cdata == viewed else None
+        if (
+            any(item is each for each in given)
+            or _depends_on_data(item)
+            or (offset is None and not _is_new(item, storages))
+        ):
             return None
         storages.add(storage._cdata)
-        layouts.append((item.dtype, item.shape, item.stride(), item.device))
+        layouts.append(_Layout(item.dtype, item.shape, item.stride(), item.device, offset))
     return kind, layouts
+
+
+def _is_new(tensor: torch.Tensor, storages: set[int]) -> bool:
+    """Whether a tensor is all of a storage that is none of the given ones."""
+    storage = tensor.untyped_storage()
+    is_all = storage.nbytes() == tensor.numel() * tensor.element_size()
+    begins_it = tensor.storage_offset() == 0
+    return storage._cdata not in storages and holds_always(is_all) and holds_always(begins_it)

@@ -72,6 +72,8 @@ class DynamicSizes(FixedSizes):
 
     def __init__(self, environment: ShapeEnv, model: torch.nn.Module, dynamic_shapes: Any):
         super().__init__(environment)
+        # The recorder keeps results for like calls. Torch's cache is slow for symbolic sizes.
+        self.mode.cache_enabled = False
         self._model = model
         self._dynamic_shapes = dynamic_shapes
 

@@ -1,9 +1,8 @@
-"""Symbolic numbers as torch's C++ code and tracers know them: operations, their recording, and caches."""
+"""Symbolic numbers as torch's C++ code and tracers know them: operations and their recording."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -100,29 +99,14 @@ def is_unbacked(expression: Any) -> bool:
     return bool(expression.is_symbol) and symbol_is_type(expression, SymT.UNBACKED_INT)
 
 
-@contextlib.contextmanager
-def kept_in_caches(kind: type) -> Iterator[None]:
-    """Make caches of fake results return the very symbolic numbers that they were given, if of one kind.
+def identity(number: Any) -> Any:
+    """What equal symbolic numbers of one environment have in common."""
+    node = number.node
+    return getattr(node, "original", node)
 
-    Torch stores the expression of a number that is not among the arguments, and makes a new number of it.
-    """
-    from torch._subclasses import _fake_tensor_utils as caches
 
-    stub: Any = caches._SymIntOutputStub
-
-    class Stub(stub):
-        __slots__ = ("kept",)
-
-        def __init__(self, value: Any, key_path: int | None):
-            self.kept = value if isinstance(value.node, kind) else None
-            super().__init__(value, key_path)
-
-        def extract(self, key: Any, shape_env: Any) -> Any:
-            own = self.kept is not None and self.kept.node.shape_env is shape_env
-            return self.kept if own and not isinstance(self.value, int) else super().extract(key, shape_env)
-
-    caches._SymIntOutputStub = Stub  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        caches._SymIntOutputStub = stub  # type: ignore[misc]
+def holds_always(condition: Any) -> bool:
+    """Whether a condition on sizes is true for all of them, which is no guard."""
+    if isinstance(condition, torch.SymBool):
+        return bool(condition.node.statically_known_true("", 0))
+    return bool(condition)

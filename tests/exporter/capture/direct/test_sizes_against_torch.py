@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -19,8 +18,6 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils._pytree import tree_leaves
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
-from opsetta.exporter.capture.direct.sizes.nodes import SizeNode
-from opsetta.exporter.torch_boundary.recording.symbolic_numbers import kept_in_caches
 
 X, Y, IMAGE, CUBE = torch.zeros(3, 7), torch.zeros(13), torch.zeros(2, 3, 20, 24), torch.zeros(3, 7, 10)
 
@@ -87,6 +84,7 @@ MODELS: dict[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]] = {
 def run(environment: Any, model: Callable[..., Any], examples: Sequence[torch.Tensor]) -> Any:
     """The results of a model on fake tensors, or the kind and first line of its error."""
     mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True, export=True)
+    mode.cache_enabled = False
     fakes = [
         mode.from_tensor(
             example,
@@ -95,10 +93,8 @@ def run(environment: Any, model: Callable[..., Any], examples: Sequence[torch.Te
         )
         for i, example in enumerate(examples)
     ]
-    own = isinstance(environment, SizeEnvironment)
-    kept = kept_in_caches(SizeNode) if own else contextlib.nullcontext()
     try:
-        with mode, enable_python_dispatcher(), kept:
+        with mode, enable_python_dispatcher():
             return list(map(described, tree_leaves(model(*fakes))))
     except Exception as error:
         return type(error), str(error).partition("\n")[0]
