@@ -26,6 +26,8 @@ from rich.table import Table
 
 import opsetta
 from opsetta.exporter.entry import captured
+
+os.environ["OPSETTA_SWEEP"] = "1"  # Models of full depth.
 from opsetta.tests.models.zoo import ARCHITECTURES, BY_NAME
 
 OPSET = 18

@@ -22,8 +22,8 @@ _OTHERWISE = {
     "profile": "progress=print shows the stages",
     "training": "the model is exported in the mode it is in: call model.eval() or model.train() first",
     "do_constant_folding": _ALWAYS,
-    "dynamo": "the model is captured with torch.export, or from TorchScript if it is TorchScript; "
-    "strict=True captures through TorchDynamo",
+    "dynamo": "capture= chooses how the model is captured, such as 'torch.export' or 'trace'; TorchScript is "
+    "captured as it is",
     "fallback": "a model that torch.export refuses may be given as TorchScript: torch.jit.script(model)",
     "custom_translation_table": "register symbolic functions with @opsetta.onnx_symbolic, or pass a "
     "registry with registry=",
