@@ -103,6 +103,8 @@ class Initializers:
         first = sources[0]
         name = first.name or "constant"
         is_last = len(first.uses()) <= readers and not first.is_graph_output()
+        # What was derived from the first source before may have its name.
+        is_last = is_last and self.graph.initializers.get(name) is first
         if first in self.named:
             name = self.unique(f"{name}_{suffix}")
         elif is_last:

@@ -107,6 +107,8 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         WriteGemm(known, reshapes=False),
         FoldConstants(known),
         PushTransposes(known),
+        # Small results of weights are constants only after they have been folded.
+        FoldConstants(known),
         RemoveUniformValues(known),
         MergeShapeChains(known),
         RemoveIdentityArithmetic(known),

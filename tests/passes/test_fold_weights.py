@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from opsetta.passes.target.fold_constants import FoldConstants
+from opsetta.passes.target.initializers import Initializers
 
 from .target_graph import Case, numbers
 
@@ -130,3 +131,16 @@ def test_a_transposed_matrix_is_written_in_pieces(shape: tuple[int, int], tmp_pa
     expected = np.ascontiguousarray(weight.const_value.numpy().T)
     assert path.read_bytes() == expected.tobytes()
     np.testing.assert_array_equal(made.const_value.numpy(), expected)
+
+
+def test_two_results_of_one_constant_have_different_names() -> None:
+    case = Case([2, LARGE])
+    weight = case.weight("w", numbers(LARGE, LARGE))
+    known = Initializers(case.model)
+    halves = [case.g.op("Slice", weight, [start], [start + 48], [0]) for start in (0, 48)]
+    case.returns(*(case.g.op("Gemm", case.x, half, numbers(48), transB=1) for half in halves))
+    assert case.checked(X, FoldConstants(known))
+    assert len({node.inputs[1].name for node in case.model.graph}) == 2
+    assert all(
+        case.model.graph.initializers[node.inputs[1].name] is node.inputs[1] for node in case.model.graph
+    )
