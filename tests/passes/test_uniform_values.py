@@ -35,6 +35,13 @@ def test_a_mask_that_masks_nothing_goes() -> None:
     assert simplified(case) == ["Softmax", "Identity"]
 
 
+def test_a_bias_of_zeros_goes() -> None:
+    case = Case([2, 100, 100])
+    zeros = case.g.constant(np.zeros((1, 100, 100), np.float32))
+    case.returns(case.g.op("Softmax", case.g.op("Add", case.x, zeros), axis=2))
+    assert simplified(case) == ["Softmax"]
+
+
 def test_a_mask_that_masks_something_stays() -> None:
     case = Case([2, 100, 100])
     masked_softmax(case, np.arange(100).reshape(1, 100, 1) > 0)

@@ -28,7 +28,8 @@ _ELEMENTWISE = frozenset(
 )
 _BROADCASTING = _ELEMENTWISE - {"Cast", "Not"}
 _BLIND_TO_ZEROS = ("Softmax", "LogSoftmax", "Exp", "Cos", "Abs")
-_MAXIMUM_CONSTANT = 4096
+_MAXIMUM_CONSTANT = 2**18
+"""Larger constants are not read, nor those that are computed when they are written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,8 @@ class RemoveUniformValues(ir.passes.InPlacePass):
     def _constant(self, value: ir.Value) -> _Uniform | None:
         tensor = value.const_value
         if tensor is None or not self._known.is_constant(value) or not 0 < tensor.size <= _MAXIMUM_CONSTANT:
+            return None
+        if isinstance(tensor, ir.LazyTensor):
             return None
         if tensor.dtype == ir.DataType.STRING or (value in self._known.named and tensor.dtype in FLOATS):
             return None
