@@ -21,6 +21,13 @@ from .. import pytree
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+class _GraphHolder(torch.fx.GraphModule):
+    """Holds a graph for torch's passes, which never run it."""
+
+    def recompile(self) -> Any:
+        """Write no code."""
+
+
 class FixedSizes:
     """Every size of an input is a number; a size that depends on values becomes a symbol.
 
@@ -52,7 +59,7 @@ class FixedSizes:
         environment = self.mode.shape_env
         if environment is None or not environment.var_to_range:
             return {}
-        return self._finished(torch.fx.GraphModule(root, graph))
+        return self._finished(_GraphHolder(root, graph))
 
     def _finished(self, module: torch.fx.GraphModule) -> dict[Any, Any]:
         # The pass also narrows ranges, by the assertions that it adds.
@@ -91,7 +98,7 @@ class DynamicSizes(FixedSizes):
         Raises:
             ValueError, AssertionError: the model does not allow the sizes that the caller wants.
         """
-        module = torch.fx.GraphModule(root, graph)
+        module = _GraphHolder(root, graph)
         non_strict_utils.produce_guards_and_solve_constraints(
             self.mode, module, self._dynamic_shapes, self._equalities, self._signature
         )
