@@ -20,7 +20,7 @@ from ..torch_boundary.process_snapshot import changes, snapshot
 from .both_captures import records_of, unlike
 
 PARITY = pathlib.Path(records.__file__).parent
-EVERY = 40
+EVERY = 150
 """A quick run compares one record of so many."""
 
 
