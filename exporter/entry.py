@@ -20,6 +20,7 @@ from ..registration.opsets import check_opset
 from .export_arguments import model_call, refuse_unknown
 from .lowering.driver import check_names
 from .program import Program, SourceModel
+from .source import specializations
 from .source.capture import Capture
 from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
@@ -45,6 +46,7 @@ def export(
     registry: Registry | None = None,
     strict: bool = False,
     capture: str = "auto",
+    specialize: bool = False,
     source_lines: bool = False,
     weights: Weights | None = None,
     progress: Progress | None = None,
@@ -78,8 +80,11 @@ def export(
         strict: capture through TorchDynamo; the same as `capture="strict"`.
         capture: how to capture. `"direct"` runs the model once on fake tensors and records its operators,
             `"torch.export"` and `"strict"` use torch.export without and with TorchDynamo, and `"trace"` uses
-            torch.jit.trace, which follows the path of the example. `"auto"` is direct capture, or
-            torch.export where that fails; both give the same graph.
+            torch.jit.trace, which follows the path of the example. `"auto"` is direct capture; where that
+            fails, torch.export and strict capture follow, if they may help. See docs/capture.md.
+        specialize: where a decision of the model's Python code depends on the values of inputs, take the
+            decision for the example. The program is wrong for inputs that decide otherwise; a warning and
+            `Program.specializations` list the decisions.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
         weights: the weights of a module that was built on the meta device or under FakeTensorMode: the path
             of a .safetensors file, of a checkpoint of torch.save, of the index of a sharded one, or of a
@@ -93,7 +98,7 @@ def export(
     Raises:
         UsageError: an argument has an unknown name or a wrong type.
         OpsetError: an opset outside 7 to 26.
-        CaptureError: torch.export could not capture the model.
+        CaptureError: the model could not be captured.
         ModelFileError: `weights` cannot be read, or do not fit the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
         UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
@@ -115,6 +120,7 @@ def export(
         mutations=mutations,
         strict=strict,
         capture=capture,
+        specialize=specialize,
         source_lines=source_lines,
         weights=weights,
         progress=progress,
@@ -136,6 +142,7 @@ def captured(
     mutations: str = "error",
     strict: bool = False,
     capture: str = "auto",
+    specialize: bool = False,
     source_lines: bool = False,
     weights: Weights | None = None,
     progress: Progress | None = None,
@@ -144,16 +151,8 @@ def captured(
 
     Arguments and errors are those of `export`.
     """
-    if mutations not in ("outputs", "error", "drop"):
-        raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
-    by = _way(strict, capture)
-    if progress is not None and not callable(progress):
-        raise UsageError(f"progress is a function of a stage's name, not {type(progress).__name__}")
-    if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
-        raise CaptureError(
-            "dynamic_axes is a dict from input names to axes, such as {'x': {0: 'batch'}}, "
-            f"not {type(dynamic_axes).__name__}"
-        )
+    by = _way(strict, capture, specialize)
+    _check(mutations, dynamic_axes, progress)
     report = progress if progress is not None else _silent
     report("loading")
     need_torch("exporting a model")
@@ -196,7 +195,7 @@ def captured(
             elif by == "trace":
                 found = torchscript.capture_trace(model, args, kwargs, **wanted)
             else:
-                found = torch_export.capture(model, args, kwargs, by=by, **wanted)
+                found = torch_export.capture(model, args, kwargs, by=by, specialize=specialize, **wanted)
             if stored is None:
                 check_initializers(found.source)
             else:
@@ -207,7 +206,8 @@ def captured(
             found.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
         prepare(found, mutations)
-        return found
+    _warn_of_specializations(found)
+    return found
 
 
 def lowered(
@@ -226,17 +226,43 @@ def lowered(
     return model.lower(opset, registry=registry, optimize=optimize)
 
 
-def _way(strict: bool, capture: str) -> str:
-    """How to capture, from the two arguments that say it.
+def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
+    """Refuse options of a capture with other values than they take."""
+    if mutations not in ("outputs", "error", "drop"):
+        raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress is a function of a stage's name, not {type(progress).__name__}")
+    if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
+        raise CaptureError(
+            "dynamic_axes is a dict from input names to axes, such as {'x': {0: 'batch'}}, "
+            f"not {type(dynamic_axes).__name__}"
+        )
+
+
+def _way(strict: bool, capture: str, specialize: bool) -> str:
+    """How to capture, from the arguments that say it.
 
     Raises:
-        UsageError: `capture` has an unknown value, or contradicts `strict`.
+        UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.
     """
     if capture not in _WAYS:
         raise UsageError(f"capture is one of {', '.join(map(repr, _WAYS))}, not {capture!r}")
     if strict and capture not in ("auto", "strict"):
         raise UsageError(f"strict=True means capture='strict', and capture={capture!r} was given")
-    return "strict" if strict else capture
+    by = "strict" if strict else capture
+    if specialize and by not in ("auto", "direct", "trace"):
+        raise UsageError(f"specialize=True needs capture='auto', 'direct' or 'trace', not {by!r}")
+    return by
+
+
+def _warn_of_specializations(found: Capture) -> None:
+    fixed = specializations.read(found.source.metadata_props)
+    if fixed:
+        warnings.warn(
+            "decisions of the model are fixed at those of the example, and the program is wrong for inputs "
+            f"that decide otherwise:\n{specializations.describe(fixed)}",
+            stacklevel=4,
+        )
 
 
 def _silent(stage: str) -> None:

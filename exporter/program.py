@@ -31,6 +31,7 @@ from .lowering import source_dialect as lowering
 from .onnx_model import OnnxModel
 from .running.session import Session
 from .source import dimensions as sizes
+from .source import specializations as decisions
 from .source.capture import Capture, Interface
 from .source.dimensions import Dimension
 from .torch_boundary.requirements import need_torch
@@ -248,6 +249,11 @@ class Program:
         """
         return sizes.dimensions(self._declared_inputs(), self.source.metadata_props)
 
+    @property
+    def specializations(self) -> list[decisions.Specialization]:
+        """The decisions on values that are fixed at those of the example; see docs/capture.md."""
+        return decisions.read(self.source.metadata_props)
+
     def _declared_inputs(self) -> list[sizes.Input]:
         return sizes.inputs_of(self.source, self.input_names)
 
@@ -389,9 +395,8 @@ class Program:
         return results
 
     def _check_sizes(self, feed: Mapping[str, Any]) -> None:
-        sizes.check(
-            self._declared_inputs(), self.source.metadata_props, [value.shape() for value in feed.values()]
-        )
+        shapes = [value.shape() for value in feed.values()]
+        sizes.check(self._declared_inputs(), self.source.metadata_props, shapes)
 
     def verify(
         self,
@@ -460,9 +465,7 @@ class Program:
             model = self.source_model._lowered(self.opset, self.registry, self.optimize, kept).model
             return mismatch.locate(self._capture, model, kept, leaves, feed, rtol, atol)
 
-    def _arguments(
-        self, args: tuple | None, kwargs: Mapping[str, Any] | None
-    ) -> tuple[tuple, Mapping[str, Any]]:
+    def _arguments(self, args: tuple | None, kwargs: Mapping[str, Any] | None) -> tuple[tuple, Any]:
         if args is None and kwargs is None:
             if self._capture.example is None:
                 raise OpsettaError("there are no example arguments to verify with: pass them")
@@ -472,11 +475,7 @@ class Program:
         return tuple(args or ()), dict(kwargs or {})
 
     def _check_comparable(self) -> None:
-        """Refuse to compare a model that is not PyTorch's.
-
-        Raises:
-            OpsettaError: the model is from a file of another framework.
-        """
+        """Refuse to compare a model from a file of another framework."""
         if self.interface.input_specification is None:
             raise OpsettaError(
                 "this program has no PyTorch model to compare with: call it, and compare the results yourself"

@@ -62,6 +62,7 @@ from .metadata import (
     PLAN_SIZE,
     RANGES,
     SOURCE,
+    SPECIALIZATIONS,
     TRAINABLE,
     TRAINING,
     UNSHAPED,

@@ -15,6 +15,7 @@ import typer
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
 from ...registration.opsets import check_opset
+from ..source.specializations import Specialization
 from ..torch_boundary.requirements import need_torch
 from . import export_options as options
 from .convert import Trusted, convert
@@ -76,6 +77,7 @@ def export(
     output_names: options.OutputNames = None,
     mutations: options.Mutations = None,
     capture: options.CaptureWay = None,
+    specialize: options.Specialize = False,
     external_data: options.ExternalData = None,
     weights: options.StoredWeights = None,
     reference_weights: options.ReferenceWeights = False,
@@ -102,6 +104,7 @@ def export(
             mutations=mutations,
             weights=weights,
             capture=capture,
+            specialize=True if specialize else None,
         )
         if dynamic and wanted.pop("dynamic_shapes", None) is not None:
             given = "--input names" if inputs else f"the factory '{factory}' gives"
@@ -266,6 +269,8 @@ def info(
     for entry in found.get("dimensions", ()):
         where = f"{entry['line']}: " if entry["line"] else ""
         print(f"valid for {entry['condition']} ({where}{entry['reason']})")
+    for entry in found.get("specializations", ()):
+        print(f"fixed at the example: {Specialization(**entry)}")
     rows = table("operator", "nodes")
     for name, count in list(found["operators"].items())[:MOST_SHOWN]:
         row(rows, name, str(count))

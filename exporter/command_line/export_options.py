@@ -55,6 +55,13 @@ CaptureWay = Annotated[
     str | None,
     typer.Option(help="How to capture the model: auto, direct, torch.export, strict or trace."),
 ]
+Specialize = Annotated[
+    bool,
+    typer.Option(
+        "--specialize",
+        help="Where a decision depends on the values of inputs, take that of the example, and list it.",
+    ),
+]
 ExternalData = Annotated[
     bool | None,
     typer.Option(

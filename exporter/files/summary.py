@@ -11,8 +11,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from ..source.dimensions import DIMENSIONS
+from ...registration import DIMENSIONS, SPECIALIZATIONS
 from ..source.dimensions import read as restrictions
+from ..source.specializations import read as specializations
 from .garbage_collection import rare_collections
 from .reading import bounds_of, read_model
 from .reading.checks.content import text_of
@@ -37,7 +38,8 @@ def describe_file(path: str | os.PathLike, *, trusted: bool = False) -> dict[str
         ModelFileError: see `read_model`; or names in the file are not valid text.
     """
     model = read_model(path, bounds_of(trusted))
-    metadata = {e.key: text_of(e.value, "the metadata") for e in model.metadata_props if e.key == DIMENSIONS}
+    read = (DIMENSIONS, SPECIALIZATIONS)
+    metadata = {e.key: text_of(e.value, "the metadata") for e in model.metadata_props if e.key in read}
     graph = model.graph
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     nodes = (node for inner in all_graphs(model) for node in inner.node)
@@ -62,6 +64,7 @@ def describe_file(path: str | os.PathLike, *, trusted: bool = False) -> dict[str
         "inputs": [_value(value) for value in graph.input if value.name in fed],
         "outputs": [_value(value) for value in graph.output],
         "dimensions": [dataclasses.asdict(restriction) for restriction in restrictions(metadata)],
+        "specializations": [dataclasses.asdict(entry) for entry in specializations(metadata)],
         "nodes": counts.total(),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "initializers": {"count": count, "bytes": size},

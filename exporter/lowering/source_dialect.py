@@ -20,6 +20,7 @@ from ...registration import (
     KIND,
     MODULE,
     MUTATES,
+    SPECIALIZATIONS,
     UNSHAPED,
     GraphError,
     OpsettaError,
@@ -120,9 +121,9 @@ class _SourceDriver(Driver[_Scope]):
         self._refused_lists: set[Value] = set()
 
     def properties(self) -> dict[str, Any]:
-        """The conditions on sizes."""
-        restricted = self.source.metadata_props.get(DIMENSIONS)
-        own = {} if restricted is None else {DIMENSIONS: restricted}
+        """The conditions on inputs under which the model is valid."""
+        held = self.source.metadata_props
+        own = {key: held[key] for key in (DIMENSIONS, SPECIALIZATIONS) if key in held}
         return {**super().properties(), "metadata_props": own}
 
     def place(self, node: ir.Node, scope: _Scope) -> str:

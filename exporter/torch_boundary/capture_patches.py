@@ -73,6 +73,15 @@ def restore_operators(program: Any) -> None:
         recurrent.restore_operators(program)
 
 
+def original_operator(target: Any) -> Any:
+    """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
+    if not probe.has(probe.RECURRENT):
+        return target
+    from .replacements import recurrent
+
+    return recurrent.original_operator(target)
+
+
 def _recurrent(strict: bool) -> Patches:
     if not probe.has(probe.RECURRENT):
         return []

@@ -29,7 +29,7 @@ class Feature:
 
 _SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt Max Min Mod PythonMod RoundToInt TruncToInt"
 _PYTREE = (
-    "GetAttrKey MappingKey SUPPORTED_NODES SequenceKey TreeSpec _get_node_type register_pytree_node "
+    "GetAttrKey MappingKey SUPPORTED_NODES SequenceKey TreeSpec _get_node_type key_get register_pytree_node "
     "tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten"
 )
 _SCAN = "torch._higher_order_ops.associative_scan"
@@ -102,6 +102,7 @@ DIRECT_CAPTURE = Feature(
         "torch._export.utils:apply_runtime_assertion_pass",
         *(f"torch.fx.experimental.sym_node:{name}" for name in _SYM_NODE.split()),
         *(f"{_TRACER}:{name}" for name in ("_SymNodeDict", "_sym_register", "get_proxy_mode")),
+        "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode",
         *(f"torch.fx.experimental.symbolic_shapes:ShapeEnv.{name}" for name in _SHAPE_ENV.split()),
         "torch:_C._TorchDispatchModeKey.PROXY",
         "torch:_C._get_dispatch_mode",

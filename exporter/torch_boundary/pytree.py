@@ -11,6 +11,7 @@ from torch.utils._pytree import (
     SequenceKey,
     TreeSpec,
     _get_node_type,
+    key_get,
     register_pytree_node,
     tree_flatten,
     tree_flatten_with_path,

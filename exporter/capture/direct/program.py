@@ -11,6 +11,8 @@ import torch.export
 import torch.fx
 from torch.export.graph_signature import InputSpec, OutputSpec
 
+from .decisions import Decisions
+
 
 @dataclasses.dataclass
 class Signature:
@@ -43,6 +45,7 @@ class RecordedProgram:
         state_dict: the parameters and persistent buffers by name.
         constants: the other tensors that placeholders stand for.
         range_constraints: the range of each symbol.
+        decisions: what was decided of the values of tensors.
     """
 
     graph_module: torch.nn.Module
@@ -51,6 +54,7 @@ class RecordedProgram:
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, Any]
     range_constraints: Mapping[Any, Any]
+    decisions: Decisions
 
     @property
     def graph(self) -> torch.fx.Graph:

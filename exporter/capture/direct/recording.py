@@ -23,6 +23,7 @@ from ...torch_boundary.recording.fake_weights import AssignedBuffers, non_persis
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.regions import name_operands, without_regions
 from ...torch_boundary.recording.sizes import FixedSizes
+from .decisions import Decisions
 from .names import assign_names
 from .program import CallStructure, RecordedProgram, Signature
 from .refusals import check_graph, check_recordable
@@ -33,6 +34,7 @@ def record(
     args: tuple,
     kwargs: Mapping[str, Any],
     sizes: FixedSizes,
+    decisions: Decisions,
     *,
     source_lines: bool = False,
 ) -> RecordedProgram:
@@ -42,13 +44,14 @@ def record(
 
     Args:
         sizes: makes the fake tensors of the call.
+        decisions: makes the decisions that depend on values.
         source_lines: keep the stack of each call.
 
     Raises:
         NotRecordable: the model is of a kind that only torch.export captures.
     """
     check_recordable(model, (args, dict(kwargs)))
-    recording = _Recording(model, args, kwargs, sizes, source_lines)
+    recording = _Recording(model, args, kwargs, sizes, decisions, source_lines)
     with recording.recorder.running():
         return recording.run()
 
@@ -60,13 +63,16 @@ class _Recording:
         args: tuple,
         kwargs: Mapping[str, Any],
         sizes: FixedSizes,
+        decisions: Decisions,
         source_lines: bool,
     ):
         self._model = model
         self._sizes = sizes
-        self._structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+        self._decisions = decisions
         self._parameters = dict(model.named_parameters(remove_duplicate=False))
         self._buffers = dict(model.named_buffers(remove_duplicate=False))
+        self._named = {**self._parameters, **self._buffers}
+        self._leaves, self._structure = pytree.tree_flatten((args, dict(kwargs)))
         self._transient = non_persistent(model)
         self._constants = Constants(model)
         self._call = sizes.fake_call(args, kwargs)
@@ -83,7 +89,9 @@ class _Recording:
         for leaf in leaves:
             self._bind_leaf(leaf)
         assigned = AssignedBuffers(self._model)
-        with assigned.noted():
+        weights = [self._named[name] for name in self._weights]
+        deciding = self._decisions.on(self.recorder, weights, self._leaves)
+        with assigned.noted(), deciding:
             result = self.recorder.run(leaves, structure)
         results, returned = pytree.tree_flatten(result)
         results = [self.recorder.node_of(leaf) for leaf in results]
@@ -134,7 +142,7 @@ class _Recording:
         check_graph(graph)
         assign_names(self._model, self._call, graph, self._entries)
         name_operands(root)
-        state = {**self._parameters, **self._buffers}
+        state = dict(self._named)
         transient = {name: state.pop(name) for name in self._transient if name in state}
         return RecordedProgram(
             graph_module=root,
@@ -143,6 +151,7 @@ class _Recording:
             state_dict=state,
             constants={**self._constants.lifted, **transient},
             range_constraints=ranges,
+            decisions=self._decisions,
         )
 
 

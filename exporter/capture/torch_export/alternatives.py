@@ -48,7 +48,8 @@ class Alternatives:
         model: the model, which is copied, but neither run nor changed.
         call: the example arguments, `(args, kwargs)`.
         captures: the functions that capture the model in each form.
-        seconds: the time that the failed capture took.
+
+    The time of the failed capture is that until the first call.
     """
 
     def __init__(
@@ -56,12 +57,12 @@ class Alternatives:
         model: torch.nn.Module,
         call: tuple[tuple, Mapping[str, Any]],
         captures: Captures,
-        seconds: float,
     ):
         self._model = model
         self._call = call
         self._captures = captures
-        self._seconds = seconds
+        self._begin = time.perf_counter()
+        self._seconds: float | None = None
 
     def __call__(self, names: Sequence[str]) -> tuple[Exception | None, list[str]]:
         """Run a copy of the model in PyTorch, then try the alternatives; nothing is printed or left changed.
@@ -70,6 +71,8 @@ class Alternatives:
             The exception of eager PyTorch, or None; and lines about the alternatives.
         """
         names = [name for name in names if name in self._captures]
+        if self._seconds is None:
+            self._seconds = time.perf_counter() - self._begin
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             forms = ", ".join(_FORMS[name] for name in names)
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ....registration import CaptureError
-from ...source import dimensions
+from ...source import dimensions, specializations
 from ...source.capture import Capture
-from ...torch_boundary import capture_patches, probe, pytree
+from ...torch_boundary import capture_patches, pytree
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.model_state import preserved
 from ...torch_boundary.silence import quiet
@@ -26,8 +25,12 @@ from ..direct.program import CapturedProgram, RecordedProgram
 from . import size_limits
 from .alternatives import Alternatives, Captures
 from .exported_program import import_exported_program, symbol_names
-from .failures import explain
+from .failures import explain, reads_value
 from .size_trials import Tracer
+from .ways import Failures, capture_by
+
+if TYPE_CHECKING:
+    from ..direct.decisions import Decisions
 
 
 def capture(
@@ -40,6 +43,7 @@ def capture(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     by: str = "auto",
+    specialize: bool = False,
     source_lines: bool = False,
 ) -> Capture:
     """Capture a model as a source graph, in its current mode (training or not).
@@ -51,8 +55,10 @@ def capture(
         dynamic_axes: torch.onnx's older form, by input name.
         input_names, output_names: further names that `dynamic_axes` may use.
         by: "direct" records the model's operators; "torch.export" captures with it; "strict" does so through
-            TorchDynamo; "auto" is direct, or torch.export where that fails. "gradients" is torch.export that
-            also records where the model switches gradients off.
+            TorchDynamo; "auto" is direct, or the first of the others that captures a model which direct
+            capture does not. "gradients" is torch.export that also records where the model switches gradients
+            off.
+        specialize: where a decision depends on the values of inputs, take that of the example.
         source_lines: keep the user's source line on every node.
 
     Raises:
@@ -84,49 +90,30 @@ def capture(
         "output_names": output_names,
     }
     leaves = shapes.resolve(model, args, kwargs, **given)
-    begin = time.perf_counter()
+    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, by, given))
+    attempt = functools.partial(_export, model, args, kwargs, leaves, source_lines)
     try:
-        program, values = _first_export(model, args, kwargs, leaves, by, source_lines)
-    except Exception as error:
+        program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
+    except Failures as failures:
+        if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
+            return torchscript.capture_trace(model, args, kwargs, source_lines=source_lines, **given)
+        error = failures.explained
         if not isinstance(error, CaptureError):
             tensor_kinds.check_state(model)
-        captures = _captures(args, kwargs, by == "strict", given)
-        seconds = time.perf_counter() - begin
-        alternatives = Alternatives(model, (args, kwargs), captures, seconds)
         given_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
-        raise CaptureError(explain(error, model, given_leaves, alternatives, by)) from error
+        said = explain(error, model, given_leaves, alternatives, by, failures.errors, failures.notes)
+        raise CaptureError(said) from error
     names = symbol_names(program, leaves.dimension_names())
     limits = _limits(model, program, leaves, values, names, pytree.tree_flatten((args, dict(kwargs)))[1])
     found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
     dimensions.write(found.source.metadata_props, limits.restrictions)
     for restriction in limits.unlike_model:
         warnings.warn(f"the export is valid for {restriction}", stacklevel=4)
+    if isinstance(program, RecordedProgram):
+        specializations.write(found.source.metadata_props, program.decisions.fixed)
     found.interface.parameter_names = shapes.parameter_names(model)
     found.example = (args, dict(kwargs))
     return found
-
-
-def _first_export(
-    model: torch.nn.Module,
-    args: tuple,
-    kwargs: Mapping[str, Any],
-    leaves: shapes.Leaves,
-    by: str,
-    source_lines: bool,
-) -> tuple[CapturedProgram, list[Any]]:
-    """Capture by the given way; "auto" tries torch.export where direct capture fails."""
-    if by == "direct":
-        probe.need(probe.DIRECT_CAPTURE)
-    ways = [by]
-    if by == "auto":
-        ways = ["direct", "torch.export"] if probe.has(probe.DIRECT_CAPTURE) else ["torch.export"]
-    for way in ways:
-        try:
-            return _export(model, args, kwargs, leaves, way, source_lines)
-        except Exception as error:
-            failure = error
-    # The error of torch.export is explained.
-    raise failure
 
 
 def _export(
@@ -134,8 +121,9 @@ def _export(
     args: tuple,
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
+    source_lines: bool,
     by: str,
-    source_lines: bool = False,
+    specialize: bool = False,
 ) -> tuple[CapturedProgram, list[Any]]:
     """Capture the example, enlarged if a dynamic dimension would be specialised.
 
@@ -150,7 +138,7 @@ def _export(
         try:
             # TorchDynamo would trace the hook, to no use.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
-                program = _captured(model, call, values, specification, by, source_lines)
+                program = _captured(model, call, values, specification, source_lines, by, specialize)
             capture_patches.restore_operators(program)
             captured = _placeholders(program)
             refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
@@ -169,17 +157,33 @@ def _captured(
     call: tuple[tuple, dict[str, Any]],
     values: list[Any],
     specification: dict[str, Any] | None,
-    by: str,
     source_lines: bool,
+    by: str,
+    specialize: bool,
 ) -> CapturedProgram:
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
-    is_strict = by == "strict"
-    patches = capture_patches.for_capture(strict=is_strict, gradients=by == "gradients")
-    with boundary(*patches, preserved(model, values)):
-        if by != "direct":
-            return torch.export.export(model, args, kwargs, dynamic_shapes=specification, strict=is_strict)
-        return _recorded(model, args, kwargs, specification, source_lines)
+    patched = functools.partial(_patched, model, values, by)
+    if by != "direct":
+        with patched():
+            return torch.export.export(
+                model, args, kwargs, dynamic_shapes=specification, strict=by == "strict"
+            )
+    from ..direct.decisions import Decisions, WeightsDecide
+
+    recorded = functools.partial(_recorded, model, args, kwargs, specification, source_lines)
+    try:
+        with patched():
+            return recorded(Decisions(specialize))
+    except WeightsDecide:
+        with patched():
+            return recorded(Decisions(specialize, constants=True))
+
+
+def _patched(model: torch.nn.Module, values: list[Any], by: str) -> contextlib.AbstractContextManager[None]:
+    """Torch's patches for a capture, after which the model is as before."""
+    patches = capture_patches.for_capture(strict=by == "strict", gradients=by == "gradients")
+    return boundary(*patches, preserved(model, values))
 
 
 def _recorded(
@@ -188,17 +192,20 @@ def _recorded(
     kwargs: dict[str, Any],
     specification: dict[str, Any] | None,
     source_lines: bool,
+    decisions: Decisions,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need."""
     from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
+    from ..direct import lengths
+    from ..direct.decisions import DecidingEnvironment
     from ..direct.recording import record
-    from ..direct.sizes.environment import SizeEnvironment
 
-    environment = SizeEnvironment(tracked_fakes=[], trace_asserts=True)
+    environment = DecidingEnvironment(decisions, tracked_fakes=[], trace_asserts=True)
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    return record(model, args, kwargs, sizes, source_lines=source_lines)
+    with lengths.kept_symbolic(model):
+        return record(model, args, kwargs, sizes, decisions, source_lines=source_lines)
 
 
 def _limits(
@@ -227,19 +234,19 @@ def _placeholders(program: CapturedProgram) -> list[Any]:
     return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
-def _captures(args: tuple, kwargs: Mapping[str, Any], strict: bool, given: dict[str, Any]) -> Captures:
+def _captures(args: tuple, kwargs: Mapping[str, Any], by: str, given: dict[str, Any]) -> Captures:
     """Functions that capture the model in another form, by name of the form."""
 
     def capture_strictly(model: torch.nn.Module) -> None:
         leaves = shapes.resolve(model, args, kwargs, **given)
-        program, _ = _export(model, args, kwargs, leaves, "strict")
+        program, _ = _export(model, args, kwargs, leaves, False, "strict")
         import_exported_program(program)
 
     def capture_script(model: Any) -> None:
         torchscript.capture(model, args, kwargs, **given)
 
     captures: dict[str, Callable[[Any], None]] = {"script": capture_script, "trace": capture_script}
-    return captures if strict else {"strict": capture_strictly, **captures}
+    return captures if by in ("auto", "strict") else {"strict": capture_strictly, **captures}
 
 
 def _specification(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ....registration import CaptureError
 from ...torch_boundary import pytree
-from .user_lines import Place, place_of
+from .user_lines import Place, origin_of, place_of
 
 _LONGEST = 300
+_SHORT = 80
 _ENDS = ("\n\n", "\nCaused by", "\nFor more", "\nconsider using", "\nThe following call", "\nfrom user code")
 _NOISE = re.compile(
     r"\s*\(unhinted: [^\n]*?\)(?=\.|\s|$)|\s*\(Size-like symbols: [^)]*\)"
@@ -43,12 +44,17 @@ class Kind:
     tries: tuple[str, ...]
 
 
+_SPECIALIZE = (
+    "opsetta.export(model, args, specialize=True) follows the path of the example, and lists the decisions "
+    "that it fixes"
+)
 _NUMBER = Kind(
     re.compile("Could not extract specialized|DynamicOutputShapeException"),
     "The computation depends on a number read from a tensor (.item(), int(), tolist()).",
     (
         "compute it from sizes (x.shape[0]), or pass it as a separate argument",
         "torch._check(...) tells torch.export the range of a number that only decides a size",
+        _SPECIALIZE,
     ),
     ("script", "trace"),
 )
@@ -58,6 +64,7 @@ _DATA = Kind(
     (
         "torch.cond(condition, true_function, false_function, operands) keeps both branches in the file",
         "torch.where(condition, a, b) chooses between two results",
+        _SPECIALIZE,
     ),
     ("script", "trace"),
 )
@@ -125,8 +132,25 @@ Returns the exception of eager PyTorch, and a line on each alternative.
 """
 
 
+def reads_value(error: Exception) -> bool:
+    """Whether Python code asked for the value of a tensor: a branch, or a number."""
+    return _kind(error) in (_NUMBER, _DATA)
+
+
+def may_help(way: str, error: Exception) -> bool:
+    """Whether an alternative may capture a model for which torch raised an error."""
+    # TorchDynamo keeps numbers symbolic that Python code converts, and asserts when the model runs.
+    return way in _kind(error).tries or (way == "strict" and reads_value(error))
+
+
 def explain(
-    error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str, Any]], attempt: Try, by: str
+    error: Exception,
+    model: torch.nn.Module,
+    leaves: Iterable[tuple[str, Any]],
+    attempt: Try,
+    by: str,
+    errors: Mapping[str, Exception],
+    notes: Sequence[str] = (),
 ) -> str:
     """The message for a failed capture.
 
@@ -135,9 +159,12 @@ def explain(
         model: the model that was captured.
         leaves: the leaves of the example arguments by the expression for each.
         attempt: tries the alternatives for this kind of failure.
-        by: how the model was captured.
+        by: how the model was to be captured.
+        errors: the error of each way that was tried.
+        notes: what else is said about ways.
     """
-    who = "direct capture" if by == "direct" else "torch.export"
+    way = next((way for way, each in errors.items() if each is error), by)
+    who = "direct capture" if way == "direct" else "torch.export"
     if isinstance(error, CaptureError):
         return f"{who} could not capture the model: {error}"
     kind = _kind(error)
@@ -149,15 +176,27 @@ def explain(
         kind = _NUMBER
     words = _words(error)
     cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
-    said = [cause, f"torch says: {type(error).__name__}: {words}"]
+    origin = origin_of(error) if kind in (_NUMBER, _DATA) else place
+    within = "" if origin in (place, None) else f"It is in a package: {origin}"
+    said = [cause, within, f"torch says: {type(error).__name__}: {words}"]
     # Without a line of the user's code, the cause comes first.
     head = place or (said.pop(0) if cause else said.pop())
     lines = [f"{who} could not capture the model: {head}"]
     lines += [f"  {part}" for part in said if part]
-    remedies = [*tried, *_of_buffers(place, model)]
+    remedies = [*_of_ways(error, errors), *notes, *tried, *_of_buffers(place, model)]
     remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]
     remedies += [f"torch suggests {fix}" for fix in _suggested(error)]
     return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
+
+
+def _of_ways(explained: Exception, errors: Mapping[str, Exception]) -> list[str]:
+    """A line about the ways that failed with other words than the error that is explained."""
+    own = _words(explained)
+    said = []
+    for way, error in errors.items():
+        words = "the same" if _words(error) == own else _shortened(_words(error), _SHORT)
+        said.append(f"{way} ({words})")
+    return [f"tried in turn: {', '.join(said)}"] if len(said) > 1 else []
 
 
 def _kind(error: Exception) -> Kind:
@@ -206,9 +245,11 @@ def _words(error: BaseException) -> str:
     text = " ".join([text.partition("\n  - ")[0], *details[:2]])
     text = _SIZE.sub(lambda found: f"axis {found[3]} of '{found[1]}{found[2]}'", _NOISE.sub("", text))
     text = " ".join(text.split())
-    if len(text) <= _LONGEST:
-        return text
-    return text[:_LONGEST].rpartition(" ")[0] + " …"
+    return _shortened(text, _LONGEST)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length].rpartition(" ")[0] + " …"
 
 
 def _suggested(error: BaseException) -> list[str]:

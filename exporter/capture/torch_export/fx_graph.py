@@ -51,6 +51,18 @@ def _begins_its_storage(node: torch.fx.Node, position: int) -> bool:
     return tensor.is_contiguous() and (given is None or tensor.storage_offset() == 0)
 
 
+def _order_in_storage(node: torch.fx.Node, position: int) -> list[int] | None:
+    """The order of axes in which the tensor of a strided view is contiguous and begins the view's storage."""
+    tensor = node.args[0].meta["val"]  # type: ignore[union-attr]
+    strides = tensor.stride()
+    if not all(isinstance(stride, int) for stride in strides):
+        return None
+    order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
+    begins = given is None or tensor.storage_offset() == 0
+    return order if begins and tensor.permute(order).is_contiguous() else None
+
+
 class GraphImporter(abc.ABC):
     """Imports the nodes of one fx graph, and of the graphs inside it, into a list of source nodes.
 
@@ -167,12 +179,9 @@ class GraphImporter(abc.ABC):
         name, overload = schema.name, schema.overload_name or "default"
         if name in ASSERTIONS:
             return None
-        if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
-            raise CaptureError(
-                f"{name} reads the storage of a tensor that is a view of it: an ONNX graph has no storages. "
-                "Call .clone(memory_format=torch.contiguous_format) on the tensor first"
-            )
         arguments = {p.name: self.argument(a) for p, a in zip(schema.arguments, node.args, strict=False)}
+        if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
+            arguments["self"] = self._as_in_storage(node, name, arguments["self"])
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
         if schema.is_mutable and target.namespace != "aten" and not name.endswith("_"):
@@ -184,6 +193,20 @@ class GraphImporter(abc.ABC):
             if isinstance(first, torch.fx.Node) and not _same_storage(first, node):
                 made.metadata_props[ALIAS] = "false"
         return self._result(node, made)
+
+    def _as_in_storage(self, node: torch.fx.Node, name: str, value: ir.Value) -> ir.Value:
+        """The tensor of a strided view with its axes in the order in which they lie in the storage."""
+        # The result of a scatter has the shape of its tensor.
+        order = None if name.endswith("_scatter") else _order_in_storage(node, _BY_STRIDES[name])
+        if order is None:
+            raise CaptureError(
+                f"{name} reads the storage of a tensor that is a view of it: an ONNX graph has no storages. "
+                "Call .clone(memory_format=torch.contiguous_format) on the tensor first"
+            )
+        example = node.args[0].meta["val"].permute(order)  # type: ignore[union-attr]
+        ordered = self.value(f"{node.name}_storage", example)
+        self.append(node, "aten::permute", "default", {"self": value, "dims": order}, outputs=[ordered])
+        return ordered
 
     def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Any:
         """Import Python arithmetic on symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -51,13 +51,36 @@ def place_of(error: BaseException) -> Place | None:
     The user's code is outside torch, Python's library and installed packages; without such a line, the
     innermost line of an installed package counts.
     """
-    stacks = [stack for each in _chain(error) for stack in _stacks(each)]
-    for is_sought in (_is_users, _is_of_library):
+    return place_in(_all_stacks(error))
+
+
+def origin_of(error: BaseException) -> Place | None:
+    """The innermost line of the user's code or of an installed package in an error and its causes."""
+    return place_in(_all_stacks(error), innermost=True)
+
+
+def _all_stacks(error: BaseException) -> list[Sequence[traceback.FrameSummary]]:
+    return [stack for each in _chain(error) for stack in _stacks(each)]
+
+
+def place_in(stacks: Sequence[Sequence[traceback.FrameSummary]], *, innermost: bool = False) -> Place | None:
+    """The innermost line of the user's code in the first stack that has one, by the rules of `place_of`.
+
+    Args:
+        innermost: a line of an installed package counts as the user's.
+    """
+    kinds: list[Callable[[str], bool]] = [_is_users, _is_of_library]
+    for is_sought in [lambda file: _is_users(file) or _is_of_library(file)] if innermost else kinds:
         for stack in stacks:
             for frame in reversed(stack):
                 if is_sought(frame.filename) and frame.line:
                     return Place(_shown(frame.filename), frame.lineno or 0, frame.name, frame.line.strip())
     return None
+
+
+def shown_line(file: str, line: int) -> str:
+    """A line of a file as messages show it."""
+    return f"{_shown(file)}:{line}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

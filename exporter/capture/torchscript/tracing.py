@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import linecache
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from ....registration import CaptureError
+from ...source import specializations
 from ...source.capture import Capture
+from ...source.specializations import Specialization
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.model_state import preserved
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.silence import quiet
 from .. import dynamic_shapes as shapes
+from ..torch_export.user_lines import shown_line
 from .capture import capture_torchscript
+
+_CONVERSION = re.compile(r"Converting a tensor to a Python (boolean|integer|index|float)")
+_KINDS = {"boolean": "branch", "integer": "int", "index": "int", "float": "float"}
 
 
 def capture_trace(
@@ -34,8 +43,27 @@ def capture_trace(
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
     example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}
     try:
-        with boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)):
+        with (
+            boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)),
+            warnings.catch_warnings(record=True) as noted,
+        ):
+            warnings.simplefilter("always", torch.jit.TracerWarning)
             traced = torch.jit.trace(model, check_trace=False, **example)
     except Exception as error:
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
-    return capture_torchscript(traced, () if named else args, named, **options)
+    found = capture_torchscript(traced, () if named else args, named, **options)
+    specializations.write(found.source.metadata_props, _fixed(noted))
+    return found
+
+
+def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:
+    """The decisions that a trace fixed, by its warnings, which do not say the values."""
+    found: dict[Specialization, None] = {}
+    for entry in noted:
+        conversion = _CONVERSION.match(str(entry.message))
+        if conversion is None or not issubclass(entry.category, torch.jit.TracerWarning):
+            continue
+        place = shown_line(entry.filename, entry.lineno)
+        code = linecache.getline(entry.filename, entry.lineno).strip()
+        found[Specialization(place, code, _KINDS[conversion[1]], None)] = None
+    return list(found)

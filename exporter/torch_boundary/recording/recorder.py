@@ -38,6 +38,14 @@ _RARE_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _RARE = frozenset({"aten::is_nonzero", "aten::lift_fresh", "aten::sym_numel", "prim::device"})
+_NUMBERS = frozenset(
+    {
+        torch.ops.aten.item.default,
+        torch.ops.aten._local_scalar_dense.default,
+        torch.ops.aten.is_nonzero.default,
+    }
+)
+"""Operators that read a number from a tensor."""
 
 
 class _Rare(Exception):
@@ -55,6 +63,7 @@ class Recorder:
     Attributes:
         graph: the recorded graph; the caller adds placeholders first, and the output last.
         root: holds the constants and sub-graphs that `get_attr` nodes name.
+        constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
     """
 
     def __init__(self, model: torch.nn.Module, mode: FakeTensorMode, *, source_lines: bool = False):
@@ -68,6 +77,7 @@ class Recorder:
         self.root = torch.nn.Module()
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
+        self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
         self._kinds: dict[OpOverload, tuple[bool, str]] = {}
 
     @contextlib.contextmanager
@@ -231,6 +241,11 @@ class Recorder:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
+        if self.constant_of is not None and func in _NUMBERS:
+            node = self._nodes.node_of(args[0])
+            known = None if node is None else self.constant_of(node)
+            if known is not None:
+                return bool(known) if func is torch.ops.aten.is_nonzero.default else known
         return self._bookkept(func, types, args, kwargs)
 
     def _keep_shape(self, tensor: torch.Tensor) -> None:

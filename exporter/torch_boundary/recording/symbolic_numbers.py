@@ -17,6 +17,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 SymNode: Any = _sym_node.SymNode
 ShapeEnv: Any = _symbolic_shapes.ShapeEnv
+GuardOnDataDependentSymNode: Any = _symbolic_shapes.GuardOnDataDependentSymNode
 _PROXY_MODE = torch._C._TorchDispatchModeKey.PROXY
 _PRE_DISPATCH_MODES = mode_stack_state_for_pre_dispatch()
 _COMPARISONS: dict[str, Any] = {

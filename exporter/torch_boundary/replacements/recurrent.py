@@ -188,6 +188,11 @@ def by_shapes(strict: bool = False) -> Iterator[None]:
         yield
 
 
+def original_operator(target: Any) -> Any:
+    """ATen's operator for a stand-in; other functions are returned as they are."""
+    return _ATEN.get(target, target)
+
+
 def restore_operators(program: Any) -> None:
     """Replace stand-ins by ATen's operators, in place, also in sub-graphs."""
     for module in program.graph_module.modules():

@@ -122,6 +122,8 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
             "torch.where(",
             "export(torch.jit.script(model), args) captures this model (tried)",
             "torch.jit.trace(model, args) does not help: for other inputs its results differ (tried)",
+            "tried in turn: direct (the same), strict (",
+            "specialize=True",
         ],
     ),
     "branch, strict": (
@@ -134,21 +136,21 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
     "flag": (
         Flag,
         (X,),
-        {},
+        {"capture": "torch.export"},
         "if not self.initted:",
         ["'initted' is a buffer", "Python value", "the path of the example"],
     ),
     "size from values": (
         Count,
         (torch.tensor([1, 2, 2]),),
-        {},
+        {"capture": "torch.export"},
         "n = int(i.max()) + 1",
         ["depends on a number read from a tensor", "x.shape[0]", "torch.jit.script(model)"],
     ),
     "numpy": (
         Numpy,
         (X,),
-        {},
+        {"capture": "torch.export"},
         "return torch.from_numpy(np.sin(x.numpy())) + x",
         ["numpy", "strict=True captures this model (tried)"],
     ),
@@ -291,7 +293,7 @@ def test_a_user_frame_below_a_library_is_found() -> None:
             return x * float(x.sum() > 1)
 
     with pytest.raises(opsetta.CaptureError, match=r"in forward: return x \* float\(x.sum\(\) > 1\)"):
-        opsetta.export(nn.Sequential(nn.ReLU(), Inner()), (X,))
+        opsetta.export(nn.Sequential(nn.ReLU(), Inner()), (X,), capture="torch.export")
 
 
 SCRIPT = """

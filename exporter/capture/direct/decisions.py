@@ -1,0 +1,258 @@
+"""Decides what a model's Python code asks of a tensor's value: a branch, or a number that Python needs.
+
+A value that depends on weights alone is a constant of the model. One that depends on an input decides a path:
+it is refused, or fixed at the value of the example.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+import torch.fx
+
+from ...source.specializations import Specialization
+from ...torch_boundary import pytree
+from ...torch_boundary.recording.arrays import arrays_of
+from ...torch_boundary.recording.recorder import Recorder
+from ...torch_boundary.recording.replay import NotReplayable, Replay
+from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode
+from ..torch_export.user_lines import Place, place_in
+from .sizes.environment import SizeEnvironment
+from .sizes.nodes import SizeNode
+
+_Definition = tuple[torch.fx.Node, Any]
+"""The node that defines a symbol, and where in its result."""
+
+
+class WeightsDecide(BaseException):
+    """A path depends on weights; a model that handles exceptions must not handle this one."""
+
+
+class Decisions:
+    """The decisions of one recording.
+
+    Args:
+        specialize: fix what depends on inputs at the value of the example.
+        constants: numbers read from weights are Python's, as in eager PyTorch. Otherwise they are read when
+            the program runs, as with torch.export, and `WeightsDecide` is raised where Python needs one.
+
+    Attributes:
+        fixed: the decisions that were fixed at the value of the example.
+    """
+
+    def __init__(self, specialize: bool = False, constants: bool = False):
+        self._specialize = specialize
+        self._constants = constants
+        self._replay: Replay | None = None
+        self._defined: dict[sympy.Symbol, _Definition] = {}
+        self._known: dict[sympy.Symbol, Any] = {}
+        self._last: torch.fx.Node | None = None
+        self.fixed: list[Specialization] = []
+
+    @contextlib.contextmanager
+    def on(self, recorder: Recorder, weights: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+        """Decide for a recording within the context.
+
+        Args:
+            recorder: has the placeholders of the weights and of the inputs, in this order.
+            weights: the real tensors of the model.
+            inputs: the leaves of the example.
+        """
+        self._graph = recorder.graph
+        self._replay = Replay(recorder.graph, recorder.root, weights, inputs, self._size_of_weights)
+        if self._constants:
+            recorder.constant_of = self._constant_of
+        try:
+            with arrays_of(lambda tensor: self._array_of(recorder.node_of(tensor))):
+                yield
+        finally:
+            self._replay.close()
+            self._replay = None
+
+    def _constant_of(self, node: torch.fx.Node) -> bool | int | float | None:
+        """The number in a tensor that depends on weights alone, else None."""
+        assert self._replay is not None
+        try:
+            return self._replay.of_weights(node, torch.Tensor.item)
+        except NotReplayable:
+            return None
+
+    def _array_of(self, node: torch.fx.Node) -> np.ndarray | None:
+        """The elements of a tensor that Python code converts to an array; None if it must not."""
+        assert self._replay is not None
+        try:
+            return self._replay.of_weights(node, _array)
+        except NotReplayable:
+            if not self._specialize:
+                return None
+        try:
+            found = self._replay.of_example(node, _array)
+        except NotReplayable:
+            return None
+        self._fix("array", None)
+        return found
+
+    def decide(self, expression: sympy.Basic, kind: type, environment: DecidingEnvironment) -> Any:
+        """The value of an expression of numbers read from tensors.
+
+        Raises:
+            NotReplayable: it depends on an input, and is not to be fixed.
+        """
+        if self._replay is None:
+            raise NotReplayable("no recording runs")
+        definitions = self._definitions(expression, environment)
+        try:
+            values = self._of_weights(definitions)
+            found = environment.concrete(expression, values, kind)
+        except NotReplayable:
+            if not self._specialize:
+                raise
+            values = self._of_example(definitions)
+            found = environment.at_example(expression, values, kind)
+            self._fix("branch" if kind is bool else kind.__name__, found)
+        else:
+            if not self._constants:
+                raise WeightsDecide
+            environment.learn(values)
+        return found
+
+    def _size_of_weights(self, number: Any) -> Any:
+        """The value of a symbolic number that depends on weights alone.
+
+        Raises:
+            NotReplayable: it depends on an input, or on a dynamic size.
+        """
+        if not isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return number
+        environment, expression = number.node.shape_env, number.node.expr
+        definitions = self._definitions(expression, environment)
+        if definitions.keys() != expression.free_symbols:
+            raise NotReplayable("it depends on a dynamic size")
+        values = self._of_weights(definitions)
+        return environment.concrete(expression, values, number.node.pytype)
+
+    def _fix(self, kind: str, value: Any) -> None:
+        place = _place()
+        entry = Specialization(
+            line="" if place is None else f"{place.file}:{place.line}",
+            code="" if place is None else place.code,
+            kind=kind,
+            value=value,
+        )
+        if entry not in self.fixed:
+            self.fixed.append(entry)
+
+    def _definitions(
+        self, expression: sympy.Basic, environment: DecidingEnvironment
+    ) -> dict[sympy.Symbol, _Definition]:
+        """The definition of each symbol that is no size of an input."""
+        for node in _after(self._last, self._graph):
+            for symbol, path in (node.meta.get("unbacked_bindings") or {}).items():
+                self._defined[symbol] = (node, path)
+            self._last = node
+        found = {}
+        for symbol in expression.free_symbols:
+            if environment.is_size_of_input(symbol):
+                continue
+            if symbol not in self._defined:
+                equal = [each for each in self._defined if environment.replace(each) == symbol]
+                if not equal:
+                    raise NotReplayable(f"nothing defines {symbol}")
+                self._defined[symbol] = self._defined[equal[0]]
+            found[symbol] = self._defined[symbol]
+        return found
+
+    def _of_weights(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
+        assert self._replay is not None
+        for symbol, (node, path) in definitions.items():
+            if symbol not in self._known:
+                self._known[symbol] = pytree.key_get(self._replay.of_weights(node), path)
+        return {symbol: self._known[symbol] for symbol in definitions}
+
+    def _of_example(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
+        assert self._replay is not None
+        return {
+            symbol: pytree.key_get(self._replay.of_example(node), path)
+            for symbol, (node, path) in definitions.items()
+        }
+
+
+def _after(node: torch.fx.Node | None, graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """The nodes of a graph after one of them, in order; all of them after None."""
+    found: list[torch.fx.Node] = []
+    for each in reversed(graph.nodes):
+        if each is node:
+            break
+        found.append(each)
+    return found[::-1]
+
+
+class DecidingEnvironment(SizeEnvironment):
+    """The record of the sizes in a direct capture whose decisions on values are made.
+
+    Args:
+        decisions: makes them.
+    """
+
+    def __init__(self, decisions: Decisions, **settings: Any):
+        self._decisions = decisions
+        super().__init__(**settings)
+
+    def evaluate_sym_node(
+        self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> Any:
+        """The value of a number, decided if it depends on the values of tensors."""
+        try:
+            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        except GuardOnDataDependentSymNode:
+            number = sym_node.original if isinstance(sym_node, SizeNode) else sym_node
+            try:
+                return self._decisions.decide(number.expr, number.pytype, self)
+            except NotReplayable:
+                decided = False
+            if not decided:
+                raise
+
+    def is_size_of_input(self, symbol: sympy.Symbol) -> bool:
+        """Whether a symbol is a dynamic size of an input."""
+        return symbol in self.backed_var_to_val
+
+    def concrete(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
+        """The value of an expression for some values, with a guard on the sizes in it."""
+        if expression in values:
+            return kind(values[expression])
+        left = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
+        if not left.free_symbols:
+            return kind(left)
+        return super().evaluate_sym_node(self._node(left, kind, self._at_sizes(left, kind)))
+
+    def learn(self, values: dict[sympy.Symbol, Any]) -> None:
+        """Replace symbols by the integers that they always are."""
+        for symbol, value in values.items():
+            if type(value) is int and symbol not in self.replacements:
+                self._set_replacement(symbol, sympy.Integer(value), "the value of a weight")
+
+    def at_example(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
+        """The value of an expression for some values, and the sizes of the example."""
+        if expression in values:
+            return kind(values[expression])
+        left = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
+        return self._at_sizes(left, kind)
+
+    def _at_sizes(self, expression: sympy.Basic, kind: type) -> Any:
+        return kind(expression.xreplace(self.backed_var_to_val))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().clone().numpy()
+
+
+def _place() -> Place | None:
+    """The user's line that runs."""
+    return place_in([traceback.extract_stack()], innermost=True)

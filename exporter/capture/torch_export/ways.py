@@ -1,0 +1,90 @@
+"""The ways to capture a PyTorch model, and which to try where another failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ....registration import CaptureError
+from ...torch_boundary import probe
+from ...torch_boundary.process_state import has_compiled_code
+from ..direct.refusals import NotRecordable
+from .failures import may_help, reads_value
+
+Result = TypeVar("Result")
+STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
+
+
+class Failures(Exception):
+    """No way captured the model.
+
+    Attributes:
+        errors: the error of each way that was tried, in order.
+        notes: why a way that may help was not tried.
+    """
+
+    def __init__(self, errors: Mapping[str, Exception], notes: list[str]):
+        self.errors = dict(errors)
+        self.notes = notes
+        super().__init__(", ".join(errors))
+
+    @property
+    def explained(self) -> Exception:
+        """The error that says most about the model."""
+        said = [self.errors[way] for way in ("torch.export", "direct", "strict") if way in self.errors]
+        return next((error for error in said if not isinstance(error, NotRecordable)), said[0])
+
+
+def capture_by(
+    by: str,
+    specialize: bool,
+    attempt: Callable[[str, bool], Result],
+    fails_in_eager: Callable[[], bool],
+) -> Result:
+    """Capture by the given way; "auto" tries the others where one fails for a reason that they may cure.
+
+    Args:
+        by: "auto", "direct", "torch.export" or "strict".
+        specialize: fix decisions that depend on inputs, where no way captures the model without.
+        attempt: captures by a way; with the values of the example where the second argument is True.
+        fails_in_eager: whether the model fails in PyTorch itself, where that can be tried.
+
+    Raises:
+        Failures: no way captured the model.
+    """
+    if by == "direct":
+        probe.need(probe.DIRECT_CAPTURE)
+    errors: dict[str, Exception] = {}
+    notes: list[str] = []
+    ways = [by] if by != "auto" else ["torch.export", "strict"]
+    if by == "auto" and probe.has(probe.DIRECT_CAPTURE):
+        ways.insert(0, "direct")
+    for way in ways:
+        if errors and not _may_cure(way, errors):
+            continue
+        if errors and way == "strict":
+            # Capturing strictly empties the caches of the user's compiled functions.
+            if has_compiled_code():
+                notes.append(STRICT_SKIPPED)
+                continue
+            if fails_in_eager():
+                break
+        try:
+            return attempt(way, False)
+        except Exception as error:
+            errors[way] = error
+    if specialize and "direct" in errors and not isinstance(errors["direct"], NotRecordable):
+        try:
+            return attempt("direct", True)
+        except Exception as error:
+            errors["direct"] = error
+    raise Failures(errors, notes)
+
+
+def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
+    """Whether a way may capture a model for which others failed."""
+    last = list(errors.values())[-1]
+    if way == "torch.export":
+        # Both run the model's Python code, which asks the same of a tensor.
+        return not reads_value(last)
+    return not isinstance(last, CaptureError) and may_help("strict", last)

@@ -1,0 +1,76 @@
+"""The decisions of a model that an export fixed at the values of the example: their metadata.
+
+Works without torch. `docs/metadata.md` describes the format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+
+from ...registration import SPECIALIZATIONS, ModelFileError
+
+_SHOWN = 10
+_KINDS = ("branch", "int", "float", "array")
+
+
+@dataclasses.dataclass(frozen=True)
+class Specialization:
+    """A decision of the model's Python code on the value of a tensor.
+
+    Attributes:
+        line: the user's line, `model.py:12`; empty if unknown.
+        code: the text of the line.
+        kind: `branch`, a truth value; `int` or `float`, a number that Python needs; `array`, a numpy array.
+        value: the value for the example, which the program has for all inputs; None if unknown or an array.
+    """
+
+    line: str
+    code: str
+    kind: str
+    value: bool | int | float | None
+
+    def __str__(self) -> str:
+        what = "branch for" if self.kind == "branch" else "value"
+        value = "that of the example" if self.value is None else self.value
+        return f"{self.line or 'unknown line'}: {self.code} ({what} {value})"
+
+
+def describe(found: Iterable[Specialization]) -> str:
+    """A list of decisions, one on each line, for a message."""
+    lines = [f"  {entry}" for entry in found]
+    more = [f"  and {len(lines) - _SHOWN} more, in program.specializations"] if len(lines) > _SHOWN else []
+    return "\n".join([*lines[:_SHOWN], *more])
+
+
+def write(metadata: dict[str, str], found: Iterable[Specialization]) -> None:
+    """Write decisions into the metadata of a model, if there are any."""
+    entries = [dataclasses.asdict(entry) for entry in found]
+    if entries:
+        metadata[SPECIALIZATIONS] = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+
+
+def read(metadata: Mapping[str, str]) -> list[Specialization]:
+    """The decisions in the metadata of a model.
+
+    Raises:
+        ModelFileError: the entry does not have the documented form.
+    """
+    try:
+        entries = json.loads(metadata.get(SPECIALIZATIONS, "[]"))
+        return [_entry(**entry) for entry in entries]
+    except (ValueError, TypeError) as error:
+        raise ModelFileError(
+            f"the metadata '{SPECIALIZATIONS}' does not have the documented form: {error}"
+        ) from error
+
+
+def _entry(*, line: str, code: str, kind: str, value: bool | int | float | None) -> Specialization:
+    if not (isinstance(line, str) and isinstance(code, str)):
+        raise TypeError(f"line {line!r} or code {code!r} is not text")
+    if kind not in _KINDS:
+        raise ValueError(f"kind {kind!r} is none of {', '.join(_KINDS)}")
+    if value is not None and not isinstance(value, (bool, int, float)):
+        raise TypeError(f"{value!r} is no number")
+    return Specialization(line, code, kind, value)

@@ -1,0 +1,239 @@
+"""Runs recorded calls on real tensors, to find values that a recording of fake tensors does not have.
+
+The calls run in a thread of their own: the modes of a recording are those of its thread.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+from .. import pytree
+from ..capture_patches import original_operator
+from ..fake_tensors import is_without_data, storage_of
+from ..operators import schema_of
+
+_ARITHMETIC = ("_operator", "operator", "math")
+_OF_SHAPE = frozenset(
+    f"aten::{name}"
+    for name in "empty_like full_like new_empty new_full new_ones new_zeros ones_like zeros_like".split()
+)
+"""Operators whose results do not depend on the elements of their first argument."""
+_SIZES = frozenset(f"aten::sym_{name}" for name in ("numel", "size", "storage_offset", "stride"))
+_OTHER_STORAGE = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
+Convert = Callable[[torch.Tensor], Any]
+
+
+class NotReplayable(Exception):
+    """A value that cannot be computed; the message says why."""
+
+
+class Replay:
+    """The values of the nodes of a graph that is being recorded.
+
+    Args:
+        graph: the graph with its placeholders; its nodes are in the order in which they ran.
+        root: has what its `get_attr` nodes name.
+        weights: the real tensors of its first placeholders.
+        inputs: the leaves of the example, for the other placeholders.
+        size_of: finds a symbolic number that depends on weights alone; raises NotReplayable for others.
+    """
+
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        root: torch.nn.Module,
+        weights: Sequence[Any],
+        inputs: Sequence[Any],
+        size_of: Callable[[Any], Any],
+    ):
+        self._graph = graph
+        self._root = root
+        self._weights = weights
+        self._given = [*weights, *inputs]
+        self._size_of = size_of
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        self._positions = {node: position for position, node in enumerate(placeholders)}
+        self._fixed = _storages_of(
+            node
+            for node, item in zip(placeholders, weights, strict=False)
+            if isinstance(item, torch.nn.Parameter)
+        )
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._of_example: dict[int, torch.UntypedStorage] = {}
+        self._copies = self._of_example
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
+
+    def of_weights(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
+        """The value of a node that depends on weights and constants alone.
+
+        Args:
+            convert: converts it in the thread, where tensors have elements.
+
+        Raises:
+            NotReplayable: it depends on an input, on a dynamic size, or on chance.
+        """
+        self._copies = {}
+        wanted = self._slice(node)
+        sizes: dict[torch.fx.Node, Any] = {}
+        for each in wanted:
+            if _reads_size(each):
+                sizes[each] = self._size_of(each.meta["val"])
+            else:
+                self._check_constant(each)
+        self._run([each for each in wanted if each not in sizes], sizes)
+        return self._converted(sizes[node], convert)
+
+    def of_example(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
+        """The value of a node for the example; runs all nodes up to the last, each once.
+
+        Args:
+            convert: converts it in the thread, where tensors have elements.
+
+        Raises:
+            NotReplayable: an input has no data.
+        """
+        self._copies = self._of_example
+        waiting = []
+        for each in reversed(self._graph.nodes):
+            if each in self._values:
+                break
+            waiting.append(each)
+        self._run(waiting[::-1], self._values)
+        return self._converted(self._values[node], convert)
+
+    def _converted(self, value: Any, convert: Convert | None) -> Any:
+        return value if convert is None else self._thread.submit(convert, value).result()
+
+    def _slice(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        """The nodes on which a value depends, in order: operands, and what wrote to them before."""
+        wanted, storages, found = {node}, _storages(node), []
+        passed = False
+        for each in reversed(self._graph.nodes):
+            passed = passed or each is node
+            if not passed or not (each in wanted or storages & _written(each)):
+                continue
+            found.append(each)
+            operands = [] if _reads_size(each) else each.all_input_nodes
+            if _is_of_shape(each):
+                operands = [item for item in operands if item is not each.args[0]]
+            for operand in operands:
+                wanted.add(operand)
+                storages |= _storages(operand)
+        return found[::-1]
+
+    def _check_constant(self, node: torch.fx.Node) -> None:
+        if node.op == "placeholder":
+            if self._positions[node] >= len(self._weights):
+                raise NotReplayable(f"it depends on input '{node.target}'")
+            return
+        if node.op == "get_attr":
+            return
+        if isinstance(node.target, OpOverload):
+            if torch.Tag.nondeterministic_seeded in node.target.tags:
+                raise NotReplayable(f"it depends on chance ({node.target})")
+            if schema_of(node.target).name in _OTHER_STORAGE:
+                raise NotReplayable(f"it depends on memory that {node.target} replaces")
+        elif not _is_arithmetic(node.target):
+            raise NotReplayable(f"it depends on {node.target}")
+
+    def _run(self, nodes: Sequence[torch.fx.Node], values: dict[torch.fx.Node, Any]) -> None:
+        def run() -> None:
+            with torch.no_grad():
+                for node in nodes:
+                    values[node] = self._value(node, values)
+
+        self._thread.submit(run).result()
+
+    def _value(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+        if node.op == "placeholder":
+            return self._owned(node, self._given[self._positions[node]])
+        if node.op == "get_attr":
+            return self._owned(node, operator.attrgetter(str(node.target))(self._root))
+
+        def value_of(item: torch.fx.Node) -> Any:
+            if item in values:
+                return values[item]
+            found = item.meta["val"]
+            return torch.empty(tuple(found.shape), dtype=found.dtype)
+
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
+        function: Callable[..., Any] = original_operator(node.target)
+        if self._fixed & _written(node):
+            raise NotReplayable(f"{node.target} writes to a parameter")
+        return function(*args, **kwargs)
+
+    def _owned(self, node: torch.fx.Node, item: Any) -> Any:
+        """A given value that may be written to; what shares memory still does."""
+        if not isinstance(item, torch.Tensor):
+            return item
+        if is_without_data(item) or item.device.type == "meta":
+            raise NotReplayable(f"'{node.target}' has no data")
+        if isinstance(item, torch.nn.Parameter):
+            # Nothing writes to it, so it needs no copy.
+            return item.detach()
+        key = storage_of(item)
+        if key is None:
+            return item.detach().clone()
+        if key not in self._copies:
+            self._copies[key] = item.untyped_storage().clone()
+        made = torch.empty(0, dtype=item.dtype)
+        return made.set_(self._copies[key], item.storage_offset(), item.size(), item.stride())
+
+
+def _storages(node: torch.fx.Node) -> set[Any]:
+    """The storages of a node's results; a constant has a name."""
+    if node.op == "get_attr":
+        return {node.target}
+    found = (storage_of(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
+    return {key for key in found if key is not None}
+
+
+def _written(node: torch.fx.Node) -> set[Any]:
+    """The storages that a call writes to."""
+    if node.op != "call_function":
+        return set()
+    if not isinstance(node.target, OpOverload):
+        # What a higher-order operator runs may write to its operands.
+        return set() if _is_arithmetic(node.target) else _storages_of(node.all_input_nodes)
+    schema = schema_of(node.target)
+    found: set[Any] = set()
+    for position, formal in enumerate(schema.arguments):
+        # Normalization in training mode writes to its statistics, which its schema does not say.
+        is_written = formal.alias_info is not None and formal.alias_info.is_write
+        if is_written or formal.name.startswith("running_"):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
+            found |= _storages_of(x for x in pytree.tree_leaves(given) if isinstance(x, torch.fx.Node))
+    return found
+
+
+def _storages_of(nodes: Any) -> set[Any]:
+    return set().union(*map(_storages, nodes))
+
+
+def _reads_size(node: torch.fx.Node) -> bool:
+    """Whether a node is a size of a tensor, which does not depend on the elements of that tensor."""
+    return isinstance(node.target, OpOverload) and schema_of(node.target).name in _SIZES
+
+
+def _is_of_shape(node: torch.fx.Node) -> bool:
+    """Whether a call needs only the element type and the fixed shape of its first argument."""
+    if not isinstance(node.target, OpOverload) or schema_of(node.target).name not in _OF_SHAPE:
+        return False
+    first: Any = node.args[0]
+    return all(isinstance(size, int) for size in first.meta["val"].shape)
+
+
+def _is_arithmetic(target: Any) -> bool:
+    name = getattr(target, "__name__", "")
+    return getattr(target, "__module__", None) in _ARITHMETIC or name.startswith("sym_")

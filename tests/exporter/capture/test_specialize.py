@@ -1,0 +1,181 @@
+"""`specialize=True` follows the example and lists what it fixed; `capture="auto"` tries what may help."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import opsetta
+from opsetta.exporter.capture.torch_export import ways
+from opsetta.exporter.source import specializations
+from opsetta.exporter.source.specializations import Specialization
+from opsetta.registration import SPECIALIZATIONS
+
+X = torch.ones(3)
+
+
+class Branch(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x * 2
+        return x - 1
+
+
+class Repeats(nn.Module):
+    """Takes two numbers from the input: one that Python needs, and one that may stay dynamic."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for _ in range(n.item()):
+            x = x + 1
+        return x, x * n.item()
+
+
+class Array(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.from_numpy(np.sort(x.numpy()))
+
+
+class Number(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(int(x.max()) + 1)
+
+
+def specialized(model: nn.Module, *args: torch.Tensor, **options: Any) -> opsetta.Program:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return opsetta.export(model.eval(), args, opset=17, specialize=True, **options)
+
+
+def test_the_warning_names_line_and_value() -> None:
+    with pytest.warns(
+        UserWarning, match=r"test_specialize.py:\d+: if x.sum\(\) > 0: \(branch for True\)"
+    ) as seen:
+        opsetta.export(Branch().eval(), (X,), specialize=True)
+    assert [entry.filename for entry in seen] == [__file__]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_path_is_that_of_the_example(sign: int) -> None:
+    program = specialized(Branch(), sign * X)
+    program.verify((sign * 2 * X,))
+    assert [entry.value for entry in program.specializations] == [sign > 0]
+    with pytest.raises(opsetta.VerificationError):
+        program.verify((-sign * 2 * X,))
+
+
+def test_only_decisions_are_fixed() -> None:
+    program = specialized(Repeats(), X, torch.tensor(3))
+    assert [(entry.kind, entry.value) for entry in program.specializations] == [("int", 3)]
+    result = program(X, torch.tensor(5))
+    torch.testing.assert_close(result, (X + 3, (X + 3) * 5))
+
+
+def test_dynamic_sizes_stay_dynamic() -> None:
+    # The example grows for the capture, and its entries repeat.
+    program = specialized(Branch(), X[:1], dynamic_shapes={"x": {0: "n"}})
+    program.verify((torch.ones(7),))
+    assert program.dimensions["n"].restrictions == ()
+
+
+def test_an_array_of_an_input_is_that_of_the_example() -> None:
+    program = specialized(Array(), torch.tensor([3.0, 1.0, 2.0]), capture="direct")
+    assert [entry.kind for entry in program.specializations] == ["array"]
+    torch.testing.assert_close(program(X), X + torch.tensor([1.0, 2.0, 3.0]))
+
+
+def test_nothing_is_fixed_where_another_way_needs_no_decision() -> None:
+    program = specialized(Number(), torch.tensor([1, 2]))
+    assert program.specializations == []
+    assert program(torch.tensor([1, 6])).shape == (7,)
+
+
+def test_a_trace_lists_decisions_without_values() -> None:
+    program = specialized(Branch(), X, capture="trace")
+    [entry] = program.specializations
+    assert (entry.code, entry.kind, entry.value) == ("if x.sum() > 0:", "branch", None)
+
+
+def test_files_keep_the_decisions(tmp_path: pathlib.Path) -> None:
+    program = specialized(Branch(), X)
+    path = tmp_path / "branch.onnx"
+    program.save(path)
+    [entry] = (e for e in onnx.load(path).metadata_props if e.key == SPECIALIZATIONS)
+    assert [Specialization(**found) for found in json.loads(entry.value)] == program.specializations
+    assert opsetta.export(nn.ReLU(), (X,)).specializations == []
+
+
+def test_the_command_line_takes_it_and_info_shows_it(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import torch\n\nclass M(torch.nn.Module):\n    def forward(self, x):\n        if x.sum() > 0:\n"
+        "            return x * 2\n        return x\n\ndef make():\n    return M().eval(), (torch.ones(3),)\n"
+    )
+    command = [sys.executable, "-m", "opsetta.exporter.command_line.cli"]
+    run = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300, "check": False}
+    refused: Any = subprocess.run([*command, "export", "model.py:make", "-o", "m.onnx"], **run)
+    assert refused.returncode == 1
+    assert "model.py:5" in refused.stderr
+    done: Any = subprocess.run([*command, "export", "model.py:make", "-o", "m.onnx", "--specialize"], **run)
+    assert done.returncode == 0, done.stderr
+    shown: Any = subprocess.run([*command, "info", "m.onnx"], **run)
+    assert "fixed at the example: model.py:5: if x.sum() > 0: (branch for True)" in shown.stdout
+
+
+@pytest.mark.parametrize("capture", ["torch.export", "strict"])
+def test_other_ways_cannot_specialize(capture: str) -> None:
+    with pytest.raises(opsetta.UsageError, match="specialize=True needs"):
+        opsetta.export(Branch(), (X,), specialize=True, capture=capture)
+
+
+def test_metadata_of_another_form_is_refused() -> None:
+    entry = {"line": "", "code": "", "kind": "branch", "value": True}
+    for text in ("[", "[1]", json.dumps([entry | {"kind": "x"}]), json.dumps([entry | {"value": "x"}])):
+        with pytest.raises(opsetta.OpsettaError, match="documented form"):
+            specializations.read({SPECIALIZATIONS: text})
+
+
+def tried(error: Exception) -> list[str]:
+    """The ways that are tried where each raises an error."""
+    seen = []
+
+    def attempt(way: str, specialize: bool) -> None:
+        seen.append(way)
+        raise error
+
+    with pytest.raises(ways.Failures):
+        ways.capture_by("auto", False, attempt, lambda: False)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)"), ["direct", "strict"]),
+        (RuntimeError(".numpy() is not supported"), ["direct", "torch.export", "strict"]),
+        (ValueError("Constraints violated (rows)"), ["direct", "torch.export"]),
+        (opsetta.CaptureError("axis 0 takes no other size"), ["direct", "torch.export"]),
+    ],
+    ids=lambda item: str(item)[:20],
+)
+def test_a_way_is_tried_where_it_may_help(error: Exception, expected: list[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(ways, "has_compiled_code", lambda: False)
+    assert tried(error) == expected
+
+
+def test_strict_capture_is_left_out_for_compiled_code_and_models_that_fail(monkeypatch: Any) -> None:
+    monkeypatch.setattr(ways, "has_compiled_code", lambda: True)
+    with pytest.raises(opsetta.CaptureError, match="strict capture was not tried"):
+        opsetta.export(Number().eval(), (torch.tensor([1, 2]),))
+    monkeypatch.setattr(ways, "has_compiled_code", lambda: False)
+    with pytest.raises(opsetta.CaptureError, match="fails in PyTorch itself") as raised:
+        opsetta.export(Number().eval(), (torch.tensor([], dtype=torch.int64),))
+    assert "strict (" not in str(raised.value)
