@@ -26,6 +26,12 @@ OURS = re.compile(r"(?<!tests/)exporter/capture|torch_export\.py|recurrent\.py|s
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """Automatic capture tries strict capture only in a process without compiled functions."""
+    torch.compiler.reset()
+
+
 class Branch(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:

@@ -24,6 +24,12 @@ from opsetta.registration import SPECIALIZATIONS
 X = torch.ones(3)
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """Automatic capture tries strict capture only in a process without compiled functions."""
+    torch.compiler.reset()
+
+
 class Branch(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:
