@@ -156,11 +156,10 @@ def test_agrees_with_eager(record: Record) -> None:
     check(record)
 
 
-@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[1:]], ids=["transposed", "offset"])
-def test_strides_over_another_storage_are_refused(view) -> None:
+def test_strides_over_another_storage_are_refused() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return view(x).as_strided((2, 2), (2, 1), 0)
+            return x[1:].as_strided((2, 2), (2, 1), 0)
 
     with pytest.raises(opsetta.CaptureError, match="storage"):
         opsetta.export(Model().eval(), (X,), opset=13)
