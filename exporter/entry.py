@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
-    DEFAULT_OPSET,
     FIXED_WEIGHTS,
     CaptureError,
     Registry,
     UsageError,
     registry_or_default,
 )
-from ..registration.opsets import check_opset
 from .export_arguments import model_call, refuse_unknown
 from .lowering.driver import check_names
 from .program import Program, SourceModel
 from .source import specializations
 from .source.capture import Capture
+from .targets.loading import chosen
+from .targets.target import Target
 from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
 
@@ -37,7 +37,7 @@ def export(
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    opset: int = DEFAULT_OPSET,
+    opset: int | None = None,
     dynamic_shapes: Any = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
@@ -51,6 +51,7 @@ def export(
     weights: Weights | None = None,
     progress: Progress | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
+    target: str | os.PathLike | Target | None = None,
     **others: Any,
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.
@@ -67,7 +68,7 @@ def export(
         args: example positional arguments, a tuple or a single tensor. A dict as last element has keyword
             arguments if its keys name parameters of the forward, as in torch.onnx.
         kwargs: example keyword arguments.
-        opset: the ONNX opset to write, 7 to 26.
+        opset: the ONNX opset to write, 7 to 26; by default the target's, or 17.
         dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`.
             The example may have any size there, 0 and 1 included.
         dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
@@ -93,6 +94,8 @@ def export(
         progress: called with the name of each stage as it begins.
         optimize: how far the graph is optimized, "none", "basic" or "full"; docs/optimization.md has what
             each may change. True stands for "full" and False for "none".
+        target: the consumer to write for: a name that `opsetta targets` lists, or the path of a TOML file. It
+            chooses the opset, turns on rewrites, and refuses what it does not take; see docs/targets.md.
         others: refused. For torch.onnx's keywords the message says what to use instead.
 
     Raises:
@@ -102,9 +105,10 @@ def export(
         ModelFileError: `weights` cannot be read, or do not fit the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
         UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
+        TargetError: lists everything that the target does not take.
     """
     refuse_unknown(others, export)
-    check_opset(opset)
+    wanted, aim = chosen(opset, target)
     level = check_level(optimize)
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
@@ -127,7 +131,8 @@ def export(
     )
     if progress is not None:
         progress("lowering")
-    return lowered(found, opset, registry, input_names=input_names, output_names=output_names, optimize=level)
+    names = {"input_names": input_names, "output_names": output_names}
+    return lowered(found, wanted, registry, **names, optimize=level, target=aim)
 
 
 def captured(
@@ -218,12 +223,13 @@ def lowered(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     optimize: str = DEFAULT_LEVEL,
+    target: Target | None = None,
 ) -> Program:
     """Lower a capture at an opset: the part of `export` that needs no model."""
     from .capture.torch_export.decomposition import Decomposer
 
     model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
-    return model.lower(opset, registry=registry, optimize=optimize)
+    return model.lower(opset, registry=registry, optimize=optimize, target=target)
 
 
 def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:

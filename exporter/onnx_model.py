@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from ..passes.target.levels import check_level
-from ..registration import DEFAULT_OPSET, OpsettaError, Registry
+from ..registration import OpsettaError, Registry
 from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
 from .files.reading import bounds_of
@@ -21,6 +21,9 @@ from .lowering.conversion.conversion import convert
 from .lowering.conversion.preparation import opset_of
 from .running import verification
 from .running.session import Session, as_python
+from .targets.loading import chosen
+from .targets.rewriting import write_for
+from .targets.target import Target, check_saving
 
 
 class OnnxModel:
@@ -31,6 +34,7 @@ class OnnxModel:
         source: the model as it was read; `lower` always converts this one.
         registry: the default symbolic functions for conversion.
         trusted: whether `lower` takes as much memory and time as the model asks for.
+        target: the consumer that it was written for, or None.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class OnnxModel:
         self.trusted = trusted
         self.source = source if source is not None else model
         self.registry = registry
+        self.target: Target | None = None
         self._session: Session | None = None
         self._convert: Callable[[bool], ir.Model] | None = None
         """Converts the source again; if told so, without passes that change weights."""
@@ -72,32 +77,39 @@ class OnnxModel:
 
     def lower(
         self,
-        opset: int = DEFAULT_OPSET,
+        opset: int | None = None,
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
+        target: str | os.PathLike | Target | None = None,
     ) -> OnnxModel:
         """The model at another opset, higher or lower.
 
         Args:
+            opset: 7 to 26; by default the target's, or 17.
             optimize: "none", "basic" or "full", as for `export`; by default "full" at another opset, while a
                 model that has the opset stays as it is.
+            target: the consumer to write for, as for `export`.
 
         Raises:
-            UsageError: `optimize` is none of these.
+            UsageError: `optimize` or `target` is none that is known.
+            TargetError: lists everything that the target does not take.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
             GraphError: the model is larger than what is converted of one that is not `trusted`.
         """
         used = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
+        wanted, aim = chosen(opset, target)
         bounds = bounds_of(self.trusted)
 
         def convert_source(keeps_weights: bool) -> ir.Model:
-            return convert(self.source, opset, used, bounds, level, keeps_weights)
+            made = convert(self.source, wanted, used, bounds, level, keeps_weights)
+            write_for(made, aim)
+            return made
 
         converted = OnnxModel(convert_source(False), source=self.source, registry=used, trusted=self.trusted)
-        converted._convert = convert_source
+        converted._convert, converted.target = convert_source, aim
         return converted
 
     def save(
@@ -114,7 +126,9 @@ class OnnxModel:
         Raises:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
+            TargetError: `external_data` is asked for, and the consumer of the model takes none.
         """
+        check_saving(self.target, external_data)
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
         saving.save(model, target, external_data, prepack, layout, weights)
 

@@ -12,7 +12,6 @@ import onnx_ir as ir
 
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
-    DEFAULT_OPSET,
     FIXED_WEIGHTS,
     OpsettaError,
     Registry,
@@ -34,6 +33,9 @@ from .source import dimensions as sizes
 from .source import specializations as decisions
 from .source.capture import Capture, Interface
 from .source.dimensions import Dimension
+from .targets.loading import chosen
+from .targets.rewriting import write_for
+from .targets.target import Target, check_saving
 from .torch_boundary.requirements import need_torch
 
 
@@ -95,27 +97,20 @@ class SourceModel:
     @rare_collections()
     def lower(
         self,
-        opset: int = DEFAULT_OPSET,
+        opset: int | None = None,
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
+        target: str | os.PathLike | Target | None = None,
     ) -> Program:
-        """The model at an opset.
-
-        Args:
-            registry: symbolic functions to lower with.
-            optimize: "none", "basic" or "full", as for `export`; by default "full".
-
-        Raises:
-            UsageError: `optimize` is none of these.
-            OpsetError: an opset outside 7 to 26.
-            UnsupportedOperatorsError: lists the operators that this opset cannot express.
-        """
+        """The model at an opset; arguments and errors are those of `export`."""
         from .. import symbolics  # noqa: F401
 
         load_entry_points()
         used = registry_or_default(registry if registry is not None else self.registry)
-        return Program(self, opset, used, check_level(DEFAULT_LEVEL if optimize is None else optimize))
+        level = check_level(DEFAULT_LEVEL if optimize is None else optimize)
+        wanted, aim = chosen(opset, target)
+        return Program(self, wanted, used, level, aim)
 
     def _lowered(
         self,
@@ -124,10 +119,11 @@ class SourceModel:
         level: str,
         keep: Sequence[ir.Value] = (),
         keeps_weights: bool = False,
+        target: Target | None = None,
     ) -> lowering.Lowered:
         """Lower the graph at an opset, with the values of `keep` as further outputs."""
         decompose = self._decompositions
-        return lowering.lower(
+        lowered = lowering.lower(
             self.source,
             opset,
             registry,
@@ -139,6 +135,8 @@ class SourceModel:
             level=level,
             keeps_weights=keeps_weights,
         )
+        write_for(lowered.model, target)
+        return lowered
 
     def save_source(
         self,
@@ -195,20 +193,21 @@ class Program:
         source: the captured source graph, after the source passes; the same for every opset.
         registry: the symbolic functions it was lowered with.
         optimize: how far it was optimized, "none", "basic" or "full".
+        target: the consumer that it was written for, or None.
         source_model: the capture itself, which can be saved and lowered to other opsets.
     """
 
     def __init__(
-        self, source_model: SourceModel, opset: int, registry: Registry, optimize: str = DEFAULT_LEVEL
+        self, source: SourceModel, opset: int, registry: Registry, optimize: str, target: Target | None = None
     ):
-        self.source_model = source_model
-        self._capture = source_model._capture
+        self.source_model = source
+        self._capture = source._capture
         self._module = self._capture.module
         self.registry = registry
         self.opset = opset
         self.optimize = optimize
-        lowered = source_model._lowered(opset, registry, optimize)
-        self.model = lowered.model
+        self.target = target
+        self.model = source._lowered(opset, registry, optimize, target=target).model
         self._session: Session | None = None
         self._calls: Interface | None = None
         self._file: OnnxModel | None = None
@@ -260,23 +259,20 @@ class Program:
     @rare_collections()
     def lower(
         self,
-        opset: int = DEFAULT_OPSET,
+        opset: int | None = None,
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
+        target: str | os.PathLike | Target | None = None,
     ) -> Program:
-        """The same capture at another opset; nothing is traced again.
+        """The same capture at another opset or for another target; nothing is traced again.
 
-        Args:
-            registry, optimize: as for `SourceModel.lower`; by default those of this program.
-
-        Raises:
-            UsageError: `optimize` is none of these.
-            OpsetError: an opset outside 7 to 26.
-            UnsupportedOperatorsError: lists the operators that this opset cannot express.
+        Arguments and errors are those of `export`; by default with the registry and at the level of this
+        program, and for no target.
         """
         level = self.optimize if optimize is None else optimize
-        return self.source_model.lower(opset, registry=registry or self.registry, optimize=level)
+        used = registry or self.registry
+        return self.source_model.lower(opset, registry=used, optimize=level, target=target)
 
     def save(
         self,
@@ -306,11 +302,14 @@ class Program:
         Raises:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
+            TargetError: `external_data` is asked for, and the consumer of the model takes none.
         """
+        check_saving(self.target, external_data)
         model = self.model
         if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
             # A graph can only refer to weights that no pass has changed.
-            model = self.source_model._lowered(self.opset, self.registry, self.optimize, (), True).model
+            given = self.opset, self.registry, self.optimize, (), True, self.target
+            model = self.source_model._lowered(*given).model
         saving.save(model, target, external_data, prepack, layout, weights)
 
     def plan(

@@ -26,6 +26,8 @@ from .errors import (
     PrepackUnavailable,
     RegistrationError,
     ResultError,
+    TargetError,
+    TargetProblem,
     UnsafeAnnotation,
     UnsupportedError,
     UnsupportedOperator,

@@ -82,6 +82,43 @@ class InferenceError(OpsettaError):
     """onnxruntime could not load or run the exported model."""
 
 
+@dataclasses.dataclass(frozen=True)
+class TargetProblem:
+    """One thing of a model that a target does not take.
+
+    Attributes:
+        reason: what is not taken.
+        node: the name of the node; empty for what belongs to no node.
+        operator: the operator of the node.
+        module: the path of the user's module that the node comes from, where it is known.
+    """
+
+    reason: str
+    node: str = ""
+    operator: str = ""
+    module: str = ""
+
+    def __str__(self) -> str:
+        if not self.operator:
+            return self.reason
+        place = f", in {self.module}" if self.module else ""
+        return f"{self.operator} ('{self.node}'{place}): {self.reason}"
+
+
+class TargetError(OpsettaError, ValueError):
+    """A model is not what a target takes.
+
+    Attributes:
+        target: the name of the target.
+        problems: one `TargetProblem` for each thing that it does not take.
+    """
+
+    def __init__(self, target: str, message: str, problems: Sequence[TargetProblem] = ()):
+        self.target = target
+        self.problems = tuple(problems)
+        super().__init__("\n".join([message, *(f"  - {problem}" for problem in self.problems)]))
+
+
 class PlanError(OpsettaError):
     """A model cannot be planned: a size is unknown, or its memory is beyond the budget."""
 

@@ -13,11 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
-from ...registration import DEFAULT_OPSET, AnnotationError, OpsettaError, UnsafeAnnotation
-from ...registration.opsets import check_opset
+from ...registration import AnnotationError, OpsettaError, UnsafeAnnotation
 from ..source.specializations import Specialization
+from ..targets.loading import chosen
 from ..torch_boundary.requirements import need_torch
 from . import export_options as options
+from .compare import compare
 from .convert import Trusted, convert
 from .freeze import freeze
 from .output import Output, say
@@ -27,6 +28,8 @@ from .progress import stages
 from .realize import realize
 from .stream import stream
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from .targets import check_target
+from .targets import targets as list_targets
 from .weights import weights as list_weights
 
 app = typer.Typer(
@@ -39,6 +42,8 @@ app = typer.Typer(
 )
 
 app.command()(convert)
+app.command()(compare)
+app.command("targets")(list_targets)
 app.command()(prepack)
 app.command()(plan)
 app.command()(realize)
@@ -70,7 +75,7 @@ def export(
     factory: options.Factory,
     output: options.OutputFile,
     inputs: options.Inputs = None,
-    opset: options.Opset = DEFAULT_OPSET,
+    opset: options.Opset = None,
     verify: options.Verify = False,
     dynamic: options.Dynamic = None,
     input_names: options.InputNames = None,
@@ -82,13 +87,14 @@ def export(
     weights: options.StoredWeights = None,
     reference_weights: options.ReferenceWeights = False,
     optimize: options.Optimize = DEFAULT_LEVEL,
+    target: options.Target = None,
     symbolics: options.Symbolics = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
-    check_opset(opset)
+    to_opset, aim = chosen(opset, target)
     check_level(optimize)
     written = Output(output)
     need_torch("exporting")
@@ -113,8 +119,9 @@ def export(
             example.model,
             example.args,
             example.kwargs,
-            opset=opset,
+            opset=to_opset,
             optimize=optimize,
+            target=aim,
             progress=stage,
             **wanted,
         )
@@ -174,10 +181,17 @@ def verify(
 @app.command()
 def check(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME | FILE.toml", help="Check instead what this consumer does not take."),
+    ] = None,
     trusted: Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Prove that the in-place annotations of a model file are safe."""
+    """Prove that the in-place annotations of a model file are safe, or that a target takes the file."""
+    if target is not None:
+        check_target(model, target, trusted, as_json)
+        return
     from ..running.inplace_check import check_inplace
 
     count = 0

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from ...passes.target.levels import check_level
-from ...registration import DEFAULT_OPSET
-from ...registration.opsets import check_opset
+from ..targets.loading import chosen
 from . import caffe2_options as caffe2
+from . import export_options as options
 from . import tensorflow_options as tensorflow
 from .output import Output
 
@@ -43,7 +43,7 @@ def convert(
     output: Annotated[
         pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
     ],
-    opset: Annotated[int, typer.Option(help="The opset to write, 7 to 26.")] = DEFAULT_OPSET,
+    opset: options.Opset = None,
     external_data: Annotated[
         bool | None,
         typer.Option(
@@ -67,30 +67,31 @@ def convert(
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     optimize: Optimize = None,
+    target: options.Target = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ..loading import load
 
-    check_opset(opset)
+    wanted, aim = chosen(opset, target)
     if optimize is not None:
         check_level(optimize)
     written = Output(output)
     begin = time.perf_counter()
-    options = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
+    given = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
         inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
     )
-    source = load(model, allow_links=allow_links, trusted=trusted, **options)
-    converted = source.lower(opset, optimize=optimize)
+    source = load(model, allow_links=allow_links, trusted=trusted, **given)
+    converted = source.lower(wanted, optimize=optimize, target=aim)
     written.save(converted, external_data)
     found = {
         "file": str(output),
-        "opset": opset,
+        "opset": wanted,
         "bytes": written.size,
         "nodes": converted.model.graph.num_nodes(),
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
     }
-    text = f"{output}: opset {opset}, {found['nodes']} nodes, {found['bytes']} bytes"
+    text = f"{output}: opset {wanted}, {found['nodes']} nodes, {found['bytes']} bytes"
     written.report(found, text, as_json=as_json)

@@ -36,7 +36,13 @@ Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element
 OutputFile = Annotated[
     pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
-Opset = Annotated[int, typer.Option(help="The opset to write, 7 to 26.")]
+Opset = Annotated[
+    int | None, typer.Option(help="The opset to write, 7 to 26; by default the target's, or 17.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="NAME | FILE.toml", help="The consumer to write for; `opsetta targets` lists them."),
+]
 Verify = Annotated[
     bool,
     typer.Option("--verify", help="Compare with eager PyTorch first; write nothing where they differ."),

@@ -1,0 +1,111 @@
+"""The command `opsetta compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from ..running.comparison import Comparison, Difference, compare_files
+from .convert import Trusted
+from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+
+
+def compare(
+    first: Annotated[pathlib.Path, typer.Argument(metavar="A.onnx", help="A file.")],
+    second: Annotated[pathlib.Path, typer.Argument(metavar="B.onnx", help="The file to compare it with.")],
+    runs: Annotated[int, typer.Option(min=0, help="Measured runs of each file; 0 measures no latency.")] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="Random inputs that results are compared on.")] = 2,
+    dimensions: Annotated[
+        list[str] | None,
+        typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; 2 unless given."),
+    ] = None,
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
+    found = compare_files(
+        first, second, runs=runs, seeds=range(seeds), dimensions=_sizes(dimensions), trusted=trusted
+    )
+    if as_json:
+        print_json(_plain(found))
+        return
+    shown = table("", str(first), str(second))
+    for cells in _facts(found):
+        row(shown, *cells)
+    show(shown)
+    shown = table("operator", "", "", "")
+    for name, counts in list(_operators(found).items())[:MOST_SHOWN]:
+        row(shown, name, str(counts[0]), str(counts[1]), f"{counts[1] - counts[0]:+d}".replace("+0", ""))
+    if len(_operators(found)) > MOST_SHOWN:
+        row(shown, more(len(_operators(found))), "", "", "")
+    show(shown)
+    shown = table("output", "largest absolute difference", "largest relative difference")
+    for output in found.outputs:
+        row(shown, output.name, *_differences(output))
+    show(shown)
+
+
+def _sizes(entries: list[str] | None) -> dict[str, int]:
+    found = {}
+    for entry in entries or []:
+        name, _, size = entry.partition("=")
+        if not name or not size.isdigit():
+            raise typer.BadParameter(f"'{entry}' is not of the form NAME=SIZE", param_hint="--dim")
+        found[name] = int(size)
+    return found
+
+
+def _operators(found: Comparison) -> dict[str, tuple[int, int]]:
+    """How many nodes of each operator the files have; most first."""
+    a, b = (file["operators"] for file in found.files)
+    counts = {name: (a.get(name, 0), b.get(name, 0)) for name in [*a, *b]}
+    return dict(sorted(counts.items(), key=lambda item: (-max(item[1]), item[0])))
+
+
+def _facts(found: Comparison) -> Iterator[tuple[str, str, str]]:
+    def both(title: str, text: Any) -> tuple[str, str, str]:
+        return title, text(found.files[0]), text(found.files[1])
+
+    yield both("file", lambda file: size_text(file["bytes"]))
+    yield both("opsets", lambda file: ", ".join(f"{d} {v}" for d, v in file["opset_imports"].items()))
+    yield both("IR version", lambda file: str(file["ir_version"]))
+    yield both("nodes", lambda file: str(file["nodes"]))
+    yield both("initializers", lambda file: str(file["initializers"]["count"]))
+    yield both("weights", lambda file: size_text(file["initializers"]["bytes"]))
+    for kind in ("inputs", "outputs"):
+        yield both(kind, lambda file, kind=kind: "; ".join(map(_value, file[kind][:MOST_SHOWN])))
+    for level, (a, b) in found.latency.items():
+        yield f"latency, optimizations: {level}", f"{a:.3f} ms", f"{b:.3f} ms ({b / a:.2f})"
+
+
+def _value(value: Mapping[str, Any]) -> str:
+    return f"{value['name']} {value['type']}{shape_text(value['shape'])}"
+
+
+def _differences(output: Difference) -> tuple[str, str]:
+    if output.absolute is None:
+        return output.reason, ""
+    return f"{output.absolute:.3g}", f"{output.relative:.3g}"
+
+
+def _plain(found: Comparison) -> dict[str, Any]:
+    """The comparison for JSON, which has no infinity: it becomes null, and `reason` says so."""
+    outputs = []
+    for output in found.outputs:
+        plain = dataclasses.asdict(output)
+        if plain["absolute"] is not None and not math.isfinite(plain["absolute"]):
+            plain |= {"absolute": None, "relative": None, "reason": "one is not finite where the other is"}
+        elif plain["relative"] is not None and not math.isfinite(plain["relative"]):
+            plain["relative"] = None
+        outputs.append(plain)
+    return {
+        "files": list(found.files),
+        "operators": {name: list(counts) for name, counts in _operators(found).items()},
+        "latency_ms": {level: list(times) for level, times in found.latency.items()},
+        "outputs": outputs,
+    }

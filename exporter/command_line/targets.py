@@ -1,0 +1,123 @@
+"""The command `opsetta targets`, and `opsetta check --target`."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from ...registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from ..targets.loading import load_target, target_names
+from ..targets.target import Target
+from .output import say
+from .tables import print_json, row, show, table
+
+
+def targets(
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table of docs/targets.md.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the consumers that a model can be written for or checked against."""
+    known = [load_target(name) for name in target_names()]
+    if as_json:
+        print_json({"targets": [_described(target) for target in known]})
+        return
+    if as_markdown:
+        print(markdown(known), end="")
+        return
+    shown = table("target", "opsets", "default", "product")
+    for target in known:
+        row(shown, target.name, str(target.opsets), str(target.default_opset), target.title)
+    show(shown)
+
+
+def markdown(known: Iterable[Target]) -> str:
+    """The table of docs/targets.md."""
+    lines = [
+        "| target | product | opsets | default | operators | refuses | wants |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for target in known:
+        cells = [f"`{target.name}`", target.title, str(target.opsets), str(target.default_opset)]
+        cells += [_operators(target), "; ".join(_refused(target)) or "-", "; ".join(_wanted(target)) or "-"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _operators(target: Target) -> str:
+    if target.operators.taken:
+        return f"{len(target.operators.taken)} taken"
+    return f"{len(target.operators.refused)} refused" if target.operators.refused else "not listed"
+
+
+def _refused(target: Target) -> list[str]:
+    found = []
+    if target.static_shapes:
+        found.append("dynamic shapes")
+    if not target.external_data:
+        found.append("external data")
+    if target.maximum_bytes is not None:
+        found.append(f"weights above {target.maximum_bytes:,} bytes")
+    if target.types.taken:
+        found.append(f"types but {', '.join(sorted(target.types.taken))}")
+    return found
+
+
+def _wanted(target: Target) -> list[str]:
+    conventions = dataclasses.asdict(target.conventions)
+    return [
+        f"{name.replace('_', ' ')}{'' if value is True else f': {value}'}"
+        for name, value in conventions.items()
+        if value
+    ]
+
+
+def _described(target: Target) -> dict[str, Any]:
+    opsets = {
+        "minimum": target.opsets.minimum or MINIMUM_OPSET,
+        "maximum": target.opsets.maximum or MAXIMUM_OPSET,
+        "default": target.default_opset,
+    }
+    return {
+        "name": target.name,
+        "title": target.title,
+        "opsets": opsets,
+        "sources": list(target.sources),
+        "notes": target.notes,
+    }
+
+
+def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
+    """Print everything in a file that a target does not take, and exit with 1 if there is something."""
+    from ..files.reading import ModelFolder, bounds_of, read_model, to_ir
+    from ..targets.checking import find_problems
+
+    aim = load_target(target)
+    bounds = bounds_of(trusted)
+    read = to_ir(read_model(model, bounds), ModelFolder.of(model), bounds)
+    problems = find_problems(read, aim, is_file=True)
+    if as_json:
+        listed = [dataclasses.asdict(problem) for problem in problems]
+        opset = read.graph.opset_imports.get("")
+        print_json(
+            {
+                "file": str(model),
+                "target": aim.name,
+                "opset": opset,
+                "taken": not problems,
+                "problems": listed,
+            }
+        )
+    elif problems:
+        say(f"{model}: target '{aim.name}' ({aim.title}) does not take")
+        for problem in problems:
+            say(f"  - {problem}")
+    else:
+        say(f"{model}: nothing in it is known to be refused by target '{aim.name}' ({aim.title})")
+    if problems:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Consumers of ONNX files as data: what each takes, rewrites for it, and the check of a model against it."""

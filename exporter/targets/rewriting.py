@@ -1,0 +1,54 @@
+"""Writes a model as a target reads it, and refuses what the target does not take."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from ...passes.target.conventions.bool_constants import StoreBools
+from ...passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
+from ...passes.target.conventions.int64_constants import NarrowConstants
+from ...passes.target.conventions.resize import ResizeBy
+from ...passes.target.initializers import Initializers
+from ...passes.target.recurrent_outputs import CompleteRecurrentOutputs
+from ...passes.target.simplification.exponents import AlignExponents
+from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
+from .checking import check_model
+from .target import Conventions, Target
+
+
+def write_for(model: ir.Model, target: Target | None) -> None:
+    """Rewrite a model by the conventions of a target, and check it. Without a target, do nothing.
+
+    Raises:
+        TargetError: lists everything that the target does not take.
+    """
+    if target is None:
+        return
+    passes = _passes(model, target.conventions)
+    if passes:
+        ir.passes.Sequential(*passes, common.RemoveUnusedNodesPass())(model)
+        if model.ir_version < FREE_INITIALIZERS:
+            initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
+    check_model(model, target)
+
+
+def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:
+    known = Initializers(model)
+    found: list[ir.passes.PassBase] = []
+    # Passes below read initializers only.
+    if wanted.constants == "initializers" or wanted.bool_constants or wanted.int64_constants:
+        found.append(WriteInitializers())
+    if wanted.float_exponents:
+        found.append(AlignExponents(known))
+    if wanted.recurrent_outputs == "all":
+        found.append(CompleteRecurrentOutputs())
+    if wanted.resize is not None:
+        found.append(ResizeBy(wanted.resize, known))
+    if wanted.int64_constants is not None:
+        found.append(NarrowConstants(known))
+    if wanted.bool_constants is not None:
+        found.append(StoreBools(ir.DataType[wanted.bool_constants.upper()], known))
+    if wanted.constants == "nodes":
+        found.append(WriteConstantNodes())
+    return found

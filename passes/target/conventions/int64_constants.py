@@ -1,0 +1,69 @@
+"""Target pass: stores constants of INT64 as INT32 where the operator takes either.
+
+1. The schema allows INT32 for the input, every input of its type variable is such a constant, and no output
+   has the variable: so no other value changes its type.
+2. Every number fits.
+3. A constant that other nodes read as INT64 stays beside the new one.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration.schemas import operator_schema
+from ..initializers import Initializers
+
+_MAXIMUM_ELEMENTS = 1 << 20
+_BOUNDS = np.iinfo(np.int32)
+
+
+class NarrowConstants(ir.passes.InPlacePass):
+    """Narrows indices, axes and bounds of slices, and whatever else a schema lets be INT32."""
+
+    def __init__(self, known: Initializers):
+        super().__init__()
+        self._known = known
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        opset = model.graph.opset_imports.get("")
+        modified = False
+        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+            if opset is not None and not node.domain:
+                modified |= self._narrow(node, opset)
+        return ir.passes.PassResult(model, modified)
+
+    def _narrow(self, node: ir.Node, opset: int) -> bool:
+        schema = operator_schema(node.op_type, opset)
+        if schema is None or any(parameter.variadic for parameter in schema.inputs):
+            return False
+        kept = {parameter.variable for parameter in schema.outputs}
+        groups = collections.defaultdict(list)
+        for place, value in enumerate(node.inputs):
+            parameter = schema.inputs[place]
+            is_free = bool(parameter.variable) and parameter.variable not in kept
+            if value is not None and is_free and ir.DataType.INT32 in parameter.dtypes:
+                groups[parameter.variable].append(place)
+        modified = False
+        for places in groups.values():
+            if all(self._fits(node.inputs[place]) for place in places):
+                for place in places:
+                    value = node.inputs[place]
+                    assert value is not None
+                    assert value.const_value is not None
+                    narrow = value.const_value.numpy().astype(np.int32)
+                    node.replace_input_with(place, self._known.make(narrow, f"{value.name}_int32"))
+                modified = True
+        return modified
+
+    def _fits(self, value: ir.Value | None) -> bool:
+        if value is None or value.dtype != ir.DataType.INT64 or not self._known.is_constant(value):
+            return False
+        tensor = value.const_value
+        if tensor is None or tensor.size > _MAXIMUM_ELEMENTS:
+            return False
+        array = tensor.numpy()
+        return not array.size or bool(array.min() >= _BOUNDS.min and array.max() <= _BOUNDS.max)
