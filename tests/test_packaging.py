@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import opsetta
+from opsetta.exporter.targets.loading import target_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -69,6 +70,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         "opsetta/exporter/deployment/plan/plan.schema.json",
         f"{tensorflow}/operators.binpb.z",
         f"{tensorflow}/protos/messages.binpb",
+        *(f"opsetta/exporter/targets/files/{name}.toml" for name in target_names()),
     ]
     assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + data)
 
@@ -112,6 +114,7 @@ def test_only_the_core_is_needed_without_extras():
         "numpy",
         "onnx",
         "onnx-ir",
+        "tomli",
     }
     assert set(PROJECT["optional-dependencies"]) == {
         *("torch", "runtime", "cli", "safetensors", "all", "dev")

@@ -69,12 +69,12 @@ def _refused(target: Target) -> list[str]:
 
 
 def _wanted(target: Target) -> list[str]:
-    conventions = dataclasses.asdict(target.conventions)
-    return [
-        f"{name.replace('_', ' ')}{'' if value is True else f': {value}'}"
-        for name, value in conventions.items()
-        if value
-    ]
+    found = []
+    for name, value in dataclasses.asdict(target.conventions).items():
+        text = ", ".join(value) if isinstance(value, tuple) else value
+        if value:
+            found.append(name.replace("_", " ") + ("" if value is True else f": {text}"))
+    return found
 
 
 def _described(target: Target) -> dict[str, Any]:

@@ -88,7 +88,9 @@ def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> It
         if _name(tensor.dtype) not in target.types and not value.is_graph_input():
             yield TargetProblem(f"initializer '{value.name}' of element type {_name(tensor.dtype)}")
         elif tensor.dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None:
-            yield TargetProblem(f"initializer '{value.name}' of bools; opsetta convert stores them otherwise")
+            yield TargetProblem(
+                f"initializer '{value.name}' of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
+            )
     if target.maximum_bytes is not None and size > target.maximum_bytes:
         yield TargetProblem(f"weights of {size} bytes: it takes {target.maximum_bytes}")
     if is_file and external and not target.external_data:
@@ -143,17 +145,21 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
     wanted = target.conventions
     if node.op_type == "Constant":
         if wanted.constants == "initializers":
-            yield "constants must be initializers; opsetta convert writes them so"
+            yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
         tensor = node.attributes.get("value")
         is_bool = tensor is not None and tensor.value is not None and tensor.value.dtype == ir.DataType.BOOL
         if is_bool and wanted.bool_constants is not None:
-            yield "a constant of bools is not taken; opsetta convert stores it otherwise"
+            yield "a constant of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
     if wanted.float_exponents and node.op_type == "Pow":
         kinds = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
         if len(kinds) == 2 and kinds[0] != kinds[1]:
             yield f"the exponent is of {_name(kinds[1])} and the base of {_name(kinds[0])}"
+    for name in wanted.explicit_attributes:
+        operator, _, attribute = name.partition(".")
+        if operator == node.op_type and attribute not in node.attributes:
+            yield f"its attribute {attribute} must be written: `opsetta convert --target` does"
     if wanted.recurrent_outputs == "all" and len(node.outputs) < _RECURRENT.get(node.op_type, 0):
-        yield "all of its outputs must be there; opsetta convert adds them"
+        yield "all of its outputs must be there: `opsetta convert --target` adds them"
 
 
 def _is_constant(value: ir.Value) -> bool:

@@ -124,6 +124,10 @@ class _Reader:
         table = self.table("conventions", content)
         self.known("conventions.", table, _keys(Conventions))
         found: dict[str, Any] = {"float_exponents": self.flag("float_exponents", table, False)}
+        names = self.texts("conventions.explicit_attributes", table.get("explicit_attributes"))
+        for name in names:
+            self.one_of("conventions.explicit_attributes", name, _attributes())
+        found["explicit_attributes"] = names
         for key, values in _CONVENTIONS.items():
             if key in table:
                 self.one_of(f"conventions.{key}", table[key], values)
@@ -225,6 +229,12 @@ def _keys(kind: type) -> set[str]:
 def _operators() -> frozenset[str]:
     """Every operator of the default domain at any opset."""
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
+
+
+def _attributes() -> frozenset[str]:
+    """Every attribute of every operator of the default domain, `Resize.mode`."""
+    schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
+    return frozenset(f"{schema.name}.{name}" for schema in schemas for name in schema.attributes)
 
 
 def _closest(word: str, words: Collection[str]) -> str:

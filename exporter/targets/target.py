@@ -74,6 +74,7 @@ class Conventions:
         int64_constants: "int32" where the operator takes either.
         resize: "sizes" or "scales", where shapes are static and the other says the same.
         float_exponents: whether Pow needs an exponent of the type of its base.
+        explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
     """
 
@@ -82,6 +83,7 @@ class Conventions:
     int64_constants: str | None = None
     resize: str | None = None
     float_exponents: bool = False
+    explicit_attributes: tuple[str, ...] = ()
     recurrent_outputs: str | None = None
 
 
