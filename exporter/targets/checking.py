@@ -89,7 +89,8 @@ def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> It
             yield TargetProblem(f"initializer '{value.name}' of element type {_name(tensor.dtype)}")
         elif tensor.dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None:
             yield TargetProblem(
-                f"initializer '{value.name}' of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
+                f"initializer '{value.name}' of bools: `opsetta convert --target` stores them otherwise, "
+                "from opset 9 on"
             )
     if target.maximum_bytes is not None and size > target.maximum_bytes:
         yield TargetProblem(f"weights of {size} bytes: it takes {target.maximum_bytes}")

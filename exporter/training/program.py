@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 from ...passes.planning import order_by_phase
 from ...passes.target.inplace_annotations import annotate_inplace
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
-from ...registration import DEFAULT_OPSET, Registry, UsageError
+from ...registration import Registry, UsageError
 from ..program import Program, SourceModel
 from ..running.session import Session
 from ..running.verification import VerificationReport
 from ..source import dimensions as sizes
+from ..targets.target import Target, opset_for
 from ..torch_boundary.requirements import need_torch
 from .optimizers import Optimizer
 from .signature import Signature
@@ -57,26 +59,30 @@ class TrainingProgram(Program):
 
     def lower(
         self,
-        opset: int = DEFAULT_OPSET,
+        opset: int | None = None,
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
+        target: str | os.PathLike | Target | None = None,
     ) -> TrainingProgram:
         """The same capture at another opset; nothing is traced again.
 
         Args:
             registry: symbolic functions to lower with; by default those of this program.
             optimize: "none", "basic" or "full"; by default the level of this program.
+            target: refused, because targets are consumers of graphs for inference.
 
         Raises:
-            UsageError: `optimize` is none of these.
+            UsageError: `optimize` is none of these, or there is a target.
             OpsetError: an opset outside 7 to 26.
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
+        if target is not None:
+            raise UsageError("a training graph is written for no target: targets take graphs for inference")
         used = registry if registry is not None else self.registry
         level = self.optimize if optimize is None else check_level(optimize)
         return TrainingProgram(
-            self.source_model, opset, used, self.signature, self.state, self._optimizer, level
+            self.source_model, opset_for(opset, None), used, self.signature, self.state, self._optimizer, level
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:

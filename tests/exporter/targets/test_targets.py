@@ -204,7 +204,8 @@ def test_external_data_and_size(tmp_path):
     with pytest.raises(TargetError, match="takes no external data"):
         program.save(tmp_path / "m.onnx", external_data=True)
     assert not (tmp_path / "m.onnx").exists()
-    opsetta.export(model, (torch.ones(1, 4),)).save(tmp_path / "e.onnx", external_data=True)
+    large = torch.nn.Linear(64, 64).eval()
+    opsetta.export(large, (torch.ones(1, 64),)).save(tmp_path / "e.onnx", external_data=True)
     path = tmp_path / "e.onnx"
     read = to_ir(read_model(path), ModelFolder.of(path))
     found = [p.reason for p in find_problems(read, load_target(target), is_file=True)]
