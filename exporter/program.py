@@ -271,7 +271,7 @@ class Program:
         program, and for no target.
         """
         level = self.optimize if optimize is None else optimize
-        used = registry or self.registry
+        used = self.registry if registry is None else registry
         return self.source_model.lower(opset, registry=used, optimize=level, target=target)
 
     def save(

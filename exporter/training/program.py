@@ -82,7 +82,13 @@ class TrainingProgram(Program):
         used = registry if registry is not None else self.registry
         level = self.optimize if optimize is None else check_level(optimize)
         return TrainingProgram(
-            self.source_model, opset_for(opset, None), used, self.signature, self.state, self._optimizer, level
+            self.source_model,
+            opset_for(opset, None),
+            used,
+            self.signature,
+            self.state,
+            self._optimizer,
+            level,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:

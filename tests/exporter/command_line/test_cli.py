@@ -368,7 +368,7 @@ def test_help_shows_brackets_as_they_are(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run("export", "--help")
     assert code == 0
-    for text in ("float32[batch,3,224,224]", "int64[batch,seq=7]<100", "[required]", "[default: 17]"):
+    for text in ("float32[batch,3,224,224]", "int64[batch,seq=7]<100", "[required]", "[default: full]"):
         assert text in out
 
 
