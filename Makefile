@@ -5,6 +5,8 @@
 #   make sweep    the tests over every operator, model and opset; then every sample of torch's own databases,
 #                 beside torch.onnx, into sweep-results: hours on two cores
 #   make bench    export time and memory against torch.onnx
+#   make toolchains
+#                 models in a dozen runtimes and compilers, each in an environment of its own, into docs/toolchains.md
 #   make descriptors
 #                 the descriptor sets of other frameworks' messages, from the .proto files beside them
 #   make test-torch TORCH=2.10.0
@@ -17,6 +19,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 SWEEP_FLAGS ?=
+TOOLCHAIN_FLAGS ?=
 WORKERS ?= 2
 TORCH ?= 2.10.0
 TORCH_TESTS ?= tests/exporter/test_export.py tests/exporter/capture tests/exporter/torch_boundary
@@ -29,7 +32,7 @@ TORCH_INSTALLED := $(TORCH_VENV)/.installed
 # The package's folder under the package's name, where mypy looks for it.
 NAMED := $(VENV)/source
 
-.PHONY: demo test test-torch lint sweep bench descriptors clean
+.PHONY: demo test test-torch lint sweep bench toolchains descriptors clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -53,6 +56,9 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/export_time.py
 	$(BIN)/python benchmarks/memory.py
 
+toolchains: $(INSTALLED)
+	$(BIN)/python -m tests.toolchains $(TOOLCHAIN_FLAGS)
+
 descriptors: $(INSTALLED)
 	$(BIN)/python -m tests.descriptors
 
@@ -72,4 +78,4 @@ $(TORCH_INSTALLED): pyproject.toml constraints.txt
 	touch $(TORCH_INSTALLED)
 
 clean:
-	rm -rf $(VENV) .venv-torch-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* .toolchains build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

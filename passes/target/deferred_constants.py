@@ -2,7 +2,7 @@
 
 1. Nothing can go wrong then: indices are checked, and integers are neither divided nor cast.
 2. The shape and the element type of the result are known.
-3. Arithmetic is that of floats, by numpy in the element type of the operands.
+3. Arithmetic and comparisons are those of floats, by numpy in the element type of the operands.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _ARITHMETIC = frozenset(
     "Abs Add Cos Div Exp Mul Neg Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Sigmoid Sin "
     "Sqrt Sub Tanh Where".split()
 )
+_COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
 _BITS = 8
 """Narrower elements are packed."""
 
@@ -58,7 +59,7 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     Args:
         is_known: whether a value is a constant or the result of a deferred node.
     """
-    if len(node.outputs) != 1 or node.op_type not in _MOVES | _ARITHMETIC:
+    if len(node.outputs) != 1 or node.op_type not in _MOVES | _ARITHMETIC | _COMPARISONS:
         return None
     inputs = [value for value in node.inputs if value is not None]
     if len(inputs) != len(node.inputs) or not all(map(is_known, inputs)):
@@ -68,8 +69,10 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
     if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
         return None
-    if node.op_type in _ARITHMETIC and (dtype not in FLOATS or 0 in shape):
+    if node.op_type not in _MOVES and (dtype not in FLOATS or 0 in shape):
         return None
+    if node.op_type in _COMPARISONS:
+        dtype = ir.DataType.BOOL
     if node.op_type in ("Gather", "GatherElements") and not _is_within(inputs, attributes):
         return None
     is_matrix = (

@@ -6,6 +6,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration import schemas
+from .conventions.default_attributes import WriteDefaultAttributes
+from .conventions.joined_directions import JoinDirections
 from .fold_constants import FoldConstants
 from .fold_scales import FoldScales
 from .fusions.gelu import FuseGelu
@@ -21,9 +23,11 @@ from .recurrent_outputs import CompleteRecurrentOutputs
 from .simplification.equal_initializers import MergeEqualInitializers
 from .simplification.exponents import AlignExponents
 from .simplification.identities import RemoveIdentityArithmetic
+from .simplification.late_broadcasts import BroadcastLate
 from .simplification.padded_convolutions import FoldPadding
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.shape_chains import MergeShapeChains
+from .simplification.single_pixels import ExpandSinglePixels
 from .simplification.uniform_values import RemoveUniformValues
 from .sliced_dimensions import NameSlicedDimensions
 from .transposes.push_transposes import PushTransposes
@@ -94,7 +98,12 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
     passes: list[ir.passes.PassBase] = [common.RemoveUnusedNodesPass()]
     if level != "none" and len(model.graph.outputs) <= _MAXIMUM_OUTPUTS:
         passes += _passes(known or Initializers(model), level == "full")
-    passes += [NameSlicedDimensions(), SeparatePaddedPools(), CompleteRecurrentOutputs()]
+    passes += [
+        NameSlicedDimensions(),
+        SeparatePaddedPools(),
+        CompleteRecurrentOutputs(),
+        WriteDefaultAttributes(),
+    ]
     return ir.passes.Sequential(*passes)(model).modified
 
 
@@ -110,6 +119,8 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         # Small results of weights are constants only after they have been folded.
         FoldConstants(known),
         RemoveUniformValues(known),
+        BroadcastLate(known),
+        ExpandSinglePixels(known),
         MergeShapeChains(known),
         RemoveIdentityArithmetic(known),
         _IdentityElimination(),
@@ -121,5 +132,5 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         found += [FoldScales(known), FoldLinearScales(known)]
         found += [FuseGelu(), FuseLayerNormalization(known), FuseRMSNormalization(), DivideByReciprocals()]
         found.append(MergeEqualInitializers(known))
-    found += [SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
+    found += [JoinDirections(known), SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
     return found

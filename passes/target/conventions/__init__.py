@@ -1,1 +1,1 @@
-"""Target passes that write a graph as one consumer reads it; each keeps the results of the model."""
+"""Target passes that write a graph in the form that consumers read; each keeps the results of the model."""

@@ -1,0 +1,136 @@
+"""Target pass: removes an And with True, or an Or with False, that only repeats a mask along some axes.
+
+1. Every reader repeats the mask in any case: an elementwise operator with an operand of the full size,
+   perhaps behind other elementwise operators and reductions along other axes.
+2. Ranks and sizes are known, and the mask has the rank of the result, so that no reader sees another rank.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..initializers import Initializers
+
+_NEUTRAL = {"And": True, "Or": False}
+_UNARY = frozenset(("Cast", "Not", "Identity", "Neg"))
+_ELEMENTWISE = frozenset(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or Sub Where Xor".split()
+)
+_REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"))
+_MAXIMUM_READERS = 64
+
+
+class BroadcastLate(ir.passes.InPlacePass):
+    """Lets the readers of a mask repeat it."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if node.op_type in _NEUTRAL and not node.domain:
+                modified |= self._remove(node)
+        return ir.passes.PassResult(model, modified)
+
+    def _remove(self, node: ir.Node) -> bool:
+        result = node.outputs[0]
+        for index, value in enumerate(node.inputs):
+            mask = node.inputs[1 - index]
+            if value is None or mask is None or not self._is_neutral(value, _NEUTRAL[node.op_type]):
+                continue
+            axes = _repeated(mask, result)
+            narrowed: list[ir.Value] = []
+            if axes is None or not self._is_repeated(result, axes, narrowed):
+                continue
+            for each in narrowed:
+                assert each.shape is not None
+                each.shape = ir.Shape([1 if axis in axes else size for axis, size in enumerate(each.shape)])
+            result.replace_all_uses_with(mask)
+            assert node.graph is not None
+            node.graph.remove(node, safe=True)
+            return True
+        return False
+
+    def _is_neutral(self, value: ir.Value, neutral: bool) -> bool:
+        if value.const_value is None or not self._known.is_constant(value):
+            return False
+        array = value.const_value.numpy()
+        return bool(array.size) and bool((array == neutral).all())
+
+    def _is_repeated(self, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]) -> bool:
+        """Whether every reader repeats a value along axes; `narrowed` gets the values that become smaller."""
+        if value.is_graph_output() or len(narrowed) >= _MAXIMUM_READERS:
+            return False
+        narrowed.append(value)
+        for node, _ in value.uses():
+            if node.domain or len(node.outputs) != 1 or node.graph is not _graph(value):
+                return False
+            result = node.outputs[0]
+            if result in narrowed:
+                continue
+            if node.op_type in _ELEMENTWISE:
+                if not _same_rank(result, value):
+                    return False
+                if self._is_covered(node, value, axes, narrowed):
+                    continue
+            elif not (node.op_type in _UNARY or self._reduces_others(node, axes)):
+                return False
+            if not _same_rank(result, value) or not self._is_repeated(result, axes, narrowed):
+                return False
+        return True
+
+    def _is_covered(
+        self, node: ir.Node, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]
+    ) -> bool:
+        """Whether operands that keep their sizes have the result's size along all of the axes."""
+        result = node.outputs[0].shape
+        assert result is not None
+        kept = [each for each in node.inputs if each is not None and each is not value]
+        shapes = [each.shape for each in kept if each not in narrowed and each.shape is not None]
+        return all(
+            any(
+                len(shape) >= len(result) - axis and shape[axis - len(result)] == result[axis]
+                for shape in shapes
+            )
+            for axis in axes
+        )
+
+    def _reduces_others(self, node: ir.Node, axes: frozenset[int]) -> bool:
+        """Whether a node reduces axes that are known, and none of these, and keeps the rank."""
+        keep, shape = node.attributes.get("keepdims"), node.inputs[0].shape if node.inputs[0] else None
+        if node.op_type not in _REDUCTIONS or shape is None or (keep is not None and not keep.as_int()):
+            return False
+        attribute = node.attributes.get("axes")
+        given = node.inputs[1] if len(node.inputs) > 1 else None
+        found = attribute.as_ints() if attribute is not None else None
+        if given is not None and self._known.is_constant(given) and given.const_value is not None:
+            found = [int(axis) for axis in given.const_value.numpy().reshape(-1)]
+        return bool(found) and not axes & {axis % len(shape) for axis in found or ()}
+
+
+def _graph(value: ir.Value) -> ir.Graph | ir.Function | None:
+    producer = value.producer()
+    return producer.graph if producer is not None else None
+
+
+def _same_rank(result: ir.Value, value: ir.Value) -> bool:
+    return result.shape is not None and value.shape is not None and len(result.shape) == len(value.shape)
+
+
+def _repeated(mask: ir.Value, result: ir.Value) -> frozenset[int] | None:
+    """The axes along which the result repeats the mask; None if they are not known, or there are none."""
+    if not _same_rank(mask, result):
+        return None
+    assert mask.shape is not None
+    assert result.shape is not None
+    axes = set()
+    for axis, (narrow, wide) in enumerate(zip(mask.shape, result.shape, strict=True)):
+        if narrow == wide and narrow is not None and (isinstance(narrow, int) or narrow.value is not None):
+            continue
+        if narrow != 1 or not isinstance(wide, int) or wide <= 1:
+            return None
+        axes.add(axis)
+    return frozenset(axes) or None

@@ -1,0 +1,38 @@
+"""ncnn: the file is converted by pnnx with the inputs' shapes, and run in float32."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import ncnn
+import numpy as np
+
+DROPS_SIZES_OF_ONE = True
+"""ncnn has no batch dimension, and a tensor whose first size is 1 may come back without it."""
+_TYPES = {"float32": "f32", "int64": "i64"}
+
+
+def run(job) -> np.ndarray:
+    copy = shutil.copy(job.path, os.path.join(job.folder, "model.onnx"))
+    shapes = ",".join(f"[{','.join(map(str, v.shape))}]{_TYPES[str(v.dtype)]}" for v in job.feed.values())
+    command = [os.path.join(os.path.dirname(sys.executable), "pnnx"), copy, f"inputshape={shapes}", "fp16=0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=job.folder)
+    parameters = os.path.join(job.folder, "model.ncnn.param")
+    if not os.path.exists(parameters):
+        raise RuntimeError("pnnx: " + (done.stderr + done.stdout)[-400:])
+    network = ncnn.Net()
+    network.opt.use_fp16_storage = network.opt.use_fp16_packed = network.opt.use_fp16_arithmetic = False
+    network.opt.use_bf16_storage = False
+    if network.load_param(parameters) or network.load_model(os.path.join(job.folder, "model.ncnn.bin")):
+        with open(parameters, encoding="utf-8") as file:
+            known = {line.split()[0] for line in file.readlines()[2:]}
+        raise RuntimeError("ncnn refuses a layer: " + ", ".join(sorted(known))[:300])
+    extractor = network.create_extractor()
+    for number, value in enumerate(job.feed.values()):
+        array = value.astype(np.int32) if value.dtype == np.int64 else value
+        extractor.input(f"in{number}", ncnn.Mat(np.ascontiguousarray(array[0])).clone())
+    code, result = extractor.extract("out0")
+    if code:
+        raise RuntimeError(f"extract gives {code}")
+    return np.array(result)

@@ -1,0 +1,14 @@
+"""onnxslim: the file is slimmed, and the result run by onnxruntime."""
+
+import os
+
+import numpy as np
+import onnxruntime
+import onnxslim
+
+
+def run(job) -> np.ndarray:
+    slimmed = os.path.join(job.folder, "slim.onnx")
+    onnxslim.slim(job.path, slimmed)
+    session = onnxruntime.InferenceSession(slimmed, providers=["CPUExecutionProvider"])
+    return session.run(None, job.feed)[0]

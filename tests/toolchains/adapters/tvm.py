@@ -1,0 +1,17 @@
+"""TVM: Relax's ONNX frontend, legalized and compiled for LLVM, run by the virtual machine."""
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+
+def run(job) -> np.ndarray:
+    model = from_onnx(onnx.load(job.path), {name: list(value.shape) for name, value in job.feed.items()})
+    executable = tvm.compile(relax.transform.LegalizeOps()(model), target="llvm")
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(value) for value in job.feed.values()])
+    while not hasattr(result, "numpy"):
+        result = result[0]
+    return result.numpy()

@@ -1,0 +1,44 @@
+"""onnxruntime-web: the WebAssembly build, in Node."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+
+SCRIPT = """
+const ort = require("onnxruntime-web"), fs = require("fs");
+ort.env.wasm.numThreads = 1;
+(async () => {
+  const request = JSON.parse(fs.readFileSync(process.argv[1])), feeds = {};
+  const arrays = { float32: Float32Array, int64: BigInt64Array };
+  for (const input of request.inputs) {
+    const bytes = fs.readFileSync(input.file);
+    const copy = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+    feeds[input.name] = new ort.Tensor(input.type, new arrays[input.type](copy), input.shape);
+  }
+  const session = await ort.InferenceSession.create(new Uint8Array(fs.readFileSync(request.model)));
+  const result = (await session.run(feeds))[session.outputNames[0]];
+  const data = Buffer.from(result.data.buffer, result.data.byteOffset, result.data.byteLength);
+  fs.writeFileSync(request.output, data);
+  fs.writeFileSync(request.output + ".json", JSON.stringify(result.dims));
+})().catch((error) => { console.error(String(error)); process.exit(1); });
+"""
+
+
+def run(job) -> np.ndarray:
+    request = {"model": job.path, "output": os.path.join(job.folder, "output"), "inputs": []}
+    for number, (name, value) in enumerate(job.feed.items()):
+        file = os.path.join(job.folder, str(number))
+        value.tofile(file)
+        described = {"name": name, "file": file, "type": str(value.dtype), "shape": list(value.shape)}
+        request["inputs"].append(described)
+    with open(os.path.join(job.folder, "request.json"), "w", encoding="utf-8") as stream:
+        json.dump(request, stream)
+    environment = {**os.environ, "NODE_PATH": os.environ["NODE_MODULES"]}
+    command = ["node", "-e", SCRIPT, os.path.join(job.folder, "request.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-500:])
+    with open(request["output"] + ".json", encoding="utf-8") as stream:
+        return np.fromfile(request["output"], np.float32).reshape(json.load(stream))

@@ -1,0 +1,95 @@
+"""Runs every file in every consumer, each consumer in processes of its own environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import onnx
+
+from .consumers import CONSUMERS, HERE, environment, interpreter
+from .models import MODELS
+from .write import WRITERS, stem
+
+SECONDS = 600
+"""How long one file may take."""
+
+
+def jobs(folder: pathlib.Path, models: list[str], writers: list[str]) -> dict[tuple[str, str], dict]:
+    """The files that exist, by model and writer."""
+    found = {}
+    for model in models:
+        for writer in writers:
+            path = folder / f"{stem(model)}-{writer}.onnx"
+            if path.exists():
+                output = onnx.load(path, load_external_data=False).graph.output[0].name
+                sides = {side: str(folder / f"{stem(model)}-{side}.npz") for side in ("inputs", "expected")}
+                found[model, writer] = {"model": str(path), "output": output, **sides}
+    return found
+
+
+def run(consumer: str, work: dict[tuple[str, str], dict], root: pathlib.Path) -> dict[tuple[str, str], dict]:
+    """The outcome of each file. A process that dies is followed by one for the files after it."""
+    keys, found = list(work), {}
+    left = list(range(len(keys)))
+    while left:
+        batch = [(number, work[keys[number]]) for number in left]
+        outcomes, died = _process(consumer, batch, root)
+        for number, outcome in outcomes.items():
+            found[keys[number]] = outcome
+        began = [number for number in left if number in outcomes]
+        if died is not None and not began:
+            return {**found, **{keys[number]: {"error": died} for number in left}}
+        left = [number for number in left if number not in outcomes]
+    return found
+
+
+def _process(consumer: str, batch: list, root: pathlib.Path) -> tuple[dict[int, dict], str | None]:
+    """The outcomes of the files up to one in which the process died, and what it then said."""
+    python = interpreter(root, consumer)
+    with tempfile.TemporaryDirectory() as folder:
+        results, given = pathlib.Path(folder, "results"), pathlib.Path(folder, "jobs.json")
+        given.write_text(json.dumps(batch), encoding="utf-8")
+        adapter = HERE / "adapters" / f"{CONSUMERS[consumer].adapter}.py"
+        modules = {"NODE_MODULES": str(environment(root, consumer) / "node_modules"), "OMP_NUM_THREADS": "1"}
+        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        try:
+            done = subprocess.run(
+                [python, HERE / "run_files.py", adapter, given, results],
+                capture_output=True, text=True, errors="replace", timeout=SECONDS * len(batch),
+                env={**kept, **modules}, cwd=folder,
+            )  # fmt: skip
+            died = None if not done.returncode else _death(done.returncode, done.stderr)
+        except subprocess.TimeoutExpired:
+            died = f"takes more than {SECONDS * len(batch)} s"
+        lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    return outcomes_of(lines, died), died
+
+
+def outcomes_of(lines: list[dict], died: str | None) -> dict[int, dict]:
+    """Outcomes by number; a file that began and did not end has the way in which the process died."""
+    outcomes = {line.pop("ended"): line for line in map(dict, lines) if "ended" in line}
+    for line in lines:
+        if "began" in line and line["began"] not in outcomes:
+            outcomes[line["began"]] = {"error": died or "the process ended", "crash": True}
+    return outcomes
+
+
+def _death(code: int, message: str) -> str:
+    last = message.strip().splitlines()[-1] if message.strip() else ""
+    return f"signal {-code}: {last}" if code < 0 else f"exit {code}: {last}"
+
+
+def run_all(root: pathlib.Path, consumers: list[str], models: list[str], writers: list[str]) -> None:
+    """Add what was found to `results.json`, one entry for each consumer, model and writer."""
+    path = root / "results.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    work = jobs(root / "files", models or list(MODELS), writers or list(WRITERS))
+    for consumer in consumers:
+        for (model, writer), outcome in run(consumer, work, root).items():
+            known.setdefault(consumer, {}).setdefault(model, {})[writer] = outcome
+        path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        print(f"{consumer}: {len(work)} files", flush=True)

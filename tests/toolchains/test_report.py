@@ -1,0 +1,103 @@
+"""The table's logic: outcomes of files, causes, and processes that die. No consumer is needed."""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from . import report, run, run_files
+from .consumers import CONSUMERS, HERE
+from .models import build
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (None, "not written"),
+        ({"difference": 1e-6}, "agrees"),
+        ({"difference": 0.2}, "wrong"),
+        ({"difference": float("inf")}, "wrong"),
+        ({"error": "RuntimeError: no"}, "refused"),
+        ({"error": "signal 11: ", "crash": True}, "crashes"),
+    ],
+)
+def test_verdicts(outcome, said):
+    assert report.verdict(outcome, 1e-4) == said
+
+
+def test_differences_are_relative_and_see_nan_and_shapes():
+    wanted = np.array([[1.0, -4.0]], np.float32)
+    assert run_files.difference(wanted + 0.4, wanted) == pytest.approx(0.1, rel=1e-3)
+    assert run_files.difference(np.array([[np.nan, -4.0]]), wanted) == float("inf")
+    assert run_files.difference(wanted[0], wanted) == float("inf")
+
+
+def test_reasons_are_one_line_for_a_table():
+    said = report.reason("start\nOpenCV(4) /io/dnn/src/x.cpp:1: error: no `a|b`\n > \nin function 'f'")
+    assert said == "OpenCV(4) x.cpp:1: error: no 'a\\|b'"
+    assert len(report.reason("error " + "x" * 500)) == report.MAXIMUM_REASON
+
+
+def test_a_job_without_an_end_is_where_the_process_died():
+    lines = [{"began": 3}, {"ended": 3, "difference": 0.0}, {"began": 5}]
+    found = run.outcomes_of(lines, "signal 11: ")
+    assert found == {3: {"difference": 0.0}, 5: {"error": "signal 11: ", "crash": True}}
+
+
+_ADAPTER = """
+import os
+def run(job):
+    if "crash" in job.path:
+        os.abort()
+    if "refuse" in job.path:
+        raise ValueError("no")
+    return job.feed["x"] * 2
+"""
+
+
+def test_files_behind_a_crash_are_run(tmp_path, monkeypatch):
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / f"{CONSUMERS['tract'].adapter}.py").write_text(_ADAPTER)
+    (tmp_path / "run_files.py").write_text((HERE / "run_files.py").read_text())
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    monkeypatch.setattr(run, "interpreter", lambda root, name: pathlib.Path(sys.executable))
+    np.savez(tmp_path / "inputs.npz", x=np.ones(2, np.float32))
+    np.savez(tmp_path / "expected.npz", np.full(2, 2, np.float32))
+    sides = {side: str(tmp_path / f"{side}.npz") for side in ("inputs", "expected")}
+    work = {
+        (name, "opsetta"): {"model": name, "output": "y", **sides}
+        for name in ("good", "crash", "refuse", "last")
+    }
+    found = run.run("tract", work, tmp_path)
+    said = {name: report.verdict(outcome, 1e-4) for (name, _), outcome in found.items()}
+    assert said == {"good": "agrees", "crash": "crashes", "refuse": "refused", "last": "agrees"}
+
+
+def test_the_page_is_written_between_its_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    outcome = {"ResNet": {"opsetta": {"difference": 0.0}}, "LSTM": {"opsetta": {"error": "error: no LSTM"}}}
+    (tmp_path / "results.json").write_text(json.dumps({"tvm": outcome}))
+    report.write(tmp_path, page)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| ResNet | agrees |" in text
+    assert "- TVM, LSTM: refused: error: no LSTM" in text
+    assert "| **agree** | 1 |" in text
+
+
+def test_every_consumer_has_an_adapter():
+    for consumer in CONSUMERS.values():
+        assert "def run(job)" in (HERE / "adapters" / f"{consumer.adapter}.py").read_text()
+
+
+@pytest.mark.parametrize("name", ["LSTM", "YOLO head", "DeepLabV3"])
+def test_models_are_the_same_each_time(name):
+    model, inputs = build(name)
+    again, others = build(name)
+    assert all(bool((inputs[key] == others[key]).all()) for key in inputs)
+    assert bool((model(*inputs.values()) == again(*others.values())).all())
