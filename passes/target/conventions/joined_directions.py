@@ -1,7 +1,7 @@
 """Target pass: joins the directions of a recurrent layer by Transpose and Reshape, which pnnx looks for.
 
-1. With a batch of 1 other passes write the Transpose between directions and batch as a Reshape, or merge it into one
-   that follows. pnnx then does not recognise the layer, and writes one that ncnn refuses.
+1. With a batch of 1 other passes write the Transpose between directions and batch as a Reshape, or merge it
+   into one that follows. pnnx then does not recognise the layer, and writes one that ncnn refuses.
 2. Sizes are known; a unidirectional layer stays as it is.
 """
 

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from ..initializers import Initializers
@@ -105,7 +107,7 @@ class BroadcastLate(ir.passes.InPlacePass):
             return False
         attribute = node.attributes.get("axes")
         given = node.inputs[1] if len(node.inputs) > 1 else None
-        found = attribute.as_ints() if attribute is not None else None
+        found: Sequence[int] | None = attribute.as_ints() if attribute is not None else None
         if given is not None and self._known.is_constant(given) and given.const_value is not None:
             found = [int(axis) for axis in given.const_value.numpy().reshape(-1)]
         return bool(found) and not axes & {axis % len(shape) for axis in found or ()}
