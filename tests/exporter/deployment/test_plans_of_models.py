@@ -14,6 +14,7 @@ import torch
 
 import opsetta
 from opsetta.registration import PlanError
+from tests.exporter.training.models import CASES as TRAINED
 from tests.models import zoo
 
 from .plan_checker import violations
@@ -140,6 +141,41 @@ def test_a_plan_of_a_real_model(name, tmp_path):
     found = json.loads((tmp_path / "plan.json").read_text())
     assert violations(found, onnx.load(tmp_path / "model.onnx")) == []
     for actual, expected in zip(opsetta.run_in_arena(plan, feed), plain(model, feed), strict=True):
+        assert np.array_equal(actual, expected, equal_nan=True)
+
+
+def training_feed(program: opsetta.TrainingProgram, case: Any) -> dict[str, np.ndarray]:
+    """The inputs of a first step."""
+    names = [*program.signature.inputs, *program.signature.targets]
+    given = dict(zip(names, (case.inputs(4).numpy(), case.targets(4).numpy()), strict=True))
+    rates = {name: np.float32(rate) for name, rate in program.signature.learning_rates.items()}
+    known = {**program.state, **rates, **given}
+    return {name: np.asarray(known[name]) for name in program.input_names}
+
+
+@pytest.mark.parametrize(
+    ("case", "optimizer"),
+    [
+        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[] if quick else [pytest.mark.sweep])
+        for case in TRAINED
+        for kind in ("sgd", "adam")
+        for quick in [(case.name, kind) in (("mlp", "adam"), ("cnn", "sgd"))]
+    ],
+)
+def test_a_plan_of_a_training_step(case, optimizer, tmp_path):
+    torch.manual_seed(0)
+    program = opsetta.export_training(
+        case.model(), (case.inputs(4),), case.targets(4), loss=case.loss, optimizer=optimizer, opset=17
+    )
+    plan = program.plan(mode="train")
+    assert plan.peak <= 1.03 * plan.lower_bound
+    plan.save(tmp_path)
+    found = json.loads((tmp_path / "plan.json").read_text())
+    assert violations(found, onnx.load(tmp_path / "model.onnx")) == []
+    phases = {node["phase"] for node in found["nodes"]}
+    assert phases == {"forward", "calc_gradient", "calc_derivative", "apply_gradient"}
+    feed = training_feed(program, case)
+    for actual, expected in zip(opsetta.run_in_arena(plan, feed), plain(program, feed), strict=True):
         assert np.array_equal(actual, expected, equal_nan=True)
 
 
