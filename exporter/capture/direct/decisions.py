@@ -18,10 +18,10 @@ import torch.fx
 
 from ...source.specializations import Specialization
 from ...torch_boundary import pytree
-from ...torch_boundary.recording.arrays import arrays_of
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode
+from ...torch_boundary.recording.unrecorded import recorded
 from ..torch_export.user_lines import Place, place_in
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
@@ -69,7 +69,7 @@ class Decisions:
         if self._constants:
             recorder.constant_of = self._constant_of
         try:
-            with arrays_of(lambda tensor: self._array_of(recorder.node_of(tensor))):
+            with recorded(lambda tensor: self._array_of(recorder.node_of(tensor))):
                 yield
         finally:
             self._replay.close()

@@ -76,7 +76,13 @@ def numpy(model: State, x: torch.Tensor) -> torch.Tensor:
     return x * float(model.scale.detach().numpy().min())
 
 
+def data(model: State, x: torch.Tensor) -> torch.Tensor:
+    model.table.data.mul_(2)
+    return x * model.scale.data.abs().max() + x.data if model.table.data.max() == 6 else x
+
+
 ACCEPTED = [
+    data,
     parameter,
     written_through_a_view,
     written_between,
