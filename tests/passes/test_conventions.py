@@ -5,8 +5,11 @@ import onnx_ir as ir
 import pytest
 
 from opsetta.passes.target.conventions.default_attributes import WriteDefaultAttributes
+from opsetta.passes.target.conventions.joined_directions import JoinDirections
+from opsetta.passes.target.fold_constants import FoldConstants
 from opsetta.passes.target.simplification.late_broadcasts import BroadcastLate
 from opsetta.passes.target.simplification.single_pixels import ExpandSinglePixels
+from opsetta.passes.target.simplification.uniform_values import RemoveUniformValues
 
 from .target_graph import Case, numbers
 
@@ -33,6 +36,7 @@ def test_layer_normalization_says_its_axis():
     assert case.checked(numbers(2, 3, 4), WriteDefaultAttributes(), exact=False)
     (node,) = case.model.graph
     assert node.attributes["axis"].as_int() == -1
+    assert node.attributes["epsilon"].as_float() == np.float32(1e-5)
 
 
 def test_a_resize_without_coordinates_stays():
@@ -112,3 +116,38 @@ def test_a_mask_stays_where_it_may_be_read_repeated(reader):
         result.shape = None
     case.returns(result if reader == "output" else g.op("Neg", result))
     assert not case.checked(numbers(2, 1, 4), BroadcastLate(case.known))
+
+
+@pytest.mark.parametrize("shape", [[1, 5, 6], [5, 1, 6]])
+def test_directions_are_joined_by_transpose_and_reshape(shape):
+    case = Case([5, 1, 4])
+    g, size = case.g, 3
+    weights = [numbers(2, 4 * size, 4), numbers(2, 4 * size, size, seed=1)]
+    given = [case.weight(name, array) for name, array in zip("WR", weights, strict=True)]
+    layer = g.op("LSTM", case.x, *given, hidden_size=size, direction="bidirectional", outputs=3)
+    sequence = _typed(layer[0], 5, 2, 1, size)
+    case.returns(g.op("Neg", _typed(g.op("Reshape", sequence, shape), *shape)))
+    assert case.checked(numbers(5, 1, 4), JoinDirections(case.known))
+    assert case.ops()[:3] == ["LSTM", "Transpose", "Reshape"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_other_layers_are_not_joined(batch):
+    case = Case([5, batch, 4])
+    g, count = case.g, 2 if batch == 2 else 1
+    weights = [numbers(count, 12, 4), numbers(count, 12, 3, seed=1)]
+    given = [case.weight(name, array) for name, array in zip("WR", weights, strict=True)]
+    direction = "bidirectional" if count == 2 else "forward"
+    layer = g.op("LSTM", case.x, *given, hidden_size=3, direction=direction, outputs=3)
+    sequence = _typed(layer[0], 5, count, batch, 3)
+    case.returns(g.op("Neg", _typed(g.op("Reshape", sequence, [-1]), 15 * count * batch)))
+    assert not case.checked(numbers(5, batch, 4), JoinDirections(case.known))
+
+
+def test_comparisons_of_weights_are_folded():
+    case = Case([2, 3])
+    low = case.g.op("Less", case.weight("mask", numbers(2, 3)), case.g.constant(-3.0e38))
+    case.returns(case.g.op("Neg", _typed(case.g.op("Where", low, case.g.constant(0.0), case.x), 2, 3)))
+    known = case.known
+    assert case.checked(numbers(2, 3), FoldConstants(known), RemoveUniformValues(known))
+    assert case.ops() == ["Neg"]

@@ -1,7 +1,7 @@
 """Target pass: writes attributes that equal their default, where a consumer does not know the default.
 
 1. `coordinate_transformation_mode` of Resize: OpenCV 4 refuses the linear mode without it.
-2. `axis` of LayerNormalization: RKNN's toolkit stops without it.
+2. `axis` and `epsilon` of LayerNormalization: RKNN's toolkit stops without them.
 3. Versions of an operator without the attribute stay as they are.
 """
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from ....registration import schemas
 
-_WRITTEN = {"Resize": "coordinate_transformation_mode", "LayerNormalization": "axis"}
+_WRITTEN = {"Resize": ("coordinate_transformation_mode",), "LayerNormalization": ("axis", "epsilon")}
 
 
 class WriteDefaultAttributes(ir.passes.InPlacePass):
@@ -22,12 +22,11 @@ class WriteDefaultAttributes(ir.passes.InPlacePass):
         modified = False
         opset = model.opset_imports.get("", 0)
         for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            name = _WRITTEN.get(node.op_type)
-            if name is None or node.domain or name in node.attributes:
-                continue
-            schema = schemas.operator_schema(node.op_type, opset)
-            formal = schema.attributes.get(name) if schema is not None else None
-            if formal is not None:
-                node.attributes[name] = ir.Attr(name, formal.type, formal.default)
-                modified = True
+            names = () if node.domain else _WRITTEN.get(node.op_type, ())
+            schema = schemas.operator_schema(node.op_type, opset) if names else None
+            for name in names:
+                formal = schema.attributes.get(name) if schema is not None else None
+                if formal is not None and name not in node.attributes:
+                    node.attributes[name] = ir.Attr(name, formal.type, formal.default)
+                    modified = True
         return ir.passes.PassResult(model, modified)
