@@ -27,7 +27,7 @@ from .simplification.late_broadcasts import BroadcastLate
 from .simplification.padded_convolutions import FoldPadding
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.shape_chains import MergeShapeChains
-from .simplification.single_pixels import ExpandSinglePixels
+from .simplification.single_pixels import RepeatSinglePixels
 from .simplification.uniform_values import RemoveUniformValues
 from .sliced_dimensions import NameSlicedDimensions
 from .transposes.push_transposes import PushTransposes
@@ -120,7 +120,7 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         FoldConstants(known),
         RemoveUniformValues(known),
         BroadcastLate(known),
-        ExpandSinglePixels(known),
+        RepeatSinglePixels(),
         MergeShapeChains(known),
         RemoveIdentityArithmetic(known),
         _IdentityElimination(),

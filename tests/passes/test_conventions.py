@@ -8,7 +8,7 @@ from opsetta.passes.target.conventions.default_attributes import WriteDefaultAtt
 from opsetta.passes.target.conventions.joined_directions import JoinDirections
 from opsetta.passes.target.fold_constants import FoldConstants
 from opsetta.passes.target.simplification.late_broadcasts import BroadcastLate
-from opsetta.passes.target.simplification.single_pixels import ExpandSinglePixels
+from opsetta.passes.target.simplification.single_pixels import RepeatSinglePixels
 from opsetta.passes.target.simplification.uniform_values import RemoveUniformValues
 
 from .target_graph import Case, numbers
@@ -45,12 +45,12 @@ def test_a_resize_without_coordinates_stays():
     assert not case.checked(numbers(1, 2, 3, 3), WriteDefaultAttributes())
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("opset", [11, 18, 26])
 @pytest.mark.parametrize("shape", [[1, 2, 1, 1], [2, 1, 1, 1]])
-def test_single_pixels_are_expanded(mode, shape):
-    case = _resized(shape, [*shape[:2], 4, 5], mode=mode)
-    assert case.checked(numbers(*shape), ExpandSinglePixels(case.known))
-    assert case.ops() == ["Expand", "Neg"]
+def test_single_pixels_are_repeated(opset, shape):
+    case = _resized(shape, [*shape[:2], 4, 5], opset, mode="linear")
+    assert case.checked(numbers(*shape), RepeatSinglePixels())
+    assert next(iter(case.model.graph)).attributes["mode"].as_string() == "nearest"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_single_pixels_are_expanded(mode, shape):
 def test_other_images_are_resized(shape, sizes, attributes):
     case = _resized(shape, sizes, **attributes)
     found = numbers(*[size if isinstance(size, int) else 1 for size in shape])
-    assert not case.checked(found, ExpandSinglePixels(case.known))
+    assert not case.checked(found, RepeatSinglePixels())
 
 
 def _masked(shape: list, size: int = 3, opset: int = 18) -> tuple[Case, ir.Value]:

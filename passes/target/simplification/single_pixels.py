@@ -1,4 +1,4 @@
-"""Target pass: writes a Resize of single pixels as Expand: OpenCV 5 reads beyond them.
+"""Target pass: writes a linear Resize of single pixels in mode nearest: OpenCV 5 reads beyond them.
 
 1. Each axis that changes its size has size 1, and the sizes of the result are known.
 2. The mode takes values from the pixels alone (nearest or linear); coordinates do not leave the image.
@@ -6,33 +6,29 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from ....registration import schemas
-from ..initializers import Initializers
 
+_ROUNDED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric")
 
 
-class ExpandSinglePixels(ir.passes.InPlacePass):
-    """Replaces Resize, and Upsample, of images of one pixel, such as pooled context."""
+class RepeatSinglePixels(ir.passes.InPlacePass):
+    """Changes Resize, and Upsample, of images of one pixel, such as pooled context."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    _schema: schemas.OperatorSchema | None = None
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        if schemas.operator_schema("Expand", model.opset_imports.get("", 0)) is None:
-            return ir.passes.PassResult(model, False)
+        self._schema = schemas.operator_schema("Resize", model.opset_imports.get("", 0))
         modified = False
         for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
             if node.op_type in ("Resize", "Upsample") and not node.domain:
-                modified |= self._expand(node)
+                modified |= self._repeat(node)
         return ir.passes.PassResult(model, modified)
 
-    def _expand(self, node: ir.Node) -> bool:
+    def _repeat(self, node: ir.Node) -> bool:
         source, old = node.inputs[0], node.outputs[0]
         if source is None or source.shape is None or old.shape is None or len(source.shape) != len(old.shape):
             return False
@@ -45,15 +41,13 @@ class ExpandSinglePixels(ir.passes.InPlacePass):
             return False
         if not all(one or same for one, same in zip(repeated, kept, strict=True)) or not _interpolates(node):
             return False
-        sizes = self._known.make(np.array(old.shape.numpy(), np.int64), f"{node.name or 'Resize'}_sizes")
-        new = ir.Node("", "Expand", [source, sizes], name=node.name)
-        new.metadata_props.update(node.metadata_props)
-        assert node.graph is not None
-        result = new.outputs[0]
-        result.name, result.type, result.shape = old.name, old.type, old.shape
-        node.graph.insert_before(node, new)
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
-        node.graph.remove(node, safe=True)
+        if "mode" not in node.attributes or node.attributes["mode"].as_string() != "linear":
+            return False
+        node.attributes["mode"] = ir.AttrString("mode", "nearest")
+        if self._schema is not None:
+            for name, value in _ROUNDED.items():
+                if name in self._schema.attributes:
+                    node.attributes[name] = ir.AttrString(name, value)
         return True
 
 
