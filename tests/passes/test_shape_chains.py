@@ -45,6 +45,17 @@ def test_two_unknown_sizes_stay() -> None:
     assert not MergeShapeChains(case.known)(case.model).modified
 
 
+def test_an_output_of_a_computed_shape_stays() -> None:
+    case = Case([2, 3, 4])
+    flat = case.g.op("Reshape", case.x, [6, 4])
+    least = case.g.op("ReduceMin", case.g.op("Abs", case.x), keepdims=0)
+    shape = case.g.op("Add", case.g.op("Mul", case.g.cast(least, DataType.INT64), 0), [4, 6])
+    result = case.g.op("Reshape", flat, shape)
+    result.shape = ir.Shape([4, 6])
+    case.returns(result)
+    assert not merged(case)
+
+
 def test_a_value_that_others_read_stays() -> None:
     case = Case([2, 3, 4])
     flat = case.g.op("Reshape", case.x, [6, 4])

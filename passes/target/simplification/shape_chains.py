@@ -3,7 +3,9 @@
 1. Reshape, Squeeze, Unsqueeze and Flatten in a row become one Reshape, if at most one size of the result is
    unknown; several Unsqueezes or Squeezes of known axes become one otherwise.
 2. A Cast of a Cast becomes one, if the first type holds every value of the operand's.
-3. A value in between that has other readers, or is an output, stays for those.
+3. A Reshape to a computed shape that makes an output stays: below opset 11 a branch of an If hides its shape
+   so, which onnxruntime would otherwise take for that of both branches.
+4. A value in between that has other readers, or is an output, stays for those.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class MergeShapeChains(ir.passes.InPlacePass):
             if own is not None and 0 not in own:
                 node.replace_input_with(0, inner.inputs[0])
                 return True
+            if own is None and node.outputs[0].is_graph_output():
+                return False
         sizes = self._known.make(np.array(target, dtype=np.int64), "merged_shape")
         merged = ir.Node("", "Reshape", [inner.inputs[0], sizes], num_outputs=1, name=node.name)
         old, result, graph = node.outputs[0], merged.outputs[0], node.graph
