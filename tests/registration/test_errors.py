@@ -26,6 +26,8 @@ def test_every_error_escapes_control_characters():
             error = kind([UnsafeAnnotation(HOSTILE, HOSTILE, "")])
         elif kind is opsetta.UnsupportedOperatorsError:
             error = kind(9, [UnsupportedOperator(HOSTILE, HOSTILE, None, (HOSTILE,), False)])
+        elif kind is opsetta.TargetError:
+            error = kind("rknn", HOSTILE)
         else:
             error = kind(f"a\tb\nc {HOSTILE} ключ 名前 é")
         text = str(error)

@@ -31,7 +31,8 @@ class Failures(Exception):
     @property
     def explained(self) -> Exception:
         """The error that says most about the model."""
-        said = [self.errors[way] for way in ("torch.export", "direct", "strict") if way in self.errors]
+        ways = ("torch.export", "gradients", "direct", "strict")
+        said = [self.errors[way] for way in ways if way in self.errors]
         return next((error for error in said if not isinstance(error, NotRecordable)), said[0])
 
 
