@@ -14,7 +14,7 @@ from ....registration import ModelFileError
 from ...source.capture import Capture
 from ..message import Initializer, Message
 from ..publishing import DataFile, publish
-from ..reading.encodings.text import BoundError, SyntaxFault, parse
+from ..reading.encodings.text import BoundError, SyntaxFault, exact_largest_floats, parse
 from ..writing import fitting, write_to_object
 from .decompositions import Decompositions, write_decompositions
 from .graphs import GraphWriter
@@ -123,8 +123,8 @@ def _write(file: IO[bytes], model: onnx.ModelProto, weights: list[Initializer], 
             header.raw_data = tensor.tobytes()
         model.graph.initializer.append(header)
     if format == "json":
-        text = json_format.MessageToJson(
-            model, preserving_proto_field_name=True, indent=1, ensure_ascii=False
+        text = exact_largest_floats(
+            json_format.MessageToJson(model, preserving_proto_field_name=True, indent=1, ensure_ascii=False)
         )
     else:
         text = text_format.MessageToString(model, as_utf8=True)

@@ -32,7 +32,12 @@ backslashes from each one, and a repeated group in a regular expression stores e
 _FIRST_WORD = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}([a-z_]{2,40})\s*[:{<]")
 _ONNX_START = re.compile(rb"(?:\s|#[^\n]*\n){0,10000}<")
 _OPENING, _CLOSING = "{<", "}>"
-_ONNX_MARKS = re.compile(r'"(?:[^"\\]|\\.)*+"|#[^\n]*|=>|[(){}\[\]<>]')
+_STRING = r'"[^"\\]*(?:\\(?s:.)[^"\\]*)*(?:"|\\?\Z)'
+"""A string with its quotes, to the end of the text where it is not closed."""
+_ONNX_MARKS = re.compile(rf"{_STRING}|#[^\n]*|=>|[(){{}}\[\]<>]")
+_LARGEST_FLOAT = re.compile(
+    rf'"double(?:_d|D)ata"\s*:\s*\[[^\]]*\]|{_STRING}|(?P<sign>-?)\b3\.4028235e\+38\b'
+)
 _ONNX_OPENING, _ONNX_CLOSING = ("(", "{", "[", "<"), (")", "}", "]", ">")
 
 
@@ -94,7 +99,7 @@ def parse(data: bytes, form: str, model: Any, bounds: Bounds = BOUNDS) -> None:
         elif form == "JSON":
             for _ in _pieces(decoded, '"', bounds.text_values):
                 pass
-            json_format.Parse(decoded, model, max_recursion_depth=MAXIMUM_DEPTH)
+            json_format.Parse(exact_largest_floats(decoded), model, max_recursion_depth=MAXIMUM_DEPTH)
         else:
             pieces = _pieces(decoded, "\"'#", bounds.text_values)
             text_format.Parse("".join(pieces), model, descriptor_pool=model.DESCRIPTOR.file.pool)
@@ -108,6 +113,19 @@ def parse(data: bytes, form: str, model: Any, bounds: Bounds = BOUNDS) -> None:
         raise SyntaxFault(_short(error)) from None
     except RecursionError:
         raise BoundError("the caller's stack is too deep to read it", remedy="") from None
+
+
+def exact_largest_floats(text: str) -> str:
+    """Write the largest float32 of a model in JSON with all its digits.
+
+    Protobuf prints the shortest number that rounds to it, 3.4028235e+38, and refuses to read that number,
+    because as a double it is larger.
+    """
+
+    def exact(found: re.Match[str]) -> str:
+        return found[0] if found["sign"] is None else f"{found['sign']}3.4028234663852886e+38"
+
+    return _LARGEST_FLOAT.sub(exact, text)
 
 
 def _short(error: Exception) -> str:

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import onnx
 import pytest
 from google.protobuf import json_format, text_format
@@ -35,6 +36,23 @@ FORMS = {
 def test_the_content_tells_the_form(form, name, tmp_path):
     (tmp_path / name).write_bytes(FORMS[form])
     assert read_model(tmp_path / name) == MODEL
+
+
+def test_the_largest_floats_in_json(tmp_path):
+    largest = float(np.finfo(np.float32).max)
+    model = onnx.ModelProto()
+    model.CopyFrom(MODEL)
+    model.doc_string = 'not a number: 3.4028235e+38, "-3.4028235e+38'
+    model.graph.node[0].attribute.extend(
+        [
+            onnx.helper.make_attribute("limit", -largest),
+            onnx.helper.make_attribute("limits", [largest, 1.0, -largest]),
+        ]
+    )
+    model.graph.initializer.add(name="floats", data_type=1, dims=[2]).float_data.extend([-largest, largest])
+    model.graph.initializer.add(name="doubles", data_type=11, dims=[1]).double_data.append(3.4028235e38)
+    (tmp_path / "m.json").write_text(json_format.MessageToJson(model))
+    assert read_model(tmp_path / "m.json") == model
 
 
 def test_a_field_order_that_looks_like_text(tmp_path):
