@@ -117,7 +117,7 @@ def test_only_the_core_is_needed_without_extras():
         "tomli",
     }
     assert set(PROJECT["optional-dependencies"]) == {
-        *("torch", "runtime", "cli", "safetensors", "all", "dev")
+        *("torch", "runtime", "cli", "safetensors", "fleet", "docs", "all", "dev")
     }
 
 
