@@ -69,7 +69,7 @@ from .metadata import (
     TRAINING,
     UNSHAPED,
 )
-from .names import Names
+from .names import Names, names_of
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
 from .results import absent_result, composed_results, results_of

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def names_of(graph: ir.Graph) -> Iterator[str]:
+    """Every name of a value or node of one graph, without its sub-graphs."""
+    values = [*graph.inputs, *graph.initializers.values()]
+    for node in graph:
+        values.extend(node.outputs)
+        if node.name:
+            yield node.name
+    yield from (value.name for value in values if value.name)
+
 
 class Names:
     """Unique names for the values and nodes of one graph, its sub-blocks included."""
@@ -12,9 +26,21 @@ class Names:
         self._taken: set[str] = set()
         self._counts: dict[str, int] = {}
 
+    @classmethod
+    def of(cls, graph: ir.Graph) -> Names:
+        """The names that a graph and its sub-graphs use."""
+        names = cls()
+        names.take_all(graph)
+        return names
+
     def take(self, name: str) -> None:
         """Reserve a given name."""
         self._taken.add(name)
+
+    def take_all(self, graph: ir.Graph) -> None:
+        """Reserve the names that a graph and its sub-graphs use."""
+        for each in (graph, *graph.subgraphs()):
+            self._taken.update(names_of(each))
 
     def is_taken(self, name: str) -> bool:
         """Whether a name is in use or reserved."""

@@ -7,7 +7,7 @@ from onnx_ir.passes import common
 
 from ...passes.target.conventions.bool_constants import StoreBools
 from ...passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
-from ...passes.target.conventions.explicit_attributes import WriteDefaults
+from ...passes.target.conventions.default_attributes import WriteDefaultAttributes
 from ...passes.target.conventions.int64_constants import NarrowConstants
 from ...passes.target.conventions.resize import ResizeBy
 from ...passes.target.initializers import Initializers
@@ -51,7 +51,7 @@ def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:
     if wanted.bool_constants is not None:
         found.append(StoreBools(ir.DataType[wanted.bool_constants.upper()], known))
     if wanted.explicit_attributes:
-        found.append(WriteDefaults(wanted.explicit_attributes))
+        found.append(WriteDefaultAttributes(wanted.explicit_attributes))
     if wanted.constants == "nodes":
         found.append(WriteConstantNodes())
     return found

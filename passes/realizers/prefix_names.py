@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ...registration import GraphError, UsageError
-from .rewriting import graphs_of, named, names_of
+from ...registration import GraphError, UsageError, names_of
+from .rewriting import graphs_of, named
 
 
 class PrefixNames(ir.passes.InPlacePass):
@@ -25,7 +25,7 @@ class PrefixNames(ir.passes.InPlacePass):
         Raises:
             GraphError: two values or two nodes would have one name.
         """
-        taken = set(names_of(model))
+        taken = {name for graph in graphs_of(model) for name in names_of(graph)}
         for name in taken:
             if not name.startswith(self._prefix) and self._prefix + name in taken:
                 raise GraphError(

@@ -33,8 +33,7 @@ class Rewriter:
         self._names = self._context.construction.names
         self._made = 0
         self._emitted: set[ir.Node] = set()
-        for name in names_of(model):
-            self._names.take(name)
+        self._names.take_all(model.graph)
 
     def unique(self, stem: str) -> str:
         """The stem, or the stem with the lowest number that no value or node has."""
@@ -136,16 +135,6 @@ def _origin(node: ir.Node) -> dict[str, str]:
 def is_of_plan(key: str) -> bool:
     """Whether metadata states a plan. The phase of training does not depend on one."""
     return key.startswith("opsetta.plan.") and key != PLAN_PHASE
-
-
-def names_of(model: ir.Model) -> Iterator[str]:
-    """Yield the names of all values and nodes, those of sub-graphs included."""
-    for graph in (model.graph, *model.graph.subgraphs()):
-        yield from (value.name for value in (*graph.inputs, *graph.initializers.values()) if value.name)
-        for node in graph:
-            if node.name:
-                yield node.name
-            yield from (value.name for value in node.outputs if value.name)
 
 
 def graphs_of(model: ir.Model) -> list[ir.Graph]:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .initializers import Initializers
+from .node_pass import ConstantPass, maker_for, replace_by_value
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -46,7 +47,7 @@ class _Product:
         return self.node.inputs[2] if len(self.node.inputs) > 2 else None
 
 
-class FoldScales(ir.passes.InPlacePass):
+class FoldScales(ConstantPass):
     """Folds arithmetic by channel into the weights of products."""
 
     def __init__(self, initializers: Initializers, op_types: Collection[str] = FOLDED):
@@ -55,31 +56,21 @@ class FoldScales(ir.passes.InPlacePass):
         Args:
             op_types: the operators that are folded, of `FOLDED`.
         """
-        super().__init__()
-        self._known = initializers
-        self._op_types = op_types
+        super().__init__(initializers)
+        self.op_types = op_types
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if not node.domain and node.op_type in self._op_types:
-                modified |= self._fold(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _fold(self, node: ir.Node) -> bool:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Fold a node into the product before it."""
         if node.op_type == "BatchNormalization":
             folded = self._fold_normalization(node)
         else:
             folded = self._fold_arithmetic(node)
         if folded is None:
             return False
-        result, old = folded.node.outputs[0], node.outputs[0]
+        result = folded.node.outputs[0]
         if result.shape is None:
-            result.shape = old.shape
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
-        assert node.graph is not None
-        node.graph.remove(node, safe=True)
+            result.shape = node.outputs[0].shape
+        replace_by_value(node, result)
         return True
 
     def _fold_arithmetic(self, node: ir.Node) -> _Product | None:
@@ -87,8 +78,8 @@ class FoldScales(ir.passes.InPlacePass):
         for operand, other in ((a, b), (b, a)):
             if other is a and node.op_type in ("Div", "Sub"):
                 return None
-            product = self._product(operand, node.graph)
-            if product is None or not self._known.is_constant(other):
+            product = self._product(operand, node)
+            if product is None or not self.known.is_constant(other):
                 continue
             assert other is not None
             if _by_channel(product, other) is None:
@@ -100,7 +91,7 @@ class FoldScales(ir.passes.InPlacePass):
 
     def _fold_normalization(self, node: ir.Node) -> _Product | None:
         """In inference, by constant statistics."""
-        product = self._product(node.inputs[0], node.graph)
+        product = self._product(node.inputs[0], node)
         used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
         training = node.attributes.get("training_mode")
         if product is None or used or (training is not None and training.as_int()):
@@ -108,7 +99,7 @@ class FoldScales(ir.passes.InPlacePass):
         if product.node.op_type == "MatMul":
             return None
         parameters = [value for value in node.inputs[1:] if value is not None]
-        if len(parameters) != 4 or not all(map(self._known.is_constant, parameters)):
+        if len(parameters) != 4 or not all(map(self.known.is_constant, parameters)):
             return None
         epsilon = node.attributes.get("epsilon")
         eps = 1e-5 if epsilon is None else epsilon.as_float()
@@ -119,26 +110,19 @@ class FoldScales(ir.passes.InPlacePass):
             return None
         return product if self._fold_in(product, factor, offset - mean * factor) else None
 
-    def _product(self, value: ir.Value | None, graph: object) -> _Product | None:
+    def _product(self, value: ir.Value | None, reader: ir.Node) -> _Product | None:
         """The product that makes a value, if nothing else reads it."""
-        node = value.producer() if value is not None else None
-        if node is None or value is None or node.graph is not graph or node.domain:
-            return None
-        if len(value.uses()) != 1 or value.is_graph_output():
-            return None
-        return self._product_of(node)
-
-    def _product_of(self, node: ir.Node) -> _Product | None:
-        if node.op_type not in _PRODUCTS or len(node.inputs) < 2:
+        node = maker_for(reader, value, *_PRODUCTS)
+        if node is None or len(node.inputs) < 2:
             return None
         weight, rank = node.inputs[1], None
-        if weight is None or not self._known.is_constant(weight) or weight.const_value is None:
+        if weight is None or not self.known.is_constant(weight) or weight.const_value is None:
             return None
         dtype, shape = weight.const_value.dtype, tuple(weight.const_value.shape.numpy())
         if dtype not in _FLOATS or len(shape) < 2:
             return None
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if bias is not None and not self._known.is_constant(bias):
+        if bias is not None and not self.known.is_constant(bias):
             return None
         axis, group = 1, node.attributes.get("group")
         if node.op_type == "Conv":
@@ -185,7 +169,7 @@ class FoldScales(ir.passes.InPlacePass):
             def compute(weight: np.ndarray) -> np.ndarray:
                 return _scaled(node, weight, scale, product).astype(kind)
 
-            weight = self._known.derive(
+            weight = self.known.derive(
                 [product.weight], compute, product.dtype, product.shape, suffix="scaled"
             )
             node.replace_input_with(1, weight)
@@ -201,7 +185,7 @@ class FoldScales(ir.passes.InPlacePass):
             stem = f"{node.name or node.op_type}_bias"
         else:
             stem = (bias.name if bias is not None else None) or "bias"
-        made = self._known.make(total.astype(kind), stem)
+        made = self.known.make(total.astype(kind), stem)
         if len(node.inputs) < 3:
             node.resize_inputs(3)
         node.replace_input_with(2, made)

@@ -59,14 +59,7 @@ class Initializers:
     def unique(self, stem: str) -> str:
         """A name that no value and no node of any graph has."""
         if self._names is None:
-            self._names = Names()
-            values: list[ir.Node | ir.Value] = []
-            for node in self.graph.all_nodes():
-                values += [node, *node.outputs]
-            for graph in (self.graph, *self.graph.subgraphs()):
-                values += [*graph.inputs, *graph.initializers.values()]
-            for each in values:
-                self._names.take(each.name or "")
+            self._names = Names.of(self.graph)
         return self._names.unique(stem)
 
     def make(self, array: np.ndarray, stem: str) -> ir.Value:

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ...registration import schemas
+from ...registration.schemas import OperatorSchema
+from .node_pass import NodePass
 
 
-class SeparatePaddedPools(ir.passes.InPlacePass):
+class SeparatePaddedPools(NodePass):
     """Marks each MaxPool that reads a Pad of zeros."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Mark them in the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        opset = model.opset_imports.get("", 0)
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.op_type == "MaxPool" and not node.domain and _pads_zeros(node.inputs[0]):
-                modified |= _mark(node, opset)
-        return ir.passes.PassResult(model, modified)
+    op_types = ("MaxPool",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Mark a MaxPool, if it reads a Pad of zeros."""
+        return _pads_zeros(node.inputs[0]) and _mark(node, self.schema("MaxPool"))
 
 
 def _pads_zeros(value: ir.Value | None) -> bool:
@@ -41,7 +39,7 @@ def _pads_zeros(value: ir.Value | None) -> bool:
     return given is None or given.const_value is None or not given.const_value.numpy().any()
 
 
-def _mark(node: ir.Node, opset: int) -> bool:
+def _mark(node: ir.Node, schema: OperatorSchema | None) -> bool:
     auto_pad, ceil = node.attributes.get("auto_pad"), node.attributes.get("ceil_mode")
     if auto_pad is not None and auto_pad.as_string() != "NOTSET":
         return False
@@ -52,7 +50,6 @@ def _mark(node: ir.Node, opset: int) -> bool:
         node.attributes.pop("pads", None)
         node.attributes["auto_pad"] = ir.AttrString("auto_pad", "VALID")
         return True
-    schema = schemas.operator_schema("MaxPool", opset)
     if schema is None or len(schema.outputs) < 2:
         return False
     node.resize_outputs(2)

@@ -15,23 +15,26 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import schemas
+from ...registration import Names, schemas
+from .node_pass import NodePass, replace_by_value
 
 _SHAPE = "row_shape"
 
 
-class SplitQuantizedProducts(ir.passes.InPlacePass):
+class SplitQuantizedProducts(NodePass):
     """Separates the bias from a product of dequantized matrices."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.domain == "" and node.op_type == "Add":
-                modified |= _split_sum(model.graph, node)
-            elif node.domain == "" and node.op_type == "Gemm":
-                modified |= _split_gemm(model.graph, node)
-        return ir.passes.PassResult(model, modified)
+    op_types = ("Add", "Gemm")
+    _main: ir.Graph
+
+    def begin(self, model: ir.Model) -> bool:
+        """Keep the main graph, whose initializers get the shapes of biases."""
+        self._main = model.graph
+        return True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Separate the bias of a product."""
+        return (_split_sum if node.op_type == "Add" else _split_gemm)(self._main, node)
 
 
 def _made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -62,7 +65,9 @@ def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
     """The bias reshaped to [1, N]."""
     shape = main.meta.get(_SHAPE)
     if shape is None or not shape.is_initializer():
-        name = _free_name(main, _SHAPE)
+        taken, name = Names.of(main), _SHAPE
+        while taken.is_taken(name):
+            name += "_"
         tensor = ir.Tensor(np.array([1, -1], dtype=np.int64), name=name)
         shape = ir.Value(
             name=name, shape=ir.Shape([2]), type=ir.TensorType(ir.DataType.INT64), const_value=tensor
@@ -72,17 +77,6 @@ def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
     node = _inserted(before, "Reshape", [bias, shape])
     node.outputs[0].shape = ir.Shape([1, *bias.shape]) if bias.shape is not None else None
     return node.outputs[0]
-
-
-def _free_name(main: ir.Graph, stem: str) -> str:
-    """The stem, with underscores behind it while a value of any graph has that name."""
-    values = [value for node in main.all_nodes() for value in node.outputs]
-    for graph in (main, *main.subgraphs()):
-        values += [*graph.inputs, *graph.initializers.values()]
-    taken = {value.name for value in values}
-    while stem in taken:
-        stem += "_"
-    return stem
 
 
 def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attributes: int | float) -> ir.Node:
@@ -143,7 +137,5 @@ def _split_gemm(main: ir.Graph, node: ir.Node) -> bool:
         return False
     result = _inserted(node, "Add", [_gemm(node, a, b, given), bias]).outputs[0]
     result.shape = node.outputs[0].shape
-    node.outputs[0].replace_all_uses_with(result, replace_graph_outputs=True)
-    assert node.graph is not None
-    node.graph.remove(node, safe=True)
+    replace_by_value(node, result)
     return True

@@ -8,30 +8,30 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...registration import Names
+from .node_pass import NodePass
 
 _OUTPUTS = {"GRU": 2, "LSTM": 3, "RNN": 2}
 
 
-class CompleteRecurrentOutputs(ir.passes.InPlacePass):
+class CompleteRecurrentOutputs(NodePass):
     """Adds the final states to recurrent nodes that only have the sequence."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Add outputs in the main graph and its sub-graphs, and report whether there were any."""
-        nodes = [node for node in ir.traversal.RecursiveGraphIterator(model.graph) if _is_incomplete(node)]
-        if not nodes:
-            return ir.passes.PassResult(model, False)
-        names = Names()
-        for graph in (model.graph, *model.graph.subgraphs()):
-            values = [value for node in graph for value in node.outputs]
-            for value in (*graph.inputs, *graph.initializers.values(), *values):
-                names.take(value.name or "")
-        for node in nodes:
-            _complete(node, names)
-        return ir.passes.PassResult(model, True)
+    op_types = tuple(_OUTPUTS)
+    _main: ir.Graph
+    _names: Names | None = None
 
+    def begin(self, model: ir.Model) -> bool:
+        """Keep the graph, whose names are read when a node needs one."""
+        self._main, self._names = model.graph, None
+        return True
 
-def _is_incomplete(node: ir.Node) -> bool:
-    return not node.domain and 0 < len(node.outputs) < _OUTPUTS.get(node.op_type, 0)
+    def rewrite(self, node: ir.Node) -> bool:
+        """Add the outputs that a node lacks."""
+        if not 0 < len(node.outputs) < _OUTPUTS[node.op_type]:
+            return False
+        self._names = self._names or Names.of(self._main)
+        _complete(node, self._names)
+        return True
 
 
 def _complete(node: ir.Node, names: Names) -> None:

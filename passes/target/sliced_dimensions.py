@@ -11,24 +11,29 @@ import onnx_ir as ir
 
 from ...registration import Names
 from ...registration.schemas import misnames_cut_sizes
+from .node_pass import NodePass
 
 
-class NameSlicedDimensions(ir.passes.InPlacePass):
+class NameSlicedDimensions(NodePass):
     """Gives every unknown size along a sliced dimension a unique name."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Name the sizes and report whether there were any."""
-        if not misnames_cut_sizes(model.opset_imports.get("", 0)):
-            return ir.passes.PassResult(model, False)
-        names, modified = Names(), False
+    op_types = ("Slice",)
+    _names: Names
+
+    def begin(self, model: ir.Model) -> bool:
+        """Collect the names of sizes, if the opset has this version of Slice."""
+        if not misnames_cut_sizes(self.opset):
+            return False
+        self._names = Names()
         for node in ir.traversal.RecursiveGraphIterator(model.graph):
             for value in (*node.inputs, *node.outputs):
                 for name in _names(value):
-                    names.take(name)
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.op_type == "Slice" and node.domain == "":
-                modified |= _name_sizes(node, names)
-        return ir.passes.PassResult(model, modified)
+                    self._names.take(name)
+        return True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Name the unknown sizes of a Slice."""
+        return _name_sizes(node, self._names)
 
 
 def _names(value: ir.Value | None) -> list[str]:

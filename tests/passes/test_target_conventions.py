@@ -8,7 +8,7 @@ import pytest
 
 from opsetta.passes.target.conventions.bool_constants import StoreBools
 from opsetta.passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
-from opsetta.passes.target.conventions.explicit_attributes import WriteDefaults
+from opsetta.passes.target.conventions.default_attributes import WriteDefaultAttributes
 from opsetta.passes.target.conventions.int64_constants import NarrowConstants
 from opsetta.passes.target.conventions.resize import ResizeBy
 from opsetta.passes.target.initializers import Initializers
@@ -122,5 +122,5 @@ def test_a_default_is_written():
     case = Case([1, 1, 2, 2], 13)
     case.returns(case.g.op("Resize", case.x, scales=case.weight("s", np.array([1, 1, 2, 2], np.float32))))
     assert "mode" not in next(iter(case.model.graph)).attributes
-    assert case.checked(numbers(1, 1, 2, 2), WriteDefaults(["Resize.mode"]))
+    assert case.checked(numbers(1, 1, 2, 2), WriteDefaultAttributes(["Resize.mode"]))
     assert next(iter(case.model.graph)).attributes["mode"].as_string() == "nearest"

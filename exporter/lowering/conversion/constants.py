@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,6 @@ _PLAIN = frozenset(
         DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64,
     }
 )  # fmt: skip
-
-
-def names_of(graph: ir.Graph) -> Iterator[str]:
-    """Every name of a value or node of one graph."""
-    values = [*graph.inputs, *graph.initializers.values()]
-    for node in graph:
-        values.extend(node.outputs)
-        if node.name:
-            yield node.name
-    yield from (value.name for value in values if value.name)
 
 
 def initializer(value: Value, name: str) -> Value:

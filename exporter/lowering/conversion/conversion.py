@@ -159,9 +159,7 @@ class _Conversion(Driver[_Scope]):
 
     def declare(self) -> _Scope:
         """Inputs and initializers under their own names; the names of the file are taken."""
-        for graph in (self.source.graph, *self.source.graph.subgraphs()):
-            for name in constants.names_of(graph):
-                self.names.take(name)
+        self.names.take_all(self.source.graph)
         scope = _Scope({}, opset_of(self.source) or self.opset)
         self._hidden = constants.declare(self.source, self.graph, scope.values)
         self._bound.update(scope.values.values())

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ....registration import GraphError
+from ....registration import GraphError, names_of
 from ....registration.arguments import blocks
 from .binding import resolved
-from .constants import names_of
 
 MAXIMUM_NODES = 1_000_000
 """Bound on inlined nodes, which a recursive model reaches."""

@@ -13,31 +13,18 @@ import collections
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.schemas import operator_schema
-from ..initializers import Initializers
+from ..node_pass import ConstantPass
 
 _MAXIMUM_ELEMENTS = 1 << 20
 _BOUNDS = np.iinfo(np.int32)
 
 
-class NarrowConstants(ir.passes.InPlacePass):
+class NarrowConstants(ConstantPass):
     """Narrows indices, axes and bounds of slices, and whatever else a schema lets be INT32."""
 
-    def __init__(self, known: Initializers):
-        super().__init__()
-        self._known = known
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        opset = model.graph.opset_imports.get("")
-        modified = False
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if opset is not None and not node.domain:
-                modified |= self._narrow(node, opset)
-        return ir.passes.PassResult(model, modified)
-
-    def _narrow(self, node: ir.Node, opset: int) -> bool:
-        schema = operator_schema(node.op_type, opset)
+    def rewrite(self, node: ir.Node) -> bool:
+        """Narrow the constants of a node."""
+        schema = self.schema(node.op_type)
         if schema is None or any(parameter.variadic for parameter in schema.inputs):
             return False
         kept = {parameter.variable for parameter in schema.outputs}
@@ -55,12 +42,12 @@ class NarrowConstants(ir.passes.InPlacePass):
                     assert value is not None
                     assert value.const_value is not None
                     narrow = value.const_value.numpy().astype(np.int32)
-                    node.replace_input_with(place, self._known.make(narrow, f"{value.name}_int32"))
+                    node.replace_input_with(place, self.known.make(narrow, f"{value.name}_int32"))
                 modified = True
         return modified
 
     def _fits(self, value: ir.Value | None) -> bool:
-        if value is None or value.dtype != ir.DataType.INT64 or not self._known.is_constant(value):
+        if value is None or value.dtype != ir.DataType.INT64 or not self.known.is_constant(value):
             return False
         tensor = value.const_value
         if tensor is None or tensor.size > _MAXIMUM_ELEMENTS:

@@ -10,26 +10,22 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..node_pass import ConstantPass
 
 _RECURRENT = ("GRU", "LSTM", "RNN")
 
 
-class JoinDirections(ir.passes.InPlacePass):
+class JoinDirections(ConstantPass):
     """Puts a Transpose before each Reshape that reads the sequence of a bidirectional layer."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = ("Reshape",)
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.op_type == "Reshape" and not node.domain and self._reads_directions(node):
-                self._join(node)
-                modified = True
-        return ir.passes.PassResult(model, modified)
+    def rewrite(self, node: ir.Node) -> bool:
+        """Put a Transpose before the Reshape of a layer's sequence."""
+        if not self._reads_directions(node):
+            return False
+        self._join(node)
+        return True
 
     def _reads_directions(self, node: ir.Node) -> bool:
         """Whether a Reshape reads the sequence [length, 2, 1, size] of a layer, and gives known sizes."""
@@ -52,17 +48,17 @@ class JoinDirections(ir.passes.InPlacePass):
         assert graph is not None
         length, directions, batch, size = source.shape.numpy()
         order = ir.AttrInt64s("perm", [0, 2, 1, 3])
-        transpose = ir.Node("", "Transpose", [source], [order], name=self._known.unique("directions"))
+        transpose = ir.Node("", "Transpose", [source], [order], name=self.known.unique("directions"))
         swapped = transpose.outputs[0]
-        swapped.name = self._known.unique(f"{source.name}_swapped")
+        swapped.name = self.known.unique(f"{source.name}_swapped")
         swapped.type, swapped.shape = source.type, ir.Shape([length, batch, directions, size])
         new = [transpose]
         joined = (length, batch, directions * size)
         if result.shape.numpy() != joined:
-            sizes = self._known.make(np.array(joined, np.int64), "joined_shape")
-            reshape = ir.Node("", "Reshape", [swapped, sizes], name=self._known.unique("join_directions"))
+            sizes = self.known.make(np.array(joined, np.int64), "joined_shape")
+            reshape = ir.Node("", "Reshape", [swapped, sizes], name=self.known.unique("join_directions"))
             swapped = reshape.outputs[0]
-            swapped.name = self._known.unique(f"{source.name}_joined")
+            swapped.name = self.known.unique(f"{source.name}_joined")
             swapped.type, swapped.shape = source.type, ir.Shape(joined)
             new.append(reshape)
         graph.insert_before(node, new)

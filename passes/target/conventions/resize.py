@@ -14,42 +14,30 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.schemas import operator_schema
 from ..initializers import Initializers
+from ..node_pass import ConstantPass
 
 
-class ResizeBy(ir.passes.InPlacePass):
+class ResizeBy(ConstantPass):
     """Rewrites constant scales as sizes (`"sizes"`), or the other way round (`"scales"`)."""
 
-    def __init__(self, form: str, known: Initializers):
-        super().__init__()
+    op_types = ("Resize",)
+
+    def __init__(self, form: str, initializers: Initializers):
+        super().__init__(initializers)
         self._form = form
-        self._known = known
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        opset = model.graph.opset_imports.get("")
-        schema = operator_schema("Resize", opset) if opset is not None else None
+    def rewrite(self, node: ir.Node) -> bool:
+        """Write the other input, if it says the same."""
+        schema = self.schema("Resize")
         if schema is None or "sizes" not in schema.input_index:
-            return ir.passes.PassResult(model, False)
+            return False
         demanded = not schema.inputs[schema.input_index["scales"]].optional
-        modified = False
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.op_type == "Resize" and not node.domain:
-                modified |= self._rewrite(node, demanded)
-        return ir.passes.PassResult(model, modified)
-
-    def _rewrite(self, node: ir.Node, demanded: bool) -> bool:
         inputs = [*node.inputs, *[None] * (4 - len(node.inputs))]
         lengths = self._lengths(node, inputs[0])
         by_scales = self._form == "sizes"
         given = inputs[2] if by_scales else inputs[3]
-        if (
-            lengths is None
-            or given is None
-            or given.const_value is None
-            or not self._known.is_constant(given)
-        ):
+        if lengths is None or given is None or given.const_value is None or not self.known.is_constant(given):
             return False
         numbers = given.const_value.numpy()
         if len(numbers) != len(lengths):
@@ -57,8 +45,8 @@ class ResizeBy(ir.passes.InPlacePass):
         found = _sizes(lengths, numbers) if by_scales else _scales(lengths, numbers)
         if found is None:
             return False
-        inputs[3 if by_scales else 2] = self._known.make(found, f"{given.name}_{self._form}")
-        empty = self._known.make(np.empty(0, np.float32), "no_scales") if by_scales and demanded else None
+        inputs[3 if by_scales else 2] = self.known.make(found, f"{given.name}_{self._form}")
+        empty = self.known.make(np.empty(0, np.float32), "no_scales") if by_scales and demanded else None
         inputs[2 if by_scales else 3] = empty
         while inputs[-1] is None:
             inputs.pop()

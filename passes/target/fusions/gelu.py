@@ -16,46 +16,39 @@ import math
 import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
+from ..node_pass import NodePass
 from .patterns import constant_operand, made_by, number, replace
 
-FIRST_OPSET = 20
 _PRECISION = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 8e-3}
 """How precisely an element type holds a number, relatively; other types hold it to 1e-6."""
 
 
-class FuseGelu(ir.passes.InPlacePass):
+class FuseGelu(NodePass):
     """Replaces the composition by Gelu, if the model's opset has it."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        opset = model.opset_imports.get("", 0)
-        if opset >= FIRST_OPSET:
-            for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-                if node.op_type == "Mul" and not node.domain:
-                    modified |= _fuse(node, opset)
-        return ir.passes.PassResult(model, modified)
+    op_types = ("Mul",)
+    writes = "Gelu"
 
-
-def _fuse(node: ir.Node, opset: int) -> bool:
-    factors = _factors(node)
-    if factors is None:
-        return False
-    x, sums, numbers = factors
-    if math.prod(numbers) != 0.5 or x.dtype is None or not has_kernel("Gelu", x.dtype):
-        return False
-    inner = _behind_one(sums)
-    if inner is None:
-        return False
-    if inner.op_type == "Erf" and inner.inputs[0] is not None:
-        if not _is_multiple(inner.inputs[0], x, math.sqrt(0.5)):
+    def rewrite(self, node: ir.Node) -> bool:
+        """Fuse the nodes that end in a Mul."""
+        factors = _factors(node)
+        if factors is None:
             return False
-        replace(node, "Gelu", [x], [], opset)
-        return True
-    if inner.op_type == "Tanh" and inner.inputs[0] is not None and _is_cubic(inner.inputs[0], x):
-        replace(node, "Gelu", [x], [ir.AttrString("approximate", "tanh")], opset)
-        return True
-    return False
+        x, sums, numbers = factors
+        if math.prod(numbers) != 0.5 or x.dtype is None or not has_kernel("Gelu", x.dtype):
+            return False
+        inner = _behind_one(sums)
+        if inner is None:
+            return False
+        if inner.op_type == "Erf" and inner.inputs[0] is not None:
+            if not _is_multiple(inner.inputs[0], x, math.sqrt(0.5)):
+                return False
+            replace(node, "Gelu", [x], [], self.opset)
+            return True
+        if inner.op_type == "Tanh" and inner.inputs[0] is not None and _is_cubic(inner.inputs[0], x):
+            replace(node, "Gelu", [x], [ir.AttrString("approximate", "tanh")], self.opset)
+            return True
+        return False
 
 
 def _is_near(value: float, wanted: float, x: ir.Value) -> bool:

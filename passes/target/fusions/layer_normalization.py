@@ -15,45 +15,33 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..node_pass import ConstantPass
 from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
 
-FIRST_OPSET = 17
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-class FuseLayerNormalization(ir.passes.InPlacePass):
+class FuseLayerNormalization(ConstantPass):
     """Replaces the composition by LayerNormalization, if the model's opset has it."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = ("Mul",)
+    writes = "LayerNormalization"
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        opset = model.opset_imports.get("", 0)
-        if opset >= FIRST_OPSET:
-            for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-                if node.op_type == "Mul" and not node.domain:
-                    modified |= self._fuse(node, opset)
-        return ir.passes.PassResult(model, modified)
-
-    def _fuse(self, scaling: ir.Node, opset: int) -> bool:
-        """Fuse the pattern around `scaling`, the Mul of the normalized value by the scale."""
-        found = operands(scaling, "Div")
+    def rewrite(self, node: ir.Node) -> bool:
+        """Fuse the nodes around `node`, the Mul of the normalized value by the scale."""
+        found = operands(node, "Div")
         chain = _normalization(found[0]) if found is not None else None
         if found is None or chain is None:
             return False
         scale, (x, epsilon) = found[1], chain
         if x.dtype not in _TYPES or not self._is_vector(scale, x):
             return False
-        last, bias = scaling, None
-        result = scaling.outputs[0]
+        last, bias = node, None
+        result = node.outputs[0]
         if len(result.uses()) == 1 and not result.is_graph_output():
             [(reader, index)] = result.uses()
             other = reader.inputs[1 - index] if reader.op_type == "Add" and not reader.domain else None
-            if other is not None and reader.graph is scaling.graph and self._is_vector(other, x):
+            if other is not None and reader.graph is node.graph and self._is_vector(other, x):
                 last, bias = reader, other
         attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
         replace(
@@ -61,14 +49,14 @@ class FuseLayerNormalization(ir.passes.InPlacePass):
             "LayerNormalization",
             [x, scale, bias] if bias is not None else [x, scale],
             attributes,
-            opset,
+            self.opset,
         )
         return True
 
     def _is_vector(self, value: ir.Value, x: ir.Value) -> bool:
         """Whether a value is a constant with a number for each position along the last dim of x."""
         if (
-            not self._known.is_constant(value)
+            not self.known.is_constant(value)
             or value.dtype != x.dtype
             or value.shape is None
             or x.shape is None

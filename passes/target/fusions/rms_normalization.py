@@ -15,39 +15,30 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ..node_pass import NodePass
 from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
 
-FIRST_OPSET = 23
 
-
-class FuseRMSNormalization(ir.passes.InPlacePass):
+class FuseRMSNormalization(NodePass):
     """Replaces the composition by RMSNormalization, if the model's opset has it."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        opset = model.opset_imports.get("", 0)
-        if opset >= FIRST_OPSET:
-            for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-                if node.op_type == "Mul" and not node.domain:
-                    modified |= _fuse(node, opset)
-        return ir.passes.PassResult(model, modified)
+    op_types = ("Mul",)
+    writes = "RMSNormalization"
 
-
-def _fuse(scaling: ir.Node, opset: int) -> bool:
-    """Fuse the pattern that ends in `scaling`, a Mul of the normalized value by the scale."""
-    for form in ("Mul", "Div"):
-        found = operands(scaling, form)
-        chain = _normalization(found[0]) if found is not None else None
-        if found is None or chain is None:
-            continue
-        scale, (x, epsilon) = found[1], chain
-        if scale.shape is None or len(scale.shape) != 1 or x.dtype is None or x.dtype != scale.dtype:
-            return False
-        attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
-        replace(scaling, "RMSNormalization", [x, scale], attributes, opset)
-        return True
-    return False
+    def rewrite(self, node: ir.Node) -> bool:
+        """Fuse the nodes that end in `node`, the Mul of the normalized value by the scale."""
+        for form in ("Mul", "Div"):
+            found = operands(node, form)
+            chain = _normalization(found[0]) if found is not None else None
+            if found is None or chain is None:
+                continue
+            scale, (x, epsilon) = found[1], chain
+            if scale.shape is None or len(scale.shape) != 1 or x.dtype is None or x.dtype != scale.dtype:
+                return False
+            attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
+            replace(node, "RMSNormalization", [x, scale], attributes, self.opset)
+            return True
+        return False
 
 
 def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:

@@ -18,12 +18,14 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
-from ....registration.schemas import operator_schema
 from ..initializers import Initializers
+from ..node_pass import ConstantPass
 
 
-class WriteGemm(ir.passes.InPlacePass):
+class WriteGemm(ConstantPass):
     """Replaces MatMuls by Gemms."""
+
+    op_types = ("MatMul",)
 
     def __init__(self, initializers: Initializers, reshapes: bool = True):
         """Make the pass.
@@ -31,22 +33,13 @@ class WriteGemm(ir.passes.InPlacePass):
         Args:
             reshapes: whether to write Reshapes around a Gemm; else x must have two dimensions.
         """
-        super().__init__()
-        self._known = initializers
+        super().__init__(initializers)
         self._reshapes = reshapes
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        opset = model.opset_imports.get("", 0)
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.op_type == "MatMul" and not node.domain:
-                modified |= self._rewrite(node, opset)
-        return ir.passes.PassResult(model, modified)
-
-    def _rewrite(self, node: ir.Node, opset: int) -> bool:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace a MatMul, and the Add behind it."""
         x, right = node.inputs
-        schema = operator_schema("Gemm", opset)
+        schema = self.schema("Gemm")
         if x is None or right is None or x.shape is None or schema is None or x.dtype is None:
             return False
         transpose = _transposed_weight(right)
@@ -88,7 +81,7 @@ class WriteGemm(ir.passes.InPlacePass):
         return True
 
     def _name(self, node: ir.Node, op_type: str) -> str:
-        return self._known.unique(f"{(node.name or node.op_type).removesuffix('/MatMul')}/{op_type}")
+        return self.known.unique(f"{(node.name or node.op_type).removesuffix('/MatMul')}/{op_type}")
 
     def _flattened(self, before: ir.Node, x: ir.Value) -> ir.Value:
         columns = x.shape[-1]  # type: ignore[index]
@@ -98,7 +91,7 @@ class WriteGemm(ir.passes.InPlacePass):
     def _reshaped(
         self, before: ir.Node, value: ir.Value, sizes: list[int], shape: ir.Shape | None
     ) -> ir.Value:
-        target = self._known.make(np.array(sizes, dtype=np.int64), "product_shape")
+        target = self.known.make(np.array(sizes, dtype=np.int64), "product_shape")
         node = ir.Node("", "Reshape", [value, target], num_outputs=1, name=self._name(before, "Reshape"))
         result = node.outputs[0]
         result.name, result.type, result.shape = f"{node.name}_output_0", value.type, shape

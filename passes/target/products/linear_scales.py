@@ -12,43 +12,31 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..node_pass import ConstantPass, maker_for, replace_by_value
 
 _MOVES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-class FoldLinearScales(ir.passes.InPlacePass):
+class FoldLinearScales(ConstantPass):
     """Removes factors behind MatMuls."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = ("Div", "Mul")
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.op_type in ("Mul", "Div") and not node.domain:
-                modified |= self._fold(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _fold(self, node: ir.Node) -> bool:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Fold a factor into the layer before it."""
         a, b = node.inputs
         for operand, factor in ((a, b),) if node.op_type == "Div" else ((a, b), (b, a)):
-            if operand is None or factor is None or not self._known.is_constant(factor):
+            if operand is None or factor is None or not self.known.is_constant(factor):
                 continue
             numbers = factor.const_value
             if numbers is None or len(numbers.shape) > 1 or numbers.dtype not in _FLOATS:
                 continue
             layer = self._layer(operand, node, is_number=numbers.size == 1)
             if layer is not None and self._scale(*layer, numbers.numpy(), node.op_type == "Div"):
-                old, graph = node.outputs[0], node.graph
-                assert graph is not None
                 if operand.shape is None:
-                    operand.shape = old.shape
-                old.replace_all_uses_with(operand, replace_graph_outputs=True)
-                graph.remove(node, safe=True)
+                    operand.shape = node.outputs[0].shape
+                replace_by_value(node, operand)
                 return True
         return False
 
@@ -56,10 +44,9 @@ class FoldLinearScales(ir.passes.InPlacePass):
         self, value: ir.Value, reader: ir.Node, is_number: bool
     ) -> tuple[ir.Node, ir.Node | None] | None:
         """The MatMul and the addition of its bias that a value comes from."""
-        node = _only(value, reader)
+        node = maker_for(reader, value)
         while is_number and node is not None and node.op_type in _MOVES:
-            data = node.inputs[0]
-            node = _only(data, node) if data is not None else None
+            node = maker_for(node, node.inputs[0])
         if node is None:
             return None
         if node.op_type == "MatMul":
@@ -68,13 +55,8 @@ class FoldLinearScales(ir.passes.InPlacePass):
             return None
         for index in (0, 1):
             product, bias = node.inputs[index], node.inputs[1 - index]
-            made = _only(product, node) if product is not None else None
-            if (
-                made is not None
-                and made.op_type == "MatMul"
-                and bias is not None
-                and len(bias.shape or ()) == 1
-            ):
+            made = maker_for(node, product, "MatMul")
+            if made is not None and bias is not None and len(bias.shape or ()) == 1:
                 return made, node
         return None
 
@@ -102,7 +84,7 @@ class FoldLinearScales(ir.passes.InPlacePass):
         return True
 
     def _is_own(self, value: ir.Value) -> bool:
-        own = self._known.is_constant(value) and len(value.uses()) == 1 and not value.is_graph_output()
+        own = self.known.is_constant(value) and len(value.uses()) == 1 and not value.is_graph_output()
         return own and value.dtype in _FLOATS
 
     def _scaled(self, value: ir.Value, factor: np.ndarray) -> ir.Value:
@@ -114,14 +96,4 @@ class FoldLinearScales(ir.passes.InPlacePass):
             result: np.ndarray = array.astype(kind, copy=False) * factor.astype(kind)
             return result.astype(array.dtype, copy=False)
 
-        return self._known.derive(
-            [value], compute, tensor.dtype, tuple(tensor.shape.numpy()), suffix="scaled"
-        )
-
-
-def _only(value: ir.Value, reader: ir.Node) -> ir.Node | None:
-    """The node that makes a value for one reader of the same graph."""
-    node = value.producer()
-    if node is None or node.domain or node.graph is not reader.graph:
-        return None
-    return node if len(value.uses()) == 1 and not value.is_graph_output() else None
+        return self.known.derive([value], compute, tensor.dtype, tuple(tensor.shape.numpy()), suffix="scaled")

@@ -9,36 +9,27 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS, INTEGERS
-from ..initializers import Initializers
+from ..node_pass import ConstantPass
 
 _MAXIMUM_ELEMENTS = 4096
 
 
-class AlignExponents(ir.passes.InPlacePass):
+class AlignExponents(ConstantPass):
     """Casts constant exponents."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = ("Pow",)
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.op_type == "Pow" and not node.domain:
-                modified |= self._align(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _align(self, node: ir.Node) -> bool:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Cast the exponent."""
         base, exponent = node.inputs
         if base is None or exponent is None or base.dtype not in FLOATS or exponent.dtype not in INTEGERS:
             return False
         tensor = exponent.const_value
-        if tensor is None or not self._known.is_constant(exponent) or tensor.size > _MAXIMUM_ELEMENTS:
+        if tensor is None or not self.known.is_constant(exponent) or tensor.size > _MAXIMUM_ELEMENTS:
             return False
         whole = tensor.numpy()
         same = whole.astype(base.dtype.numpy())
         if not np.array_equal(same.astype(np.float64), whole.astype(np.float64)):
             return False
-        node.replace_input_with(1, self._known.make(same, f"{exponent.name}_float"))
+        node.replace_input_with(1, self.known.make(same, f"{exponent.name}_float"))
         return True

@@ -16,39 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..initializers import Initializers
-
-
-class RemoveIdentityArithmetic(ir.passes.InPlacePass):
-    """Replaces nodes that change nothing by Identity."""
-
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            rule = None if node.domain else _RULES.get(node.op_type)
-            if rule is None or any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
-                continue
-            operand = rule(self._known, node)
-            if operand is not None:
-                _become_identity(node, operand)
-                modified = True
-        return ir.passes.PassResult(model, modified)
-
-
-def _become_identity(node: ir.Node, operand: ir.Value) -> None:
-    old, graph = node.outputs[0], node.graph
-    assert graph is not None
-    copy = ir.Node("", "Identity", [operand], num_outputs=1, name=node.name)
-    result = copy.outputs[0]
-    result.name, result.type, result.shape = old.name, old.type or operand.type, old.shape or operand.shape
-    copy.metadata_props.update(node.metadata_props)
-    graph.insert_before(node, copy)
-    old.replace_all_uses_with(result, replace_graph_outputs=True)
-    graph.remove(node, safe=True)
+from ..node_pass import ConstantPass, replace_node
 
 
 def _array(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
@@ -219,3 +187,21 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
     "Transpose": _transpose,
     "Xor": _neutral(lambda array: not array.any()),
 }
+
+
+class RemoveIdentityArithmetic(ConstantPass):
+    """Replaces nodes that change nothing by Identity."""
+
+    op_types = tuple(_RULES)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace a node by the rule of its operator."""
+        if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+            return False
+        operand = _RULES[node.op_type](self.known, node)
+        if operand is None:
+            return False
+        result = node.outputs[0]
+        result.type, result.shape = result.type or operand.type, result.shape or operand.shape
+        replace_node(node, "Identity", [operand])
+        return True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..node_pass import ConstantPass, replace_by_value
 
 _NEUTRAL = {"And": True, "Or": False}
 _UNARY = frozenset(("Cast", "Not", "Identity", "Neg"))
@@ -22,22 +22,13 @@ _REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"))
 _MAXIMUM_READERS = 64
 
 
-class BroadcastLate(ir.passes.InPlacePass):
+class BroadcastLate(ConstantPass):
     """Lets the readers of a mask repeat it."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = tuple(_NEUTRAL)
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.op_type in _NEUTRAL and not node.domain:
-                modified |= self._remove(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _remove(self, node: ir.Node) -> bool:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Remove a node that only repeats a mask."""
         result = node.outputs[0]
         for index, value in enumerate(node.inputs):
             mask = node.inputs[1 - index]
@@ -50,14 +41,12 @@ class BroadcastLate(ir.passes.InPlacePass):
             for each in narrowed:
                 assert each.shape is not None
                 each.shape = ir.Shape([1 if axis in axes else size for axis, size in enumerate(each.shape)])
-            result.replace_all_uses_with(mask)
-            assert node.graph is not None
-            node.graph.remove(node, safe=True)
+            replace_by_value(node, mask)
             return True
         return False
 
     def _is_neutral(self, value: ir.Value, neutral: bool) -> bool:
-        if value.const_value is None or not self._known.is_constant(value):
+        if value.const_value is None or not self.known.is_constant(value):
             return False
         array = value.const_value.numpy()
         return bool(array.size) and bool((array == neutral).all())
@@ -108,7 +97,7 @@ class BroadcastLate(ir.passes.InPlacePass):
         attribute = node.attributes.get("axes")
         given = node.inputs[1] if len(node.inputs) > 1 else None
         found: Sequence[int] | None = attribute.as_ints() if attribute is not None else None
-        if given is not None and self._known.is_constant(given) and given.const_value is not None:
+        if given is not None and self.known.is_constant(given) and given.const_value is not None:
             found = [int(axis) for axis in given.const_value.numpy().reshape(-1)]
         return bool(found) and not axes & {axis % len(shape) for axis in found or ()}
 

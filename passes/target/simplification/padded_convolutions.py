@@ -8,30 +8,18 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..node_pass import ConstantPass, maker_for
 
 
-class FoldPadding(ir.passes.InPlacePass):
+class FoldPadding(ConstantPass):
     """Removes Pads before convolutions."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = ("Conv",)
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.op_type == "Conv" and not node.domain:
-                modified |= self._fold(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _fold(self, node: ir.Node) -> bool:
-        data = node.inputs[0]
-        pad = data.producer() if data is not None else None
-        if pad is None or data is None or pad.op_type != "Pad" or pad.domain or pad.inputs[0] is None:
-            return False
-        if len(data.uses()) != 1 or data.is_graph_output() or pad.graph is not node.graph:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Let a Conv pad as the Pad before it does."""
+        pad = maker_for(node, node.inputs[0], "Pad")
+        if pad is None or pad.inputs[0] is None:
             return False
         auto_pad = node.attributes.get("auto_pad")
         form = "NOTSET" if auto_pad is None else auto_pad.as_string()
@@ -61,7 +49,7 @@ class FoldPadding(ir.passes.InPlacePass):
         if len(pad.inputs) > 2 and pad.inputs[2] is not None:
             value = pad.inputs[2]
             if (
-                not self._known.is_constant(value)
+                not self.known.is_constant(value)
                 or value.const_value is None
                 or value.const_value.numpy().any()
             ):
@@ -70,6 +58,6 @@ class FoldPadding(ir.passes.InPlacePass):
         if attribute is not None:
             return list(attribute.as_ints())
         given = pad.inputs[1] if len(pad.inputs) > 1 else None
-        if given is None or not self._known.is_constant(given) or given.const_value is None:
+        if given is None or not self.known.is_constant(given) or given.const_value is None:
             return None
         return [int(number) for number in given.const_value.numpy()]

@@ -14,32 +14,22 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import dtypes
-from ..initializers import Initializers
+from ..node_pass import ConstantPass, maker_for, replace_node
 
 _SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
-class MergeShapeChains(ir.passes.InPlacePass):
+class MergeShapeChains(ConstantPass):
     """Merges shape changes and casts that follow one another."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+    op_types = (*_SHAPES, "Cast")
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.domain:
-                continue
-            if node.op_type in _SHAPES:
-                modified |= self._merge_shapes(node)
-            elif node.op_type == "Cast":
-                modified |= _merge_casts(node)
-        return ir.passes.PassResult(model, modified)
+    def rewrite(self, node: ir.Node) -> bool:
+        """Merge a node with the one before it."""
+        return _merge_casts(node) if node.op_type == "Cast" else self._merge_shapes(node)
 
     def _merge_shapes(self, node: ir.Node) -> bool:
-        inner = _before(node, *_SHAPES)
+        inner = maker_for(node, node.inputs[0], *_SHAPES)
         if inner is None or inner.inputs[0] is None:
             return False
         target = _target(node.outputs[0].shape)
@@ -55,27 +45,9 @@ class MergeShapeChains(ir.passes.InPlacePass):
                 return True
             if own is None and node.outputs[0].is_graph_output():
                 return False
-        sizes = self._known.make(np.array(target, dtype=np.int64), "merged_shape")
-        merged = ir.Node("", "Reshape", [inner.inputs[0], sizes], num_outputs=1, name=node.name)
-        old, result, graph = node.outputs[0], merged.outputs[0], node.graph
-        assert graph is not None
-        result.name, result.type, result.shape = old.name, old.type, old.shape
-        merged.metadata_props.update(node.metadata_props)
-        graph.insert_before(node, merged)
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
-        graph.remove(node, safe=True)
+        sizes = self.known.make(np.array(target, dtype=np.int64), "merged_shape")
+        replace_node(node, "Reshape", [inner.inputs[0], sizes])
         return True
-
-
-def _before(node: ir.Node, *op_types: str) -> ir.Node | None:
-    """The node that makes the first operand and has nothing else to make, if it is one of these."""
-    data = node.inputs[0]
-    inner = data.producer() if data is not None else None
-    if inner is None or data is None or inner.domain or inner.op_type not in op_types:
-        return None
-    if inner.graph is not node.graph or len(data.uses()) != 1 or data.is_graph_output():
-        return None
-    return inner
 
 
 def _target(shape: ir.Shape | None) -> list[int] | None:
@@ -87,7 +59,7 @@ def _target(shape: ir.Shape | None) -> list[int] | None:
 
 
 def _merge_casts(node: ir.Node) -> bool:
-    inner = _before(node, "Cast")
+    inner = maker_for(node, node.inputs[0], "Cast")
     source = inner.inputs[0] if inner is not None else None
     if inner is None or source is None or source.dtype is None:
         return False

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ....registration import schemas
+from ..node_pass import NodePass
 
 _ROUNDED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric")
 
 
-class RepeatSinglePixels(ir.passes.InPlacePass):
+class RepeatSinglePixels(NodePass):
     """Changes Resize, and Upsample, of images of one pixel, such as pooled context."""
 
-    _schema: schemas.OperatorSchema | None = None
+    op_types = ("Resize", "Upsample")
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        self._schema = schemas.operator_schema("Resize", model.opset_imports.get("", 0))
-        modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.op_type in ("Resize", "Upsample") and not node.domain:
-                modified |= self._repeat(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _repeat(self, node: ir.Node) -> bool:
+    def rewrite(self, node: ir.Node) -> bool:
+        """Change the mode, if every resized axis has one pixel."""
         source, old = node.inputs[0], node.outputs[0]
         if source is None or source.shape is None or old.shape is None or len(source.shape) != len(old.shape):
             return False
@@ -44,9 +36,10 @@ class RepeatSinglePixels(ir.passes.InPlacePass):
         if "mode" not in node.attributes or node.attributes["mode"].as_string() != "linear":
             return False
         node.attributes["mode"] = ir.AttrString("mode", "nearest")
-        if self._schema is not None:
+        schema = self.schema("Resize")
+        if schema is not None:
             for name, value in _ROUNDED.items():
-                if name in self._schema.attributes:
+                if name in schema.attributes:
                     node.attributes[name] = ir.AttrString(name, value)
         return True
 

@@ -19,6 +19,7 @@ from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluate
 from ..initializers import Initializers
+from ..node_pass import ConstantPass, replace_by_value, replace_node
 
 _SAME = frozenset(
     "Expand Flatten Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
@@ -40,27 +41,29 @@ class _Uniform:
     shape: tuple[int, ...]
 
 
-class RemoveUniformValues(ir.passes.InPlacePass):
+class RemoveUniformValues(ConstantPass):
     """Replaces tensors of one number by scalars, where they are broadcast."""
 
+    op_types = _SAME | _ELEMENTWISE
+
     def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._known = initializers
+        super().__init__(initializers)
         self._found: dict[ir.Value, _Uniform | None] = {}
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        modified = False
+    def begin(self, model: ir.Model) -> bool:
+        """Forget the values of the model before."""
         self._found = {}
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-            if node.domain or len(node.outputs) != 1:
-                continue
-            found = self._result(node)
-            if found is not None:
-                self._found[node.outputs[0]] = found
-            elif node.op_type in _BROADCASTING:
-                modified |= self._simplify(node)
-        return ir.passes.PassResult(model, modified)
+        return True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Remember a result of one number; simplify a node that reads one and has another result."""
+        if len(node.outputs) != 1:
+            return False
+        found = self._result(node)
+        if found is not None:
+            self._found[node.outputs[0]] = found
+            return False
+        return node.op_type in _BROADCASTING and self._simplify(node)
 
     def _uniform(self, value: ir.Value | None) -> _Uniform | None:
         if value is None:
@@ -71,11 +74,11 @@ class RemoveUniformValues(ir.passes.InPlacePass):
 
     def _constant(self, value: ir.Value) -> _Uniform | None:
         tensor = value.const_value
-        if tensor is None or not self._known.is_constant(value) or not 0 < tensor.size <= _MAXIMUM_CONSTANT:
+        if tensor is None or not self.known.is_constant(value) or not 0 < tensor.size <= _MAXIMUM_CONSTANT:
             return None
         if isinstance(tensor, ir.LazyTensor):
             return None
-        if tensor.dtype == ir.DataType.STRING or (value in self._known.named and tensor.dtype in FLOATS):
+        if tensor.dtype == ir.DataType.STRING or (value in self.known.named and tensor.dtype in FLOATS):
             return None
         array = tensor.numpy()
         first = np.ascontiguousarray(array.reshape(-1)[:1])
@@ -85,7 +88,7 @@ class RemoveUniformValues(ir.passes.InPlacePass):
 
     def _result(self, node: ir.Node) -> _Uniform | None:
         """The result of a node, if it has one number."""
-        if node.op_type not in _SAME | _ELEMENTWISE or not node.inputs:
+        if not node.inputs:
             return None
         attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
         elementwise = node.op_type in _ELEMENTWISE
@@ -119,7 +122,7 @@ class RemoveUniformValues(ir.passes.InPlacePass):
                 other = node.inputs[1 - index]
                 return _bypass(node, other) if other is not None else modified
             stem = (value.name if value is not None else None) or "constant"
-            node.replace_input_with(index, self._known.make(found.number, f"{stem}_scalar"))
+            node.replace_input_with(index, self.known.make(found.number, f"{stem}_scalar"))
             modified = True
         return modified
 
@@ -151,15 +154,8 @@ def _is_zero(number: np.ndarray) -> bool:
 
 def _bypass(node: ir.Node, operand: ir.Value) -> bool:
     """Let all readers of a node read an operand; an Identity remains for an output of a graph."""
-    old, graph = node.outputs[0], node.graph
-    assert graph is not None
-    if old.is_graph_output():
-        copy = ir.Node("", "Identity", [operand], num_outputs=1, name=node.name)
-        result = copy.outputs[0]
-        result.name, result.type, result.shape = old.name, old.type, old.shape
-        graph.insert_before(node, copy)
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
+    if node.outputs[0].is_graph_output():
+        replace_node(node, "Identity", [operand])
     else:
-        old.replace_all_uses_with(operand)
-    graph.remove(node, safe=True)
+        replace_by_value(node, operand)
     return True

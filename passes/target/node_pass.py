@@ -1,0 +1,102 @@
+"""The base class of the target passes that look at one node at a time, and how they replace a node."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Collection, Sequence
+
+import onnx_ir as ir
+
+from ...registration import schemas
+from .initializers import Initializers
+
+
+class NodePass(ir.passes.InPlacePass, abc.ABC):
+    """Calls `rewrite` for each node of some ONNX operators, in the main graph and its sub-graphs.
+
+    Attributes:
+        op_types: the operators, of ONNX's own domain; None for all of them.
+        writes: an operator that the pass writes. The pass does nothing in an opset without it.
+        opset: the opset of the model that is rewritten.
+    """
+
+    op_types: Collection[str] | None = None
+    writes: str | None = None
+    opset: int = 0
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the nodes, and report whether anything changed."""
+        self.opset = model.opset_imports.get("", 0)
+        if (self.writes is not None and self.schema(self.writes) is None) or not self.begin(model):
+            return ir.passes.PassResult(model, False)
+        wanted, modified = self.op_types, False
+        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+            if node.domain or (wanted is not None and node.op_type not in wanted):
+                continue
+            # The rewriting of another node may have removed this one.
+            if node.graph is not None:
+                modified |= self.rewrite(node)
+        return ir.passes.PassResult(model, modified)
+
+    def begin(self, model: ir.Model) -> bool:
+        """Prepare for a model; returns whether the pass applies to it."""
+        return True
+
+    @abc.abstractmethod
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite a node, and return whether anything changed."""
+
+    def schema(self, op_type: str) -> schemas.OperatorSchema | None:
+        """An operator in the model's opset; None if the opset does not have it."""
+        return schemas.operator_schema(op_type, self.opset)
+
+
+class ConstantPass(NodePass):
+    """A `NodePass` that reads and makes constants.
+
+    Attributes:
+        known: the initializers that it may fold, and new ones.
+    """
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self.known = initializers
+
+
+def replace_node(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Sequence[ir.Attr] = (),
+) -> None:
+    """Put another node with one output in the place of a node, under the same names."""
+    made = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)
+    old, result, graph = node.outputs[0], made.outputs[0], node.graph
+    result.name, result.type, result.shape = old.name, old.type, old.shape
+    made.metadata_props.update(node.metadata_props)
+    assert graph is not None
+    graph.insert_before(node, made)
+    replace_by_value(node, result)
+
+
+def replace_by_value(node: ir.Node, value: ir.Value) -> None:
+    """Let everything that reads the first output of a node, graph outputs included, read another value."""
+    node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
+def maker_for(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The ONNX node that makes a value, if it can be removed together with the only reader of the value.
+
+    Both are in one graph, and no graph returns the value.
+
+    Args:
+        op_types: the operators that it may be; without them, any.
+    """
+    node = value.producer() if value is not None else None
+    if value is None or node is None or node.domain or node.graph is not reader.graph:
+        return None
+    if op_types and node.op_type not in op_types:
+        return None
+    return node if len(value.uses()) == 1 and not value.is_graph_output() else None
