@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opsetta
+from opsetta.tests.trained_weights import FirstTensor, spread_weights
 
 LEVELS = ("full",)
 Case = tuple[torch.nn.Module, dict[str, torch.Tensor]]
@@ -120,37 +121,18 @@ def _silent() -> Iterator[None]:
             yield
 
 
-@torch.no_grad()
 def _case(name: str) -> Case:
-    """A model with weights like those of a trained one: no vector is zero, and no two are equal."""
+    """A model with weights like those of a trained one."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    for parameter in model.parameters():
-        parameter.add_(0.02 * torch.randn_like(parameter))
-    for name, buffer in model.named_buffers():
-        if name.endswith("running_mean"):
-            buffer.normal_(std=0.1)
-        elif name.endswith("running_var"):
-            buffer.uniform_(0.5, 1.5)
+    spread_weights(model, 0.02)
     return model.eval(), inputs
-
-
-class _First(torch.nn.Module):
-    """The first tensor of a model's results: TorchScript takes no dataclasses."""
-
-    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        result = self.model(**dict(zip(self.names, args, strict=True)))
-        return result if isinstance(result, torch.Tensor) else result[0]
 
 
 def _first(name: str) -> torch.nn.Module:
     """A new model each time: tracing changes some."""
     model, inputs = _case(name)
-    return _First(model, list(inputs)).eval()
+    return FirstTensor(model, list(inputs)).eval()
 
 
 def write(name: str, opset: int, folder: str, levels: tuple[str, ...]) -> dict[str, str]:

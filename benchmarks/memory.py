@@ -12,56 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 import torch
+from resident_memory import Peak, Stack
 
 WIDTH = 4096
-
-
-class Stack(torch.nn.Module):
-    """Linear layers whose weights take the given number of bytes together."""
-
-    def __init__(self, weight_bytes: int):
-        super().__init__()
-        count = max(1, round(weight_bytes / (WIDTH * WIDTH * 4)))
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        return x
-
-
-def resident_bytes() -> int:
-    """Anonymous memory of this process: pages of the written file in the page cache do not count."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no RssAnon line")
-
-
-class Peak:
-    """Samples memory in a thread until stopped."""
-
-    def __enter__(self) -> "Peak":
-        self.before = self.highest = resident_bytes()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._sample)
-        self._thread.start()
-        return self
-
-    def _sample(self) -> None:
-        while not self._stopped.is_set():
-            self.highest = max(self.highest, resident_bytes())
-            time.sleep(0.002)
-
-    def __exit__(self, *exception: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self.highest = max(self.highest, resident_bytes())
 
 
 def child(weight_bytes: int, path: str) -> None:
@@ -69,7 +24,7 @@ def child(weight_bytes: int, path: str) -> None:
 
     x = torch.randn(1, WIDTH)
     opsetta.export(torch.nn.Linear(4, 4).eval(), torch.ones(1, 4), opset=18)
-    model = Stack(weight_bytes).eval()
+    model = Stack(weight_bytes, WIDTH).eval()
     with Peak() as peak:
         opsetta.export(model, x, opset=18).save(path)
     size = sum(parameter.nbytes for parameter in model.parameters())

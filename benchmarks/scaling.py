@@ -19,7 +19,6 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 import types
 import warnings
@@ -29,6 +28,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from resident_memory import Peak
 
 STAGES = ("capture", "import", "source passes", "lowering", "target passes", "save")
 PER_BLOCK = 12
@@ -60,14 +60,6 @@ class Chain(torch.nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no RssAnon line")
 
 
 def repeated(program: torch.export.ExportedProgram, times: int) -> Any:
@@ -125,26 +117,16 @@ class Stages:
     def stage(self, name: str) -> Iterator[None]:
         # What an earlier stage left is not to be looked at in this one.
         gc.collect()
-        before, highest, stopped = resident_bytes(), [0], threading.Event()
-
-        def sample() -> None:
-            while not stopped.wait(0.02):
-                highest[0] = max(highest[0], resident_bytes())
-
-        thread = threading.Thread(target=sample)
-        thread.start()
         self._inner.append(0.0)
-        start = time.process_time()
-        try:
-            yield
-        finally:
-            whole = time.process_time() - start
-            self.seconds[name] += whole - self._inner.pop()
-            self._inner[-1] += whole
-            stopped.set()
-            thread.join()
-            highest[0] = max(highest[0], resident_bytes())
-            self.peaks[name] = max(self.peaks[name], highest[0] - before)
+        with Peak(0.02) as peak:
+            start = time.process_time()
+            try:
+                yield
+            finally:
+                whole = time.process_time() - start
+                self.seconds[name] += whole - self._inner.pop()
+                self._inner[-1] += whole
+        self.peaks[name] = max(self.peaks[name], peak.highest - peak.before)
 
     def timed(self, name: str, function: Callable) -> Callable:
         def call(*args: object, **kwargs: object) -> object:
@@ -223,7 +205,7 @@ def main() -> None:
 
 
 def slope(rows: list[dict], stage: str) -> list[float]:
-    """How much faster than the nodes the seconds of a stage grow, from each size to the next."""
+    """For each two sizes that follow one another: the ratio of a stage's seconds over that of the nodes."""
     pairs = itertools.pairwise(rows)
     return [(b["seconds"][stage] / a["seconds"][stage]) / (b["nodes"] / a["nodes"]) for a, b in pairs]
 

@@ -16,28 +16,15 @@ import tempfile
 import time
 
 import torch
+from resident_memory import Stack, status_bytes
 
 WIDTH = 8192
 _TYPES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
 
-class Stack(torch.nn.Module):
-    """Linear layers whose weights take the given number of bytes together."""
-
-    def __init__(self, weight_bytes: int):
-        super().__init__()
-        count = max(1, round(weight_bytes / (WIDTH * WIDTH * 4)))
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        return x
-
-
 def stack(weight_bytes: int) -> tuple[torch.nn.Module, tuple]:
     with torch.device("meta"):
-        model = Stack(weight_bytes)
+        model = Stack(weight_bytes, WIDTH)
     return model.eval(), (torch.randn(1, WIDTH),)
 
 
@@ -81,11 +68,7 @@ def write_sparse(model: torch.nn.Module, path: str) -> int:
 
 def peak_bytes() -> int:
     """The largest resident memory of this process so far."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no VmHWM line")
+    return status_bytes("VmHWM")
 
 
 def child(name: str, weight_bytes: int, folder: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, RANGES, DimensionError
+from .json_entries import read_entries, write_entries
 
 _BOUND = re.compile(r"(.+) (>=|<=) (\d+)")
 _OPERATORS: dict[type, Callable[..., Any]] = {
@@ -89,9 +90,7 @@ class Dimension:
 
 def write(metadata: dict[str, str], restrictions: Iterable[Restriction]) -> None:
     """Write restrictions into the metadata of a model, if there are any."""
-    found = [dataclasses.asdict(restriction) for restriction in restrictions]
-    if found:
-        metadata[DIMENSIONS] = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    write_entries(metadata, DIMENSIONS, restrictions)
 
 
 def read(metadata: Mapping[str, str]) -> list[Restriction]:
@@ -100,21 +99,15 @@ def read(metadata: Mapping[str, str]) -> list[Restriction]:
     Raises:
         DimensionError: the entry does not have the documented form.
     """
-    try:
-        entries = json.loads(metadata.get(DIMENSIONS, "[]"))
-        return [
-            Restriction(*(_text(entry[key]) for key in ("condition", "reason", "line"))) for entry in entries
-        ]
-    except (ValueError, TypeError, LookupError) as error:
-        raise DimensionError(
-            f"the metadata '{DIMENSIONS}' does not have the documented form: {error}"
-        ) from error
+    return read_entries(metadata, DIMENSIONS, _restriction, DimensionError)
 
 
-def _text(item: Any) -> str:
-    if not isinstance(item, str):
-        raise TypeError(f"{item!r} is not text")
-    return item
+def _restriction(fields: Mapping[str, Any]) -> Restriction:
+    texts = [fields[key] for key in ("condition", "reason", "line")]
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not text")
+    return Restriction(*texts)
 
 
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:

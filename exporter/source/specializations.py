@@ -6,10 +6,10 @@ Works without torch. `docs/metadata.md` describes the format.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 
 from ...registration import SPECIALIZATIONS, ModelFileError
+from .json_entries import read_entries, write_entries
 
 _SHOWN = 10
 _KINDS = ("branch", "int", "float", "array")
@@ -46,9 +46,7 @@ def describe(found: Iterable[Specialization]) -> str:
 
 def write(metadata: dict[str, str], found: Iterable[Specialization]) -> None:
     """Write decisions into the metadata of a model, if there are any."""
-    entries = [dataclasses.asdict(entry) for entry in found]
-    if entries:
-        metadata[SPECIALIZATIONS] = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+    write_entries(metadata, SPECIALIZATIONS, found)
 
 
 def read(metadata: Mapping[str, str]) -> list[Specialization]:
@@ -57,13 +55,7 @@ def read(metadata: Mapping[str, str]) -> list[Specialization]:
     Raises:
         ModelFileError: the entry does not have the documented form.
     """
-    try:
-        entries = json.loads(metadata.get(SPECIALIZATIONS, "[]"))
-        return [_entry(**entry) for entry in entries]
-    except (ValueError, TypeError) as error:
-        raise ModelFileError(
-            f"the metadata '{SPECIALIZATIONS}' does not have the documented form: {error}"
-        ) from error
+    return read_entries(metadata, SPECIALIZATIONS, lambda fields: _entry(**fields), ModelFileError)
 
 
 def _entry(*, line: str, code: str, kind: str, value: bool | int | float | None) -> Specialization:

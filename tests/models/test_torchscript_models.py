@@ -13,6 +13,7 @@ import torch
 import opsetta
 
 from ..opsets import is_full_run, named
+from ..trained_weights import spread_statistics
 from .scriptable import SCRIPTABLE, Scriptable
 from .zoo import ARCHITECTURES, BY_NAME, Architecture
 
@@ -98,12 +99,7 @@ def build(entry: Scriptable) -> torch.nn.Module:
     """The model with random weights and statistics, in eval mode."""
     torch.manual_seed(0)
     model = entry.build().eval()
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name.endswith("running_mean"):
-                buffer.normal_(std=0.1)
-            elif name.endswith("running_var"):
-                buffer.uniform_(0.5, 1.5)
+    spread_statistics(model)
     return model
 
 

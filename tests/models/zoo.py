@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from ..opsets import is_full_run
+from ..trained_weights import spread_statistics
 
 Inputs = dict[str, Any]
 VOCABULARY = 100
@@ -97,11 +98,7 @@ def _spread(model: torch.nn.Module) -> torch.nn.Module:
             torch.nn.init.xavier_normal_(parameter)
         else:
             parameter.add_(0.1 * torch.randn_like(parameter))
-    for name, buffer in model.named_buffers():
-        if name.endswith("running_mean"):
-            buffer.normal_(std=0.1)
-        elif name.endswith("running_var"):
-            buffer.uniform_(0.5, 1.5)
+    spread_statistics(model)
     return model
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from ..trained_weights import FirstTensor, spread_weights
+
 Case = tuple[nn.Module, dict[str, torch.Tensor]]
 _TEXT = {"vocab_size": 100, "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64}
 _HEADS = {"num_attention_heads": 4}
@@ -120,18 +122,6 @@ class Segmentation(nn.Module):
         return nn.functional.interpolate(y, size=pixels.shape[-2:], mode="bilinear", align_corners=False)
 
 
-class First(nn.Module):
-    """The first tensor of the results of a transformers model, whose inputs are named."""
-
-    def __init__(self, model: nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        result = self.model(**dict(zip(self.names, args, strict=True)))
-        return result if isinstance(result, torch.Tensor) else result[0]
-
-
 def _pixels(size: int = 64) -> dict[str, torch.Tensor]:
     return {"pixels": torch.randn(1, 3, size, size)}
 
@@ -151,7 +141,7 @@ def _transformer(architecture: str, configuration: str, inputs: str, **options: 
             "masked": {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)},
         }
         feed = feeds[inputs]
-        return First(getattr(transformers, architecture)(config), list(feed)), feed
+        return FirstTensor(getattr(transformers, architecture)(config), list(feed)), feed
 
     return build
 
@@ -190,16 +180,9 @@ MODELS: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
-@torch.no_grad()
 def build(name: str) -> Case:
     """A model in evaluation mode, with weights and statistics like those of a trained one."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    for parameter in model.parameters():
-        parameter.add_(0.05 * torch.randn_like(parameter))
-    for key, buffer in model.named_buffers():
-        if key.endswith("running_mean"):
-            buffer.normal_(std=0.1)
-        elif key.endswith("running_var"):
-            buffer.uniform_(0.5, 1.5)
+    spread_weights(model, 0.05)
     return model.eval(), inputs

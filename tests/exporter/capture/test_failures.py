@@ -20,23 +20,11 @@ import opsetta
 from opsetta.exporter.capture.torch_export import alternatives
 
 from ..torch_boundary.process_snapshot import changes, snapshot
+from .data_dependent import Branch
 
 ROOT = pathlib.Path(opsetta.__file__).resolve().parent
 OURS = re.compile(r"(?<!tests/)exporter/capture|torch_export\.py|recurrent\.py|site-packages/torch")
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    """Automatic capture tries strict capture only in a process without compiled functions."""
-    torch.compiler.reset()
-
-
-class Branch(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.sum() > 0:
-            return x + 1
-        return x
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("nothing_compiled")]
 
 
 class Flag(nn.Module):
@@ -224,7 +212,7 @@ def test_the_message_has_line_cause_and_remedies(name: str) -> None:
         lines, start = inspect.getsourcelines(make)
         line = next(start + at for at, text in enumerate(lines) if text.strip() == code)
         first = message.splitlines()[0]
-        assert first.endswith(f"{pathlib.Path(__file__).name}:{line}, in forward: {code}")
+        assert first.endswith(f"{pathlib.Path(inspect.getfile(make)).name}:{line}, in forward: {code}")
 
 
 @pytest.mark.parametrize("name", ["branch", "numpy", "no fake kernel", "hint specialised"])

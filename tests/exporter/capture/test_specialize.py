@@ -21,20 +21,10 @@ from opsetta.exporter.source import specializations
 from opsetta.exporter.source.specializations import Specialization
 from opsetta.registration import SPECIALIZATIONS
 
+from .data_dependent import Branch
+
 X = torch.ones(3)
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    """Automatic capture tries strict capture only in a process without compiled functions."""
-    torch.compiler.reset()
-
-
-class Branch(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.sum() > 0:
-            return x * 2
-        return x - 1
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 class Repeats(nn.Module):
@@ -64,7 +54,7 @@ def specialized(model: nn.Module, *args: torch.Tensor, **options: Any) -> opsett
 
 def test_the_warning_names_line_and_value() -> None:
     with pytest.warns(
-        UserWarning, match=r"test_specialize.py:\d+: if x.sum\(\) > 0: \(branch for True\)"
+        UserWarning, match=r"data_dependent.py:\d+: if x.sum\(\) > 0: \(branch for True\)"
     ) as seen:
         opsetta.export(Branch().eval(), (X,), specialize=True)
     assert [entry.filename for entry in seen] == [__file__]

@@ -1,0 +1,34 @@
+"""Lists of entries in the metadata of a model, as JSON. `docs/metadata.md` describes their forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ...registration import OpsettaError
+
+_Entry = TypeVar("_Entry")
+
+
+def write_entries(metadata: dict[str, str], key: str, found: Iterable[Any]) -> None:
+    """Write dataclasses under a key of the metadata, if there are any."""
+    entries = [dataclasses.asdict(entry) for entry in found]
+    if entries:
+        metadata[key] = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+
+
+def read_entries(
+    metadata: Mapping[str, str], key: str, entry: Callable[[Any], _Entry], error: type[OpsettaError]
+) -> list[_Entry]:
+    """The entries under a key of the metadata; without the key, none.
+
+    Args:
+        entry: makes an entry from its fields; raises ValueError, TypeError or LookupError for wrong ones.
+        error: what is raised where the text does not have the documented form.
+    """
+    try:
+        return [entry(fields) for fields in json.loads(metadata.get(key, "[]"))]
+    except (ValueError, TypeError, LookupError) as cause:
+        raise error(f"the metadata '{key}' does not have the documented form: {cause}") from cause
