@@ -143,7 +143,7 @@ BOUNDARY = ROOT / "exporter" / "torch_boundary"
 
 
 def is_private(name: str) -> bool:
-    """Names of operators, which schemas spell, are not torch's own, and `torch._check` is documented."""
+    """Names of operators are not private: schemas spell them. Nor is `torch._check`, which is documented."""
     if name.startswith("torch.ops.") or name == "torch._check":
         return False
     return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))

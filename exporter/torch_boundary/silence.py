@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .process_state import torch_loggers
+from .state.process_state import torch_loggers
 
 _SILENT = logging.CRITICAL + 1
 

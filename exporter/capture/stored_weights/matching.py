@@ -12,9 +12,9 @@ import torch
 from ....registration import ModelFileError
 from ...files.reading.names import quoted
 from ...files.stored_tensors import ConvertedTensor, FileTensor
-from ...torch_boundary.attached_state import Holder, holders
-from ...torch_boundary.computed_buffers import computed_buffers
 from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
+from ...torch_boundary.state.attached_state import Holder, holders
+from ...torch_boundary.state.computed_buffers import computed_buffers
 from ..tensor_kinds import kind_refused, without_data
 from ..torch_export.source_values import element_type
 

@@ -44,8 +44,8 @@ def _read_zip(file: StoredFile, shown: str) -> dict[str, ir.TensorProtocol]:
     Raises:
         ModelFileError: it holds something else, or tensors that are not stored as they are in memory.
     """
-    from ...torch_boundary.attached_state import Place, checkpoint_places
     from ...torch_boundary.requirements import need_torch
+    from ...torch_boundary.state.attached_state import Place, checkpoint_places
 
     need_torch("reading a checkpoint of torch.save")
     _check_stored(file, shown)

@@ -16,7 +16,7 @@ from ....registration import KIND, CaptureError, ModelFileError, UsageError
 from ...files.reading.names import listed, quoted
 from ...files.source_file.weights import given_tensor
 from ...files.stored_tensors import FileTensor
-from ...torch_boundary.attached_state import Placeholders, attached, holders, over
+from ...torch_boundary.state.attached_state import Placeholders, attached, holders, over
 from ..tensor_kinds import without_data
 from .matching import Match, match
 from .opening import Weights, open_weights

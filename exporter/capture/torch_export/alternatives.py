@@ -16,9 +16,9 @@ import torch
 
 from ...torch_boundary import pytree
 from ...torch_boundary.boundary import boundary
-from ...torch_boundary.process_state import has_compiled_code
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.silence import quiet
+from ...torch_boundary.state.process_state import has_compiled_code
 
 SECONDS = 5.0
 """A try takes as long as a capture, so there is none after a failed capture that took longer than this."""

@@ -26,7 +26,7 @@ from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
 from .. import pytree
-from ..process_state import replaced
+from ..state.process_state import replaced
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import pytree
-from ..process_state import replaced
+from ..state.process_state import replaced
 
 # The package has a function of the same name.
 _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import torchscript
+from .. import torchscript
 
 _PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import pytree
+from .. import pytree
 
 _CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque)
 """The classes whose members are kept; a class below them may not allow it."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ..process_lock import random_state_preserved
 from .attached_state import Holder
-from .process_lock import random_state_preserved
 
 
 def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[int, torch.Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from . import probe
+from .. import probe
 
 
 @dataclasses.dataclass(frozen=True)
