@@ -52,7 +52,7 @@ PLAIN: dict[str, Callable[[], Pass]] = {
 """The passes without a value."""
 
 _NUMBERS = 64
-"""Elements of a constant that is no weight."""
+"""Constants of at most so many elements are numbers of the model, not weights."""
 
 
 def _slice(text: str) -> Pass:

@@ -1,1 +1,1 @@
-"""Consumers of ONNX files as data: what each takes, rewrites for it, and the check of a model against it."""
+"""Descriptions of the consumers of ONNX files, and what writes and checks a model for one of them."""

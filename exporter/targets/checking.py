@@ -99,7 +99,7 @@ def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> It
 
 
 def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
-    """What a target does not take of a node, in words that follow its name."""
+    """The parts of a node that a target does not take, as words that follow the node's name."""
     if node.domain not in _STANDARD:
         if node.domain not in target.domains:
             yield "its domain is not taken"

@@ -10,7 +10,7 @@ from ...registration.opsets import check_opset
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Whole numbers from `minimum` to `maximum`, both included; None is no bound.
+    """Whole numbers from `minimum` to `maximum`, both included; None means no bound.
 
     Attributes:
         default: the number to take where none is asked for.
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Restriction:
-    """What a target demands of the nodes of one operator.
+    """The demands of a target on the nodes of one operator.
 
     Attributes:
         operator: the operator's name.

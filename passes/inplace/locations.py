@@ -93,7 +93,7 @@ class Derived(Location):
 
 
 class View(Location):
-    """A view of another location; its value is cached like that of `Derived`."""
+    """A view of another location. Its value is cached until the memory of the other one is written."""
 
     __slots__ = ("parent", "step")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 _PLACEMENTS = 20_000
-"""Buffers that the search places for each of its beginnings; it takes time in proportion."""
+"""The number of buffers that the search places from each of its starting points; its time is proportional."""
 
 
 class Interval(NamedTuple):
@@ -94,14 +94,14 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
     lambda b: (-b.size * (b.last - b.first + 1), b.first),
     lambda b: (b.last, -b.size),
 )
-"""Sort keys: large buffers first, early ones, long-lived ones, large areas, those that end first."""
+"""Orders of placing buffers: large ones first, early ones, long-lived ones, large areas, early ends."""
 
 _WEIGHTS: tuple[Callable[[Interval], int], ...] = (
     lambda b: b.last - b.first + 1,
     lambda b: b.size * (b.last - b.first + 1),
     lambda b: b.size,
 )
-"""What the skyline prefers at first: long-lived buffers, those of a large area, large ones."""
+"""The first preferences of the skyline: long-lived buffers, buffers of a large area, large buffers."""
 _EDGE = 1.1
 """Preference for a buffer that begins or ends where its stretch does, and leaves no gap there."""
 
@@ -174,7 +174,7 @@ def _skyline(buffers: Sequence[Interval], weights: Sequence[float]) -> list[int]
 
 
 def _merged(stretches: list[list[int]]) -> list[list[int]]:
-    """Neighbours of equal height as one stretch."""
+    """Join neighbouring stretches of equal height."""
     merged = [stretches[0]]
     for stretch in stretches[1:]:
         if stretch[2] == merged[-1][2]:

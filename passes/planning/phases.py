@@ -106,7 +106,7 @@ def _ranks(nodes: list[ir.Node], layers: Collection[str]) -> dict[ir.Node, tuple
 
 
 def _first_needed(nodes: list[ir.Node]) -> dict[ir.Node, int]:
-    """Where the first reader is of each node of no module that reads inputs only: a pass put it first."""
+    """The place of the first reader, for nodes of no module that read only inputs: a pass put them first."""
     needed: dict[ir.Node, int] = {}
     for index, node in enumerate(nodes):
         for value in reads(node):

@@ -113,7 +113,7 @@ class _Conversion:
                 continue
             parameter = None if schema is None else _formal(schema.inputs, place)
             if node.op_type == "Cast" and schema is not None:
-                # A cast takes any type; it states one that the model asked for, or a seam.
+                # A Cast takes any type: both the model's own Casts and those that this pass adds stay.
                 continue
             wanted = self._activations if parameter and parameter.variable in free else self._original[value]
             if value.dtype != wanted:
@@ -139,7 +139,7 @@ class _Conversion:
                 takes = parameter.variable and self._activations in parameter.dtypes
                 (found if takes else bound).add(parameter.variable)
         inputs = {p.variable for p in (_formal(schema.inputs, i) for i in range(len(node.inputs))) if p}
-        # One variable that cannot change binds the others: a mixed operator would mean something else.
+        # If one variable cannot change, none does: an operator of mixed types would mean something else.
         return set() if bound - {""} or not found <= inputs else found
 
     def _keep_inside(self, block: ir.Graph, node: ir.Node) -> None:

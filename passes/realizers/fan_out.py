@@ -16,7 +16,7 @@ from ..planning.order import captured
 from .rewriting import Rewriter, constant_of, is_onnx
 
 _Reader = tuple[ir.Node, int | None]
-"""A node and the position of its input; None for what its sub-graphs read."""
+"""A node and the position of its input; None stands for all that its sub-graphs read."""
 
 
 class ExplicitFanOut(ir.passes.InPlacePass):
@@ -67,7 +67,7 @@ def _separate_output(rewriter: Rewriter, graph: ir.Graph, value: ir.Value) -> No
 
 
 def _readers(graph: ir.Graph) -> dict[ir.Value, list[_Reader]]:
-    """The nodes that read each value that is no constant, in the order of the graph."""
+    """For each value that is no constant, the nodes that read it, in the order of the graph."""
     found: dict[ir.Value, list[_Reader]] = {}
     for node in graph:
         for place, value in enumerate(node.inputs):

@@ -126,7 +126,7 @@ class Rewriter:
 
 
 def _origin(node: ir.Node) -> dict[str, str]:
-    """The metadata that the nodes in the place of another one get: not what holds for that node alone."""
+    """The metadata of a node that also hold for the nodes that replace it."""
     return {
         key: text for key, text in node.metadata_props.items() if key != MAY_OVERWRITE and not is_of_plan(key)
     }

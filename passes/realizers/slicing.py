@@ -24,7 +24,7 @@ class SliceGraph(ir.passes.FunctionalPass):
         self._outputs = list(outputs)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Make the model, and report whether it is another part than the whole.
+        """Make the model, and report whether it is less than the whole.
 
         Raises:
             GraphError: there is no such value, an output needs an input that is not named, or no output

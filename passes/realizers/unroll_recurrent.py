@@ -22,7 +22,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _KNOWN = {name.lower(): name for name in ("Relu", "Sigmoid", "Tanh", "Softsign", "Softplus")}
 _NODES_OF_STEP = {"LSTM": 20, "GRU": 24, "RNN": 6}
-"""A bound on the nodes of a step."""
+"""An upper bound for the number of nodes of one step."""
 _REFUSED = ("clip", "activation_alpha", "activation_beta")
 _WEIGHTS = dict[tuple[ir.Value, int, int, int], ir.Value]
 

@@ -1,6 +1,6 @@
-"""Nodes over weights that can be computed when the result is written, without knowing contents before.
+"""Nodes that read weights, and that can be computed as late as when the file is written.
 
-1. Nothing can go wrong then: indices are checked, and integers are neither divided nor cast.
+1. The computation cannot fail: indices are checked here, and integers are neither divided nor cast.
 2. The shape and the element type of the result are known.
 3. Arithmetic and comparisons are those of floats, by numpy in the element type of the operands.
 """
@@ -27,7 +27,7 @@ _ARITHMETIC = frozenset(
 )
 _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
 _BITS = 8
-"""Narrower elements are packed."""
+"""Elements of fewer bits are packed, several in a byte, and are not computed here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Deferred:
 
 
 def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | None:
-    """A node as a computation over constants; None if it is none that can be deferred.
+    """The computation of a node over constants; None if the node cannot be deferred.
 
     Args:
         is_known: whether a value is a constant or the result of a deferred node.
@@ -112,7 +112,7 @@ _BLOCK = 2**22
 def _result_shape(
     node: ir.Node, inputs: Sequence[ir.Value], attributes: dict[str, Any]
 ) -> tuple[int, ...] | None:
-    """The shape of the result, where inference or, for a Slice, the numbers of the node give all sizes."""
+    """The shape of the result; None unless shape inference, or the numbers of a Slice, give every size."""
     first = inputs[0].shape
     if first is None or not first.is_static():
         return None
@@ -151,7 +151,7 @@ def _sliced(
 
 
 def _is_within(inputs: Sequence[ir.Value], attributes: dict[str, Any]) -> bool:
-    """Whether all indices of a Gather are positions."""
+    """Whether all indices of a Gather are within the dimension."""
     data, indices = inputs
     if data.shape is None or indices.const_value is None:
         return False

@@ -23,11 +23,11 @@ from .deferred_constants import Deferred, deferred
 from .initializers import Initializers
 
 _FREE_BYTES = 4096
-"""What a result may take without weights that are no longer read."""
+"""Bytes that a result may take even if no weight becomes unread by it."""
 _MAXIMUM_ELEMENTS = 2**18
 """Larger constants are not computed at once; of floats, which are weights, `MAXIMUM_ELEMENTS`."""
 _BUDGET, _SHARE = 2**20, 100
-"""Bytes that larger results, such as masks, may add to a file, and the part of its weights beyond that."""
+"""Larger results, such as masks, may add `_BUDGET` bytes and one `_SHARE`th of the weights to a file."""
 _REARRANGED = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
 _SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
 _MAXIMUM_STEPS = 64
@@ -93,7 +93,7 @@ class FoldConstants(ir.passes.InPlacePass):
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
     def _rearranged(self, node: ir.Node, result: np.ndarray) -> ir.Value | None:
-        """A small weight in another shape or order: it keeps its name where a large one would."""
+        """A small weight in another shape or order; it keeps its name where a large weight would keep it."""
         data = node.inputs[0]
         if data is None or node.op_type not in _REARRANGED or data.dtype not in FLOATS:
             return None
@@ -116,7 +116,7 @@ class FoldConstants(ir.passes.InPlacePass):
         return modified
 
     def _affordable(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
-        """The part of a group that may be folded: all of it, what reads no weight that stays, or nothing."""
+        """The values of a group that may be folded: all, or those that read no weight that stays, or none."""
         if self._growth(group, waiting) <= 0:
             return group
         inside = set(group)
@@ -193,7 +193,7 @@ def _is_small(value: ir.Value) -> bool:
 
 
 def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
-    """The deferred values, those together that read one another or one weight, in order."""
+    """The deferred values in groups: values that read one another, or one weight, are together."""
     parents: dict[ir.Value, ir.Value] = {}
 
     def root(value: ir.Value) -> ir.Value:
@@ -213,7 +213,10 @@ def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
 
 
 def _steps(value: ir.Value, waiting: dict[ir.Value, Deferred], inside: set[ir.Value]) -> list[ir.Value]:
-    """The values that one is computed from, each after what it reads; at most one more than the limit."""
+    """The deferred values that a value is computed from, each after those that it reads, itself last.
+
+    Stops at one more than `_MAXIMUM_STEPS`.
+    """
     found: dict[ir.Value, None] = {}
     pending = [(value, False)]
     while pending and len(found) <= _MAXIMUM_STEPS:

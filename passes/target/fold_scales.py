@@ -31,7 +31,8 @@ class _Product:
     """A product with constant weights.
 
     Attributes:
-        channels: how many it gives, and `axis` where they are in its result.
+        channels: the number of output channels.
+        axis: the dimension of the result that has the channels.
     """
 
     node: ir.Node
@@ -90,7 +91,7 @@ class FoldScales(ConstantPass):
         return None
 
     def _fold_normalization(self, node: ir.Node) -> _Product | None:
-        """In inference, by constant statistics."""
+        """Fold a normalization by constant statistics; return the product that has it then."""
         product = self._product(node.inputs[0], node)
         used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
         training = node.attributes.get("training_mode")
@@ -152,7 +153,7 @@ class FoldScales(ConstantPass):
             return self._fold_in(product, 1.0 / wide if divides else wide, None)
 
     def _shift(self, product: _Product, other: ir.Value, sign: float) -> bool:
-        """Add to the bias."""
+        """Add a constant to the bias."""
         numbers = _by_channel(product, other)
         if product.node.op_type == "MatMul" or numbers is None:
             return False
@@ -204,7 +205,7 @@ def _array(value: ir.Value) -> np.ndarray:
 
 
 def _by_channel(product: _Product, other: ir.Value) -> np.ndarray | None:
-    """One number, or one for each channel, if the constant is that and leaves the rank as it is."""
+    """The numbers of a constant: one, or one for each channel; None if it has others or raises the rank."""
     assert other.const_value is not None
     shape = tuple(other.const_value.shape.numpy())
     if other.const_value.dtype != product.dtype:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...registration import Names
 
 Blocks = Callable[..., Iterable[np.ndarray]]
-"""The contents of a tensor in pieces, in the order of the file, from the arrays that it is computed from."""
+"""Computes the contents of a tensor in pieces, in the order of the file."""
 
 
 class _InBlocks(ir.LazyTensor):
@@ -47,7 +47,7 @@ class Initializers:
         self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        """Whether a value is an initializer that a pass may fold. What callers may replace is not."""
+        """Whether a value is an initializer that a pass may fold; callers must not be able to replace it."""
         return (
             value is not None
             and value.const_value is not None
@@ -96,7 +96,7 @@ class Initializers:
         first = sources[0]
         name = first.name or "constant"
         is_last = len(first.uses()) <= readers and not first.is_graph_output()
-        # What was derived from the first source before may have its name.
+        # A value that was derived earlier may have taken the name of the first source.
         is_last = is_last and self.graph.initializers.get(name) is first
         if first in self.named:
             name = self.unique(f"{name}_{suffix}")

@@ -1,6 +1,6 @@
 """Target pass: gives LSTM, GRU and RNN all of their outputs, because MNN and others refuse them with fewer.
 
-1. Outputs are added behind those that the node has; nothing reads them.
+1. The missing outputs are added at the end of the node's outputs; nothing reads them.
 """
 
 from __future__ import annotations

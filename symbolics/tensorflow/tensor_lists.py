@@ -273,7 +273,7 @@ def tensor_array_read_v3(
 def tensor_array_write_v3(
     g: GraphContext, handle: Value, index: Value, value: Value, flow_in: Value
 ) -> Value:
-    """As TensorListSetItem; the capture marks the operators on arrays of dynamic size."""
+    """Write an element, as TensorListSetItem does; the capture marks writes to arrays that grow."""
     grows = g.node is not None and g.node.metadata_props.get(GROWS) == "true"
     return tensor_list_set_item(g, flow_in, index, value, grows)
 

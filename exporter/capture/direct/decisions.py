@@ -27,7 +27,7 @@ from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
 _Definition = tuple[torch.fx.Node, Any]
-"""The node that defines a symbol, and where in its result."""
+"""The node that defines a symbol, and the path to the symbol in the node's result."""
 
 
 class WeightsDecide(BaseException):
@@ -184,7 +184,7 @@ class Decisions:
 
 
 def _after(node: torch.fx.Node | None, graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    """The nodes of a graph after one of them, in order; all of them after None."""
+    """The nodes that follow a node in its graph, in order; for None, all nodes of the graph."""
     found: list[torch.fx.Node] = []
     for each in reversed(graph.nodes):
         if each is node:
@@ -194,7 +194,7 @@ def _after(node: torch.fx.Node | None, graph: torch.fx.Graph) -> list[torch.fx.N
 
 
 class DecidingEnvironment(SizeEnvironment):
-    """The record of the sizes in a direct capture whose decisions on values are made.
+    """A `SizeEnvironment` that also answers questions about numbers read from tensors.
 
     Args:
         decisions: makes them.
@@ -224,7 +224,7 @@ class DecidingEnvironment(SizeEnvironment):
         return symbol in self.backed_var_to_val
 
     def concrete(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
-        """The value of an expression for some values, with a guard on the sizes in it."""
+        """The value of an expression at given values of its symbols; adds a guard on the sizes in it."""
         if expression in values:
             return kind(values[expression])
         left = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
@@ -233,13 +233,13 @@ class DecidingEnvironment(SizeEnvironment):
         return super().evaluate_sym_node(self._node(left, kind, self._at_sizes(left, kind)))
 
     def learn(self, values: dict[sympy.Symbol, Any]) -> None:
-        """Replace symbols by the integers that they always are."""
+        """Replace each symbol that always has one value by this integer."""
         for symbol, value in values.items():
             if type(value) is int and symbol not in self.replacements:
                 self._set_replacement(symbol, sympy.Integer(value), "the value of a weight")
 
     def at_example(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
-        """The value of an expression for some values, and the sizes of the example."""
+        """The value of an expression at given values of its symbols, and at the example's sizes."""
         if expression in values:
             return kind(values[expression])
         left = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
@@ -254,5 +254,5 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _place() -> Place | None:
-    """The user's line that runs."""
+    """The line of the user's code that runs now."""
     return place_in([traceback.extract_stack()], innermost=True)

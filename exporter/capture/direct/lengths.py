@@ -22,7 +22,7 @@ def _length(item: Any) -> Any:
 
 @contextlib.contextmanager
 def kept_symbolic(model: torch.nn.Module) -> Iterator[None]:
-    """Let the Python modules that define a model call this `len` within the context."""
+    """Within the context, the Python modules that define a model call this `len` instead of Python's."""
     spaces = [space for space in _namespaces(model) if "len" not in space]
     for space in spaces:
         space["len"] = _length

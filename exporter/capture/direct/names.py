@@ -62,7 +62,7 @@ def _key(step: Any) -> str:
 
 
 class _Names:
-    """Unique names; a further use of one gets the number after the highest that was seen."""
+    """Unique names: a name that is taken gets the number after the highest one seen for it."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()

@@ -23,7 +23,7 @@ class Signature:
 
     @property
     def user_inputs(self) -> list[Any]:
-        """Per leaf of the call, the name of its placeholder, or its constant."""
+        """For each leaf of the call, the name of its placeholder, or the constant that it is."""
         users = [entry for entry in self.input_specs if entry.target is None]
         return [entry.arg.value if hasattr(entry.arg, "value") else entry.arg.name for entry in users]
 

@@ -22,7 +22,7 @@ class NotRecordable(CaptureError):
 
 
 def check_recordable(model: torch.nn.Module, call: Any) -> None:
-    """Refuse a model or arguments of a kind that a recording would treat otherwise than torch.export.
+    """Refuse a model or arguments that direct capture would not record as torch.export does.
 
     Raises:
         NotRecordable: the message names the kind.

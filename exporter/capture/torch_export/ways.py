@@ -86,6 +86,6 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
     """Whether a way may capture a model for which others failed."""
     last = list(errors.values())[-1]
     if way == "torch.export":
-        # Both run the model's Python code, which asks the same of a tensor.
+        # torch.export runs the same Python code as direct capture: code that reads a value fails in both.
         return not reads_value(last)
     return not isinstance(last, CaptureError) and may_help("strict", last)

@@ -1,6 +1,6 @@
 """Target pass: stores constants of bools as numbers with a Cast, for consumers that read no tensors of bools.
 
-1. Only initializers: `WriteInitializers` turns Constant nodes into such first.
+1. The pass looks at initializers only: `WriteInitializers` turns Constant nodes into initializers first.
 2. Initializers that are inputs too, or outputs, stay.
 """
 

@@ -56,7 +56,7 @@ class ResizeBy(ConstantPass):
         return True
 
     def _lengths(self, node: ir.Node, data: ir.Value | None) -> list[int] | None:
-        """The lengths of the resized dimensions; None where one is unknown or the node is left alone."""
+        """The lengths of the resized dimensions; None if one is unknown, or if the node must stay."""
         mode = node.attributes.get("coordinate_transformation_mode")
         policy = node.attributes.get("keep_aspect_ratio_policy")
         if mode is not None and mode.as_string() == "tf_crop_and_resize":
@@ -74,13 +74,13 @@ class ResizeBy(ConstantPass):
 
 
 def _sizes(lengths: list[int], scales: np.ndarray) -> np.ndarray | None:
-    """The sizes that stand for scales, or None."""
+    """The sizes that mean exactly the same as the scales, or None."""
     sizes = [round(length * float(scale)) for length, scale in zip(lengths, scales, strict=True)]
     return np.array(sizes, np.int64) if _agree(lengths, sizes, scales) else None
 
 
 def _scales(lengths: list[int], sizes: np.ndarray) -> np.ndarray | None:
-    """The scales that stand for sizes, or None."""
+    """The scales that mean exactly the same as the sizes, or None."""
     if 0 in lengths:
         return None
     pairs = zip(sizes, lengths, strict=True)

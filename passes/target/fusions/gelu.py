@@ -20,7 +20,7 @@ from ..node_pass import NodePass
 from .patterns import constant_operand, made_by, number, replace
 
 _PRECISION = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 8e-3}
-"""How precisely an element type holds a number, relatively; other types hold it to 1e-6."""
+"""The relative error with which an element type holds a number; for other types it is 1e-6."""
 
 
 class FuseGelu(NodePass):
@@ -84,12 +84,12 @@ def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
 
 
 def _has_part(node: ir.Node) -> bool:
-    """Whether a product has a number or a sum as a factor, as one inside of Gelu has."""
+    """Whether a product has 0.5 or a sum as a factor, as the inner product of a Gelu has."""
     return any(number(value) == 0.5 or made_by(value, "Add") is not None for value in node.inputs)
 
 
 def _behind_one(total: ir.Node) -> ir.Node | None:
-    """What is added to 1."""
+    """The Erf or Tanh to which a node adds 1."""
     found = constant_operand(total)
     if found is None or found[1] != 1:
         return None

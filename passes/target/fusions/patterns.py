@@ -15,7 +15,7 @@ def only_reader(value: ir.Value) -> bool:
 
 
 def made_by(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
-    """The node that makes a value, if it has one of these types, and so many readers and no others."""
+    """The node that makes a value, if it has one of these types and its value exactly so many readers."""
     node = value.producer() if value is not None else None
     if node is None or value is None or node.domain or node.op_type not in op_types:
         return None
@@ -25,7 +25,10 @@ def made_by(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node
 
 
 def operands(node: ir.Node, wanted: str) -> tuple[ir.Node, ir.Value] | None:
-    """The operand of a binary node that an operator of this type makes for it alone, and the other one."""
+    """The maker of one operand of a binary node, and the other operand.
+
+    The maker has the wanted type, and nothing else reads its result.
+    """
     a, b = node.inputs
     for first, second in ((a, b), (b, a)):
         made = made_by(first, wanted)
@@ -35,14 +38,14 @@ def operands(node: ir.Node, wanted: str) -> tuple[ir.Node, ir.Value] | None:
 
 
 def number(value: ir.Value | None) -> float | None:
-    """The number of a constant of one element, which nothing can replace."""
+    """The number in a constant of one element that callers cannot replace."""
     if value is None or value.const_value is None or value.const_value.size != 1 or value.is_graph_input():
         return None
     return float(value.const_value.numpy().item())
 
 
 def constant_operand(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """The operand of a binary node beside a number, and the number."""
+    """The operands of a binary node that has one number: the other operand, and the number."""
     a, b = node.inputs
     for first, second in ((a, b), (b, a)):
         found = number(second)

@@ -102,7 +102,7 @@ class WriteGemm(ConstantPass):
 
 
 def _transposed_weight(value: ir.Value) -> ir.Node | None:
-    """The Transpose of an initializer's two dimensions."""
+    """The Transpose of an initializer of two dimensions that makes a value, or None."""
     node = value.producer()
     if node is None or node.domain or node.op_type != "Transpose" or node.inputs[0] is None:
         return None
@@ -121,7 +121,7 @@ def _is_reshaped(shape: ir.Shape) -> bool:
 
 
 def _bias_addition(node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
-    """The Add of a constant vector that alone reads a product, and the vector."""
+    """The Add that adds a constant vector to a product, and the vector; None if others read the product."""
     result = node.outputs[0]
     if len(result.uses()) != 1 or result.is_graph_output():
         return None

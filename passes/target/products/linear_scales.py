@@ -43,7 +43,7 @@ class FoldLinearScales(ConstantPass):
     def _layer(
         self, value: ir.Value, reader: ir.Node, is_number: bool
     ) -> tuple[ir.Node, ir.Node | None] | None:
-        """The MatMul and the addition of its bias that a value comes from."""
+        """The MatMul that a value comes from, and the Add of its bias if there is one."""
         node = maker_for(reader, value)
         while is_number and node is not None and node.op_type in _MOVES:
             node = maker_for(node, node.inputs[0])

@@ -20,7 +20,7 @@ from ..node_pass import ConstantPass, replace_node
 
 
 def _array(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
-    """The contents of a constant of few elements."""
+    """The contents of a constant; None if it is none or has many elements."""
     if value is None or not known.is_constant(value) or value.const_value is None:
         return None
     return None if value.const_value.size > _MAXIMUM_CONSTANT else value.const_value.numpy()
@@ -43,7 +43,7 @@ def _keeps_shape(operand: ir.Value, other: tuple[int, ...]) -> bool:
 def _neutral(
     is_neutral: Callable[[np.ndarray], bool], right_only: bool = False
 ) -> Callable[..., ir.Value | None]:
-    """A binary operator whose constant operand changes nothing."""
+    """The rule of a binary operator: the operand whose partner is a constant that changes nothing."""
 
     def rule(known: Initializers, node: ir.Node) -> ir.Value | None:
         if len(node.inputs) != 2 or node.attributes:
@@ -119,7 +119,7 @@ def _dropout(known: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _single(known: Initializers, node: ir.Node) -> ir.Value | None:
-    """A variadic operator of one operand."""
+    """The operand of a variadic operator that has only one."""
     return node.inputs[0] if len(node.inputs) == 1 else None
 
 
@@ -143,7 +143,7 @@ def _transpose(known: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _slice(known: Initializers, node: ir.Node) -> ir.Value | None:
-    """A Slice by inputs that takes everything."""
+    """The operand of a Slice that takes all of it."""
     operand = node.inputs[0]
     given = [_array(known, value) for value in node.inputs[1:]]
     if operand is None or operand.shape is None or len(given) < 2 or any(array is None for array in given):

@@ -90,7 +90,7 @@ class BroadcastLate(ConstantPass):
         )
 
     def _reduces_others(self, node: ir.Node, axes: frozenset[int]) -> bool:
-        """Whether a node reduces axes that are known, and none of these, and keeps the rank."""
+        """Whether a node reduces other axes than these, and keeps the rank; its axes must be known."""
         keep, shape = node.attributes.get("keepdims"), node.inputs[0].shape if node.inputs[0] else None
         if node.op_type not in _REDUCTIONS or shape is None or (keep is not None and not keep.as_int()):
             return False

@@ -1,4 +1,4 @@
-"""Target pass: writes a product with a Reciprocal, or by itself, as fewer or cheaper nodes.
+"""Target pass: writes a product with a Reciprocal as a quotient, which is one node instead of two.
 
     Mul(x, Reciprocal(y))  -> Div(x, y)
 

@@ -1,10 +1,10 @@
 """Target pass: merges operators that follow one another and only change the shape, or the element type.
 
 1. Reshape, Squeeze, Unsqueeze and Flatten in a row become one Reshape, if at most one size of the result is
-   unknown; several Unsqueezes or Squeezes of known axes become one otherwise.
+   unknown.
 2. A Cast of a Cast becomes one, if the first type holds every value of the operand's.
-3. A Reshape to a computed shape that makes an output stays: below opset 11 a branch of an If hides its shape
-   so, which onnxruntime would otherwise take for that of both branches.
+3. A Reshape to a computed shape stays if it makes an output. Below opset 11, branches of an If end in such a
+   Reshape, so that onnxruntime does not take the shape of one branch for that of both.
 4. A value in between that has other readers, or is an output, stays for those.
 """
 
@@ -51,7 +51,7 @@ class MergeShapeChains(ConstantPass):
 
 
 def _target(shape: ir.Shape | None) -> list[int] | None:
-    """A shape as Reshape takes it, at every opset; None if it cannot say it."""
+    """A shape as the second input of Reshape, valid at every opset; None if that cannot state it."""
     if shape is None:
         return None
     sizes = [size if isinstance(size, int) else -1 for size in shape]

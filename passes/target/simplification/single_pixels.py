@@ -1,4 +1,4 @@
-"""Target pass: writes a linear Resize of single pixels in mode nearest: OpenCV 5 reads beyond them.
+"""Target pass: writes a linear Resize of single pixels in mode nearest, because OpenCV 5 reads beyond them.
 
 1. Each axis that changes its size has size 1, and the sizes of the result are known.
 2. The mode takes values from the pixels alone (nearest or linear); coordinates do not leave the image.

@@ -30,12 +30,12 @@ _ELEMENTWISE = frozenset(
 _BROADCASTING = _ELEMENTWISE - {"Cast", "Not"}
 _BLIND_TO_ZEROS = ("Softmax", "LogSoftmax", "Exp", "Cos", "Abs")
 _MAXIMUM_CONSTANT = 2**18
-"""Larger constants are not read, nor those that are computed when they are written."""
+"""Constants of more elements are not read, nor constants that are computed when the file is written."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Uniform:
-    """All elements of a tensor: one number, as an array without dimensions, and the shape."""
+    """A tensor of which all elements are one number: that number as a zero-dim array, and the shape."""
 
     number: np.ndarray
     shape: tuple[int, ...]
@@ -87,7 +87,7 @@ class RemoveUniformValues(ConstantPass):
         return _Uniform(first.reshape(()), array.shape) if same else None
 
     def _result(self, node: ir.Node) -> _Uniform | None:
-        """The result of a node, if it has one number."""
+        """The result of a node, if all of its elements are one number."""
         if not node.inputs:
             return None
         attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
@@ -127,7 +127,7 @@ class RemoveUniformValues(ConstantPass):
         return modified
 
     def _covers(self, operand: ir.Value | None, node: ir.Node, without: ir.Value | None) -> bool:
-        """Whether an operand alone has the shape of the result, without one of the others."""
+        """Whether `operand` gives the result its shape even if `without` becomes a scalar."""
         result = node.outputs[0].shape
         shape = None if operand is None else operand.shape
         if shape is None or result is None or len(shape) != len(result):

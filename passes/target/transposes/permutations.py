@@ -1,4 +1,4 @@
-"""Permutations of dimensions. Dimension i of a Transpose is dimension `perm[i]` of its input."""
+"""Permutations of dimensions: dimension i of a Transpose's result is dimension `perm[i]` of its input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Permutation = tuple[int, ...]
 
 
 def is_identity(perm: Permutation) -> bool:
-    """Whether nothing moves."""
+    """Whether a permutation leaves every dimension in its place."""
     return perm == tuple(range(len(perm)))
 
 
@@ -20,19 +20,19 @@ def inverse(perm: Permutation) -> Permutation:
 
 
 def composed(first: Permutation, second: Permutation) -> Permutation:
-    """Two Transposes, one after the other, as one."""
+    """The permutation of one Transpose that does the same as two, one after the other."""
     return tuple(first[axis] for axis in second)
 
 
 def without(perm: Permutation, axes: Collection[int]) -> Permutation:
-    """The permutation of the dimensions that remain where some of the result are left out."""
+    """The permutation of the remaining dimensions, if some dimensions of the result are removed."""
     gone = sorted(perm[axis] for axis in axes)
     left = [place for axis, place in enumerate(perm) if axis not in axes]
     return tuple(place - sum(other < place for other in gone) for place in left)
 
 
 def inserted(perm: Permutation, axes: Collection[int]) -> Permutation:
-    """The permutation with dimensions inserted, which are where they are in both."""
+    """The permutation with dimensions inserted that have the same place in the input and the result."""
     rank = len(perm) + len(axes)
     places = [axis for axis in range(rank) if axis not in axes]
     result = list(range(rank))
@@ -42,7 +42,7 @@ def inserted(perm: Permutation, axes: Collection[int]) -> Permutation:
 
 
 def permutation_of(node: ir.Node) -> Permutation | None:
-    """That of a Transpose node; None if it is unknown."""
+    """The permutation of a Transpose node; None if it is unknown."""
     perm = node.attributes.get("perm")
     if perm is not None:
         return tuple(perm.as_ints())
@@ -52,7 +52,7 @@ def permutation_of(node: ir.Node) -> Permutation | None:
 
 
 def is_reshape(shape: ir.Shape | None, perm: Permutation) -> bool:
-    """Whether a Transpose moves only dimensions of size 1, and a Reshape can say so."""
+    """Whether a Reshape can replace a Transpose: only dimensions of size 1 move."""
     if shape is None or len(shape) != len(perm):
         return False
     left = [axis for axis in perm if shape[axis] != 1]
@@ -60,7 +60,7 @@ def is_reshape(shape: ir.Shape | None, perm: Permutation) -> bool:
 
 
 def target_shape(shape: ir.Shape, perm: Permutation) -> list[int]:
-    """The target of such a Reshape: 0 for an unknown size that stays where it is, -1 for any other."""
+    """The second input of that Reshape: 0 for an unknown size that stays in its place, -1 for another."""
     sizes = [shape[axis] for axis in perm]
     return [
         size if isinstance(size, int) else 0 if axis == place else -1

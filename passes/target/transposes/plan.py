@@ -1,7 +1,7 @@
-"""Finds the forms of a graph's values, and the regions in which fewer Transposes do.
+"""Finds the forms of a graph's values, and the regions that need fewer Transposes.
 
-A region is a set of Transposes and of nodes between them that compute on bases. Its Transposes go, and one
-is left for each form that a node outside of it reads. A region in which that is no gain stays as it is.
+A region is a set of Transposes and of nodes between them that compute on bases. Its Transposes are removed,
+except one for each form that a node outside of it reads. A region in which that is no gain stays as it is.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Plan:
         self._frozen: set[ir.Node] = set()
 
     def make(self) -> bool:
-        """Make the plan, without regions that are no gain; whether anything is left to do."""
+        """Make the plan, and drop regions without a gain. Returns whether anything is left to do."""
         while True:
             self._trace()
             bad = self._useless_regions()

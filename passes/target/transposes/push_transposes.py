@@ -107,7 +107,7 @@ class _Rewriter:
         return True
 
     def _reread(self, node: ir.Node, index: int, form: Form, shape: ir.Shape | None) -> None:
-        """Give a node that keeps to the original order what it reads."""
+        """Give a node that computes in the original order the value in that order."""
         if takes_sizes(node) and not form.is_alias:
             self._shape_of_base(node, form)
         else:
@@ -133,7 +133,7 @@ class _Rewriter:
         return graph
 
     def _as_was(self, form: Form, shape: ir.Shape | None) -> ir.Value:
-        """The value of a form, by one Transpose for all that read it."""
+        """The value in its original order, made by one Transpose for all of its readers."""
         if form.is_alias:
             return form.base
         made = self._made.get((form.base, form.perm))

@@ -51,7 +51,7 @@ class Rules:
     def turned(
         self, node: ir.Node, perms: Mapping[int, Permutation], operands: Sequence[ir.Value | None]
     ) -> Turned | None:
-        """The node on bases, or None.
+        """How a node computes on bases; None if it cannot.
 
         Args:
             perms: those of the inputs that have a form, by position; they are no identities.
@@ -75,7 +75,7 @@ class Rules:
         perm: Permutation,
         operands: Sequence[ir.Value | None],
     ) -> Turned | None:
-        """Operands broadcast: constants are permuted, and vectors reshaped."""
+        """An operator whose operands broadcast: its constants are permuted, and its vectors reshaped."""
         if len(node.outputs) != 1:
             return None
         others = [
@@ -220,7 +220,7 @@ def _by_axis(default: int) -> Callable[..., Turned | None]:
 
 
 _SOFTMAX_BY_AXIS = 13
-"""Below, Softmax normalizes over all dimensions from its axis on."""
+"""Below this opset, Softmax normalizes over all dimensions from its axis on."""
 
 
 def _concat(
@@ -330,7 +330,7 @@ def _tile(rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: P
 def _resize(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
 ) -> Turned | None:
-    """Of the nearest pixel; onnxruntime interpolates along the last dimensions only."""
+    """A Resize to the nearest pixel; onnxruntime interpolates along the last dimensions only."""
     mode, where = (node.attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
     if not rules.resizes or not _all_alone(node, perms):
         return None

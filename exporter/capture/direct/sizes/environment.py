@@ -1,4 +1,4 @@
-"""The record of the sizes in a direct capture: torch's `ShapeEnv`, with numbers that polynomials decide."""
+"""The sizes of a direct capture: torch's `ShapeEnv`, in which polynomials answer most questions."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class SizeEnvironment(numbers.ShapeEnv):
             raise LookupError(str(expression))
         return int(value)
 
-    # What torch asks, and what it learns.
+    # Questions that torch asks, and facts that it records.
 
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None

@@ -119,10 +119,10 @@ class SizeNode(numbers.SymNode):
         if self.polynomial is not None:
             self._number = self.polynomial.number
 
-    # What torch's C++ code asks of a number.
+    # Methods that torch's C++ code calls.
 
     def maybe_as_int(self) -> int | None:
-        """The number that an integer is for all sizes."""
+        """The value of an integer that is the same for all sizes; None if it varies."""
         return self._number if self.polynomial is not None else numbers.SymNode.maybe_as_int(self)
 
     def is_nested_int(self) -> bool:

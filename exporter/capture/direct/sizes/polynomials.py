@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 Monomial = tuple[int, ...]
-"""The atoms of a product in ascending order, each as often as its exponent says."""
+"""The atoms of a product in ascending order; an atom is repeated as often as its exponent says."""
 Bounds = tuple[int | None, int | None]
 """The smallest and the largest value; None where there is none."""
 

@@ -67,7 +67,7 @@ terms: st.SearchStrategy[Term] = st.recursive(
 
 
 def at(number: Number, symbols: list[sympy.Symbol], point: tuple[int, ...]) -> Any:
-    """The value of a symbolic number at sizes."""
+    """The value of a symbolic number when its symbols are the sizes of a point."""
     if not isinstance(number, (torch.SymInt, torch.SymBool)):
         return number
     found = number.node.expr.xreplace(dict(zip(symbols, map(sympy.Integer, point), strict=True)))
