@@ -9,6 +9,10 @@
 #                 models in a dozen runtimes and compilers, each in an environment of its own, into docs/toolchains.md
 #   make descriptors
 #                 the descriptor sets of other frameworks' messages, from the .proto files beside them
+#   make docs     the site, in build/site
+#   make dist     the wheel and the source distribution, in dist
+#   make test-dist
+#                 make dist, then install and try both in new environments: with and without torch, Python 3.10 and 3.13
 #   make test-torch TORCH=2.10.0
 #                 the tests of capture and export with that release of torch, in an environment of its own
 #
@@ -20,6 +24,7 @@ PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 SWEEP_FLAGS ?=
 TOOLCHAIN_FLAGS ?=
+DIST_FLAGS ?=
 WORKERS ?= 2
 TORCH ?= 2.10.0
 TORCH_TESTS ?= tests/exporter/test_export.py tests/exporter/capture tests/exporter/torch_boundary
@@ -29,10 +34,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_INSTALLED := $(TORCH_VENV)/.installed
+# The site needs no torch.
+DOCS_VENV ?= .venv-docs
+DOCS_INSTALLED := $(DOCS_VENV)/.installed
 # The package's folder under the package's name, where mypy looks for it.
 NAMED := $(VENV)/source
 
-.PHONY: demo test test-torch lint sweep bench toolchains descriptors clean
+.PHONY: demo test test-torch lint mypy sweep bench toolchains descriptors docs dist test-dist clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -50,6 +58,9 @@ sweep: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory mypy
+
+mypy: $(INSTALLED)
 	MYPYPATH=$(NAMED) $(BIN)/mypy -m opsetta -p opsetta.registration -p opsetta.symbolics -p opsetta.passes -p opsetta.exporter -p opsetta.torch_onnx
 
 bench: $(INSTALLED)
@@ -61,6 +72,17 @@ toolchains: $(INSTALLED)
 
 descriptors: $(INSTALLED)
 	$(BIN)/python -m tests.descriptors
+
+docs: $(DOCS_INSTALLED)
+	$(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+dist: $(INSTALLED)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+test-dist: dist
+	$(BIN)/python -m tests.distribution --pip-flags="$(PIP_FLAGS)" $(DIST_FLAGS)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' \
@@ -77,5 +99,10 @@ $(TORCH_INSTALLED): pyproject.toml constraints.txt
 	$(TORCH_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) -c $(TORCH_VENV)/constraints.txt torch==$(TORCH) -e '.[dev]'
 	touch $(TORCH_INSTALLED)
 
+$(DOCS_INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[docs]'
+	touch $(DOCS_INSTALLED)
+
 clean:
-	rm -rf $(VENV) .venv-torch-* .toolchains build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* .venv-docs .toolchains build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

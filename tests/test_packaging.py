@@ -1,5 +1,6 @@
-"""The product around the code: metadata, package list, wheel, constraints, the commands of the README."""
+"""The product around the code: metadata, package list, wheel, constraints, make's targets."""
 
+import email
 import importlib
 import os
 import pathlib
@@ -8,12 +9,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 from packaging.requirements import Requirement
 
 import opsetta
-from opsetta.exporter.targets.loading import target_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,13 +43,26 @@ def test_every_package_has_an_init():
     assert [folder for folder in folders if not (ROOT / folder / "__init__.py").is_file()] == []
 
 
+def package_data() -> list[str]:
+    """The files besides Python that pyproject.toml puts into the package, relative to the root."""
+    found = []
+    for package, patterns in CONFIGURATION["tool"]["setuptools"]["package-data"].items():
+        folder = ROOT.joinpath(*package.split(".")[1:])
+        for pattern in patterns:
+            files = [path.relative_to(ROOT).as_posix() for path in folder.glob(pattern)]
+            assert files, f"{package} has no {pattern}"
+            found += files
+    return sorted(found)
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> list[str]:
-    """The names in a wheel that is built from a copy of the package."""
+def wheel(tmp_path_factory) -> Iterator[zipfile.ZipFile]:
+    """A wheel, built from a copy of what the Dockerfile sends to Docker, and some files that must stay out."""
     copy = tmp_path_factory.mktemp("wheel") / "source"
-    keep = ["__init__.py", "py.typed", "pyproject.toml", "README.md", "LICENSE", *FLOORS, "tests", "Makefile"]
     copy.mkdir()
-    for name in keep:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    sent = [line[1:] for line in lines if line.startswith("!")]
+    for name in [*sent, "docs", "examples", "Makefile"]:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
@@ -57,34 +71,54 @@ def wheel(tmp_path_factory) -> list[str]:
     subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, capture_output=True, timeout=300)
     [built] = (copy / "dist").glob("*.whl")
     with zipfile.ZipFile(built) as archive:
-        return archive.namelist()
+        yield archive
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
-    held = sorted(name for name in wheel if ".dist-info/" not in name)
-    tensorflow = "opsetta/exporter/capture/tensorflow"
-    data = [
-        "opsetta/py.typed",
-        "opsetta/exporter/command_line/operator_support.json",
-        "opsetta/exporter/capture/caffe2/protos/messages.binpb",
-        "opsetta/exporter/deployment/plan/plan.schema.json",
-        f"{tensorflow}/operators.binpb.z",
-        f"{tensorflow}/protos/messages.binpb",
-        *(f"opsetta/exporter/targets/files/{name}.toml" for name in target_names()),
+    held = [name for name in wheel.namelist() if ".dist-info/" not in name]
+    files = [*map(pathlib.Path.as_posix, sources()), *package_data()]
+    assert sorted(held) == sorted(f"opsetta/{path}" for path in files)
+
+
+def test_files_that_the_package_opens_are_package_data():
+    beside = {
+        path.relative_to(ROOT).as_posix()
+        for floor in FLOORS
+        for path in (ROOT / floor).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc", ".proto")
+    }
+    assert beside == set(package_data()) - {"py.typed"}
+
+
+def test_the_wheel_says_what_it_is(wheel):
+    [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    fields = email.message_from_bytes(wheel.read(metadata))
+    assert fields["Name"] == "opsetta"
+    assert fields["Version"] == opsetta.__version__
+    assert fields["Requires-Python"] == "<3.14,>=3.10"
+    assert fields["License-Expression"] == "Apache-2.0"
+    assert set(fields.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    assert {Requirement(text) for text in PROJECT["dependencies"]} <= {
+        Requirement(text) for text in fields.get_all("Requires-Dist")
+    }
+    [entry_points] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    assert wheel.read(entry_points).decode().split("\n")[:2] == [
+        "[console_scripts]",
+        f"opsetta = {PROJECT['scripts']['opsetta']}",
     ]
-    assert held == sorted([f"opsetta/{path.as_posix()}" for path in sources()] + data)
 
 
 def test_the_wheel_holds_the_licence(wheel):
-    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
     assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert PROJECT["license"] == "Apache-2.0"
 
 
 def test_the_version_is_one():
-    assert PROJECT["version"] == opsetta.__version__
+    assert "version" not in PROJECT
+    assert PROJECT["dynamic"] == ["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(rf"^## {re.escape(PROJECT['version'])}\b", changelog, re.MULTILINE)
+    assert re.search(rf"^## {re.escape(opsetta.__version__)}\b", changelog, re.MULTILINE)
 
 
 def requirements() -> list[Requirement]:
