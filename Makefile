@@ -6,7 +6,7 @@
 #                 beside torch.onnx, into sweep-results: hours on two cores
 #   make bench    export time and memory against torch.onnx
 #   make toolchains
-#                 models in a dozen runtimes and compilers, each in an environment of its own, into docs/toolchains.md
+#                 models in a dozen runtimes and compilers, each in an environment of its own, into docs/toolchains
 #   make descriptors
 #                 the descriptor sets of other frameworks' messages, from the .proto files beside them
 #   make docs     the site, in build/site

@@ -198,10 +198,12 @@ class OnnxModel:
         """Compare with the file that the model was converted from, or with a PyTorch model.
 
         Args:
-            args, kwargs: the arrays to run with, in the order of the inputs or by their names.
+            args: the arrays to run with, in the order of the inputs.
+            kwargs: arrays by the names of their inputs.
             model: a PyTorch model that takes the same arguments and returns the outputs in order. By default
                 the model as it was read runs in onnxruntime, at its own opset.
-            rtol, atol: tolerances; by default those of the output's element type (`verification.TOLERANCES`).
+            rtol: relative tolerance; by default that of the output's element type.
+            atol: absolute tolerance, likewise.
 
         Returns:
             A `VerificationReport`, the errors per output.

@@ -408,8 +408,10 @@ class Program:
         """Compare onnxruntime with eager PyTorch, including the values written to mutated buffers.
 
         Args:
-            args, kwargs: the arguments to run with; by default the example of the capture.
-            rtol, atol: tolerances; by default those of the output's element type (`verification.TOLERANCES`).
+            args: the arguments to run with; by default the example of the capture.
+            kwargs: the keyword arguments to run with.
+            rtol: relative tolerance; by default that of the output's element type.
+            atol: absolute tolerance, likewise.
 
         Returns:
             A `VerificationReport`, the errors per output.

@@ -34,7 +34,6 @@ from .weights import weights as list_weights
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Rich help would parse [batch,3] as markup, and truncates long words in tables.
     rich_markup_mode=None,

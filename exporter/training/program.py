@@ -137,9 +137,11 @@ class TrainingProgram(Program):
         but rounding may move in any direction, and is compared within the length of a step only.
 
         Args:
-            args, kwargs: arguments of the model, and `targets`; by default the example of the export.
+            args: arguments of the model, and `targets`; by default the example of the export.
+            kwargs: the same by name.
             steps: the number of steps, all of them on these arguments.
-            rtol, atol: tolerances; by default those of the output's element type.
+            rtol: relative tolerance; by default that of the output's element type.
+            atol: absolute tolerance, likewise.
 
         Returns:
             The errors of the last step.

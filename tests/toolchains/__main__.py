@@ -1,4 +1,4 @@
-"""Install consumers, write files, run them, and write docs/toolchains.md.
+"""Install consumers, write files, run them, and write docs/toolchains.
 
     python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B]
 

@@ -75,19 +75,30 @@ def test_files_behind_a_crash_are_run(tmp_path, monkeypatch):
     assert said == {"good": "agrees", "crash": "crashes", "refuse": "refused", "last": "agrees"}
 
 
-def test_the_page_is_written_between_its_marks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+def test_the_pages_are_written_between_their_marks(tmp_path):
+    for name in ("index", *report.PAGES):
+        (tmp_path / f"{name}.md").write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     outcome = {"ResNet": {"opsetta": {"difference": 0.0}}, "LSTM": {"opsetta": {"error": "error: no LSTM"}}}
     (tmp_path / "results.json").write_text(json.dumps({"tvm": outcome}))
-    report.write(tmp_path, page)
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "old" not in text
-    assert "| ResNet | agrees |" in text
-    assert "- TVM, LSTM: refused: error: no LSTM" in text
-    assert "| **agree** | 1 |" in text
+    report.write(tmp_path, tmp_path)
+    for name in ("index", "tvm", "opencv"):
+        text = (tmp_path / f"{name}.md").read_text()
+        assert text.startswith("before\n")
+        assert text.endswith("after\n")
+        assert "old" not in text
+    index, page = ((tmp_path / f"{name}.md").read_text() for name in ("index", "tvm"))
+    assert "| model | TVM |" in index
+    assert "| ResNet | agrees |" in index
+    assert "| **agree** | 1 |" in index
+    assert "| model | opsetta | dynamo | torchscript |" in page
+    assert "| ResNet | agrees | not written | not written |" in page
+    assert "- opsetta, LSTM: refused: error: no LSTM" in page
+
+
+def test_every_consumer_has_a_page():
+    assert sorted(name for names in report.PAGES.values() for name in names) == sorted(CONSUMERS)
+    for page in ("index", *report.PAGES):
+        assert report.BEGIN in (report.FOLDER / f"{page}.md").read_text(encoding="utf-8")
 
 
 def test_every_consumer_has_an_adapter():
