@@ -23,7 +23,11 @@ from mkdocs.structure.pages import Page
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
+FROM_ROOT = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 """Pages of the site that are files at the root of the repository."""
 
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -83,23 +87,18 @@ def operator_data() -> str:
 
     An operator is its name, a letter for each opset (upper case: some samples were refused), and remarks.
     """
-    from opsetta.exporter.command_line.operator_support import REFUSED, operator_support, remarks, swept
+    from opsetta.exporter.command_line.operator_support import REFUSED, operator_support, remarks
     from opsetta.registration import MAXIMUM_OPSET, MINIMUM_OPSET
 
     opsets = list(range(MINIMUM_OPSET, MAXIMUM_OPSET + 1))
     operators = []
     for name, entries in operator_support(opsets).items():
-        letters = [
-            LETTERS[entry.support].upper() if entry.reasons and entry.support != REFUSED else LETTERS[entry.support]
-            for entry in entries.values()
-        ]
-        operators.append([name, "".join(letters), "; ".join(remarks(entries))])
-    results = swept()
-    data = {
-        "opsets": opsets,
-        "swept": results["opsets"],
-        "operators": operators,
-    }
+        letters = ""
+        for entry in entries.values():
+            letter = LETTERS[entry.support]
+            letters += letter.upper() if entry.reasons and entry.support != REFUSED else letter
+        operators.append([name, letters, "; ".join(remarks(entries))])
+    data = {"opsets": opsets, "operators": operators}
     # "</" would end the element.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
     return f'<script type="application/json" id="operator-data">{text}</script>'

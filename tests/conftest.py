@@ -21,7 +21,6 @@ INDEPENDENT = (
     "fuzz/test_programs.py",
     "models/test_architectures.py",
     "models/test_torchscript_models.py",
-    "test_documentation.py",
 )
 """Files of long tests that share nothing with each other: each may run in any test process."""
 

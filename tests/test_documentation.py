@@ -1,54 +1,187 @@
-"""Every Python block of README, CONTRIBUTING and docs runs, one namespace and one process per document."""
+"""README, CONTRIBUTING and docs: the Python runs, the commands exist, links lead somewhere.
 
+A document's Python is one program. Documents in `COMMANDS` also run the commands of their `sh` blocks, in
+between. A block with `title="NAME"` is written to a file of that name first, as its reader does.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
 import os
 import pathlib
 import re
-import subprocess
+import runpy
+import shlex
 import sys
+import traceback
 
 import pytest
+from typer.main import get_command
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\s*$")
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+COMMANDS = ("docs/command-line.md", "docs/quickstart.md")
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\s*$")
+INLINE = re.compile(r"`(opsetta [^`]+)`")
+
+_FORKS = multiprocessing.get_context("forkserver")
+# Importing takes longer than most documents; the processes that run them are forks of one that has done it.
+_FORKS.set_forkserver_preload(
+    [
+        "networkx",  # torch imports it late.
+        "onnxruntime",
+        "torch.export",
+        "torch.fx.experimental.symbolic_shapes",
+        "opsetta.symbolics",
+        "opsetta.exporter.entry",
+        "opsetta.exporter.capture.direct.recording",
+        "opsetta.exporter.running.verification",
+        "opsetta.exporter.torch_boundary.recording.recorder",
+    ]
+)
 
 
-def python_of(text: str) -> str:
-    """The document's Python blocks, each line at its own number; everything else is blank."""
-    lines, inside, indent = [], "", 0
-    for line in text.splitlines():
+def named(document: pathlib.Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+@dataclasses.dataclass
+class Block:
+    """A fenced block. `title` is the file that it stands for, `start` the index of its first line."""
+
+    language: str
+    title: str | None
+    start: int
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def blocks_of(text: str) -> list[Block]:
+    found, inside, indent = [], None, 0
+    for number, line in enumerate(text.splitlines()):
         fence = FENCE.match(line)
-        if fence:
-            inside = "" if inside else fence["language"] or "text"
-            indent = len(fence["indent"])
-            lines.append("")
-        else:
-            lines.append(line[indent:] if inside == "python" else "")
-    assert not inside, "a fence is left open"
+        if fence and inside is None:
+            inside, indent = Block(fence["language"], fence["title"], number + 1, []), len(fence["indent"])
+        elif fence:
+            found.append(inside)
+            inside = None
+        elif inside is not None:
+            inside.lines.append(line[indent:])
+    assert inside is None, f"the fence in line {inside.start} is left open"
+    return found
+
+
+def commands_of(block: Block) -> list[tuple[int, str]]:
+    """The commands of opsetta in a block, each with the number of its first line."""
+    found, joined = [], ""
+    for number, line in enumerate(block.lines):
+        joined += line.removesuffix("\\")
+        if line.endswith("\\"):
+            continue
+        if joined.startswith("opsetta "):
+            found.append((block.start + number, joined))
+        joined = ""
+    return found
+
+
+def program_of(text: str, with_commands: bool = False) -> str:
+    """The document as a program: its Python, and its commands as calls, each at its own line."""
+    lines = [""] * len(text.splitlines())
+    for block in blocks_of(text):
+        if block.language == "python":
+            lines[block.start : block.start + len(block.lines)] = block.lines
+        elif block.language == "sh" and with_commands:
+            for number, command in commands_of(block):
+                lines[number] = f"opsetta_command({shlex.split(command, comments=True)[1:]})"
     return "\n".join(lines) + "\n"
 
 
-def with_python() -> list[pathlib.Path]:
-    return [path for path in DOCUMENTS if python_of(path.read_text(encoding="utf-8")).strip()]
+def opsetta_command(arguments: list[str]) -> None:
+    from opsetta.exporter.command_line import cli
+
+    code = None
+    try:
+        cli.main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    assert not code, f"opsetta {shlex.join(arguments)}: {code}"
 
 
-@pytest.mark.parametrize("document", with_python(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def run(script: pathlib.Path, output: pathlib.Path) -> None:
+    """Run a program in its folder, in this new process."""
+    os.chdir(script.parent)
+    sys.path.insert(0, str(ROOT))
+    # This process ends with an exit code; the traceback is for the one that reads the log.
+    with (
+        output.open("w", encoding="utf-8") as stream,
+        contextlib.redirect_stdout(stream),
+        contextlib.redirect_stderr(stream),
+    ):
+        try:
+            runpy.run_path(str(script), {"opsetta_command": opsetta_command}, run_name="__main__")
+        except BaseException:
+            traceback.print_exc(file=stream)
+            raise SystemExit(1) from None
+
+
+def run_program(program: str, folder: pathlib.Path) -> str:
+    """Run a program in a process and a folder of its own; gives what it printed."""
+    script, output = folder / "document.py", folder / "document.log"
+    script.write_text(program, encoding="utf-8")
+    process = _FORKS.Process(target=run, args=(script, output))
+    process.start()
+    process.join(600)
+    if process.is_alive():
+        process.kill()
+    said = output.read_text(encoding="utf-8") if output.exists() else ""
+    assert process.exitcode == 0, said
+    return said
+
+
+def with_programs() -> list[pathlib.Path]:
+    return [
+        path
+        for path in DOCUMENTS
+        if program_of(path.read_text(encoding="utf-8"), named(path) in COMMANDS).strip()
+    ]
+
+
+@pytest.mark.parametrize("document", with_programs(), ids=named)
 def test_the_python_of_a_document_runs(document, tmp_path):
-    script = tmp_path / f"{document.name}.py"
-    script.write_text(python_of(document.read_text(encoding="utf-8")), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    text = document.read_text(encoding="utf-8")
+    for block in blocks_of(text):
+        if block.title:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
+    run_program(program_of(text, named(document) in COMMANDS), tmp_path)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_commands_and_their_options_exist(document):
+    from opsetta.exporter.command_line.commands import app
+
+    group = get_command(app)
+    text = document.read_text(encoding="utf-8")
+    shown = [command for block in blocks_of(text) for _, command in commands_of(block)]
+    for command in shown + INLINE.findall(text):
+        words = re.split(r" [|>&] ", command)[0].split()
+        if re.fullmatch(r"[a-z][a-z-]*", words[1]):
+            chosen, options = group.commands.get(words[1]), words[2:]
+            assert chosen is not None, command
+        else:
+            chosen, options = group, words[1:]
+        known = {name for parameter in chosen.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        known |= {"-h", "--help"}
+        given = [re.match(r"--?[\w-]+", option)[0] for option in options if re.match(r"--?[a-z]", option)]
+        assert set(given) <= known, command
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_links_inside_the_repository_lead_somewhere(document):
     links = re.findall(r"\]\(([^)\s#]+)", document.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]
@@ -57,4 +190,14 @@ def test_links_inside_the_repository_lead_somewhere(document):
 
 def test_blocks_keep_their_line_numbers():
     text = "# Title\n\n```python\na = 1\n```\n\n1. item\n\n   ```python\n   b = 2\n   ```\n```sh\nrm\n```\n"
-    assert python_of(text) == "\n\n\na = 1\n\n\n\n\n\nb = 2\n\n\n\n\n"
+    assert program_of(text) == "\n\n\na = 1\n\n\n\n\n\nb = 2\n\n\n\n\n"
+
+
+def test_commands_become_calls():
+    text = "```sh\nopsetta ops \\\n  --opset 9   # why\nls\n```\n"
+    assert program_of(text, with_commands=True) == "\n\nopsetta_command(['ops', '--opset', '9'])\n\n\n"
+
+
+def test_a_program_that_fails_is_noticed(tmp_path):
+    with pytest.raises(AssertionError, match=r"line 2, in <module>(\n.*)+ZeroDivisionError"):
+        run_program("\n1 / 0\n", tmp_path)

@@ -57,7 +57,7 @@ def package_data() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Iterator[zipfile.ZipFile]:
-    """A wheel, built from a copy of what the Dockerfile sends to Docker, and some files that must stay out."""
+    """A wheel, built from what Docker is given for it, beside some files that must stay out."""
     copy = tmp_path_factory.mktemp("wheel") / "source"
     copy.mkdir()
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()

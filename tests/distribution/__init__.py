@@ -1,1 +1,1 @@
-"""Installs the wheel and the source distribution in clean environments, and tries them there: `make test-dist`."""
+"""Installs the wheel and the source distribution in new environments, and tries them: `make test-dist`."""

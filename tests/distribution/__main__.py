@@ -69,7 +69,7 @@ def distribution(pattern: str) -> pathlib.Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.distribution", description=__doc__)
-    parser.add_argument("--python", nargs="+", default=[LOWEST, HIGHEST], help="versions to try without torch")
+    parser.add_argument("--python", nargs="*", default=[LOWEST, HIGHEST], help="versions without torch")
     parser.add_argument("--no-torch", action="store_true", help="leave out the environment with torch")
     parser.add_argument("--pip-flags", default="", help="handed to pip")
     given = parser.parse_args()
@@ -86,10 +86,11 @@ def main() -> None:
             environment.run("without_torch.py")
             print(f"Python {python} without torch: passed", flush=True)
         if not given.no_torch:
-            environment = Environment(pathlib.Path(folder, "torch"), "%d.%d" % sys.version_info[:2], flags)
+            own = f"{sys.version_info.major}.{sys.version_info.minor}"
+            environment = Environment(pathlib.Path(folder, "torch"), own, flags)
             environment.install(f"{wheel}[all]")
             environment.run("with_torch.py")
-            print("Python %d.%d with torch: passed" % sys.version_info[:2], flush=True)
+            print(f"Python {own} with torch: passed", flush=True)
 
 
 if __name__ == "__main__":

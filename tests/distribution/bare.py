@@ -1,4 +1,4 @@
-"""opsetta as `pip install opsetta` gives it, without extras: what is installed, what imports, what says how to go on."""
+"""opsetta without extras: what is installed, which modules import, and what the command says."""
 
 import importlib
 import importlib.metadata
@@ -24,7 +24,7 @@ def check_contents(version: str) -> None:
 
 
 def check_imports() -> None:
-    """Compile and import every module. Old releases of Python refuse some syntax and some patterns of `re`."""
+    """Import every module: an old Python refuses some syntax, and some patterns of `re`."""
     imported, need_torch = [], []
     for module in pkgutil.walk_packages(opsetta.__path__, "opsetta."):
         try:

@@ -1,4 +1,4 @@
-"""opsetta with all extras: a PyTorch model is exported, verified, saved and lowered, in Python and at a shell."""
+"""opsetta with all extras: a PyTorch model is exported, verified, saved and lowered."""
 
 import pathlib
 import subprocess
@@ -19,7 +19,8 @@ def make():
 
 def check_calls() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Hardswish(), torch.nn.Flatten()).eval()
-    program = opsetta.export(model, (torch.randn(2, 3, 8, 8),), opset=12, dynamic_axes={"input": {0: "batch"}})
+    axes = {"input": {0: "batch"}}
+    program = opsetta.export(model, (torch.randn(2, 3, 8, 8),), opset=12, dynamic_axes=axes)
     for opset in (7, 9, 12, 18, 26):
         lowered = program.lower(opset)
         assert lowered.model.opset_imports[""] == opset
