@@ -1,4 +1,4 @@
-"""The site of the documentation: its pages, the data of the search for operators; in full runs, the browser."""
+"""The site of the documentation: its pages and data; in full runs, as a browser shows it."""
 
 import html
 import importlib.util
