@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and docs: the Python runs, the commands exist, links lead somewhere.
+"""README, CONTRIBUTING, docs and notebooks: the Python runs, the commands exist, links lead somewhere.
 
 A document's Python is one program. Documents in `COMMANDS` also run the commands of their `sh` blocks, in
 between. A block with `title="NAME"` is written to a file of that name first, as its reader does.
@@ -6,6 +6,7 @@ between. A block with `title="NAME"` is written to a file of that name first, as
 
 import contextlib
 import dataclasses
+import json
 import multiprocessing
 import os
 import pathlib
@@ -159,6 +160,20 @@ def test_the_python_of_a_document_runs(document, tmp_path):
         if block.title:
             (tmp_path / block.title).write_text(block.text, encoding="utf-8")
     run_program(program_of(text, named(document) in COMMANDS), tmp_path)
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=named)
+def test_a_notebook_prints_what_it_shows(notebook, tmp_path):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    shown = [
+        "".join(text for output in cell["outputs"] for text in output["text"])
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+    between = "-- next cell --\n"
+    said = run_program(f"\nprint({between!r}, end='')\n".join(code), tmp_path)
+    assert said.split(between) == shown
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

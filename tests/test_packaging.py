@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import opsetta
@@ -25,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = ("registration", "symbolics", "passes", "exporter", "torch_onnx")
 CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = CONFIGURATION["project"]
+CITATION_KEYS = ("abstract", "keywords", "license", "type")
 
 
 def sources() -> list[pathlib.Path]:
@@ -168,8 +170,17 @@ def test_ci_runs_what_a_developer_runs():
     assert "make lint" in text
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "sweep", "bench"])
-def test_a_target_makes_its_own_environment(target):
+@pytest.mark.parametrize(
+    ("target", "environment", "extra"),
+    [
+        *(
+            (target, ".venv", "dev")
+            for target in ("demo", "test", "lint", "sweep", "bench", "dist", "test-dist")
+        ),
+        ("docs", ".venv-docs", "docs"),
+    ],
+)
+def test_a_target_makes_its_own_environment(target, environment, extra):
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", target],
         cwd=ROOT,
@@ -178,5 +189,55 @@ def test_a_target_makes_its_own_environment(target):
         timeout=60,
         check=True,
     )
-    assert "-m venv .venv" in done.stdout
-    assert "-c constraints.txt -e '.[dev]'" in done.stdout
+    assert f"-m venv {environment}\n" in done.stdout
+    assert f"-c constraints.txt -e '.[{extra}]'" in done.stdout
+
+
+def test_the_source_distribution_names_files_that_exist():
+    lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    named = [name for command, *names in words if command in ("include", "graft") for name in names]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_citation_has_what_the_format_asks_for():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    # Of the schema of the Citation File Format 1.2.0: the required keys, and those used here.
+    assert set(citation) >= {"authors", "cff-version", "message", "title"}
+    assert set(citation) <= {*("authors", "cff-version", "message", "title"), *CITATION_KEYS}
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert citation["license"] == PROJECT["license"]
+    assert all(set(author) == {"name"} for author in citation["authors"])
+
+
+@pytest.mark.parametrize(
+    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[0-9]*.yml")), ids=lambda path: path.stem
+)
+def test_an_issue_form_is_valid(form):
+    content = yaml.safe_load(form.read_text(encoding="utf-8"))
+    assert set(content) == {"name", "description", "labels", "body"}
+    fields = [field for field in content["body"] if field["type"] != "markdown"]
+    names = [field["id"] for field in fields]
+    labels = [field["attributes"]["label"] for field in fields]
+    assert len(set(names)) == len(set(labels)) == len(fields) > 0
+    for field in fields:
+        assert field["type"] in ("input", "textarea")
+        allowed = {"label", "description", "placeholder", "value"} | (
+            {"render"} if field["type"] == "textarea" else set()
+        )
+        assert set(field["attributes"]) <= allowed
+        assert set(field) <= {"type", "id", "attributes", "validations"}
+        assert set(field.get("validations", {})) <= {"required"}
+
+
+def test_commits_run_what_make_lint_runs():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0][
+        "hooks"
+    ]
+    entries = {hook["id"]: hook["entry"] for hook in hooks}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert entries["ruff-check"].startswith(".venv/bin/ruff check")
+    assert entries["ruff-format"].startswith(".venv/bin/ruff format")
+    assert entries["mypy"] == "make --silent mypy"
+    assert all(text in makefile for text in ("ruff check .", "ruff format --check .", "/mypy -m opsetta"))
