@@ -18,6 +18,7 @@ from html.parser import HTMLParser
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -34,6 +35,7 @@ LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 LETTERS = {"symbolic": "s", "decomposed": "d", "refused": "r", None: "."}
 
 
+@event_priority(100)  # Before mkdocstrings reads its configuration.
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Show mkdocstrings the package under its name: the package is the root of the repository."""
     folder = tempfile.TemporaryDirectory()
