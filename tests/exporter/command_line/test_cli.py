@@ -360,6 +360,24 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(run, tmp_path):
         assert not {c for c in out + err if c not in "\n\t│╭╮╰╯─" and not c.isprintable()}, arguments
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("opsetta conv", ["convert"]), ("opsetta export --opt", ["--optimize"]), ("opsetta check mod", [])],
+)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(run, monkeypatch, shell, typed, completed):
+    words = typed.split()
+    monkeypatch.setenv("_OPSETTA_COMPLETE", f"complete_{shell}")
+    # What the scripts of --install-completion set; bash says which word is typed.
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    code, out, _ = run()
+    found = re.findall(r"(?:^|\")(--optimize|convert)\b", out, re.MULTILINE)
+    assert (code, found) == (0, completed)
+
+
 def test_the_version_is_printed(run):
     assert run("--version") == (0, f"opsetta {opsetta.__version__}\n", "")
 
