@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from ...passes.realizers.compose_operators import ComposeOperators
 from ...passes.target.conventions.bool_constants import StoreBools
 from ...passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
 from ...passes.target.conventions.default_attributes import WriteDefaultAttributes
@@ -13,6 +14,7 @@ from ...passes.target.conventions.resize import ResizeBy
 from ...passes.target.initializers import Initializers
 from ...passes.target.recurrent_outputs import CompleteRecurrentOutputs
 from ...passes.target.simplification.exponents import AlignExponents
+from ...registration import default_registry
 from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .checking import check_model
 from .target import Conventions, Target
@@ -26,8 +28,9 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     """
     if target is None:
         return
+    composed = ComposeOperators(target.operators.__contains__, default_registry)(model).modified
     passes = _passes(model, target.conventions)
-    if passes:
+    if passes or composed:
         ir.passes.Sequential(*passes, common.RemoveUnusedNodesPass())(model)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})

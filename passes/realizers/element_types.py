@@ -113,7 +113,7 @@ class _Conversion:
                 continue
             parameter = None if schema is None else _formal(schema.inputs, place)
             if node.op_type == "Cast" and schema is not None:
-                # A Cast takes any type: both the model's own Casts and those that this pass adds stay.
+                # A Cast reads any type: its input needs no further Cast.
                 continue
             wanted = self._activations if parameter and parameter.variable in free else self._original[value]
             if value.dtype != wanted:

@@ -24,12 +24,16 @@ class Rewriter:
         model: the model that is rewritten; constants become initializers of its main graph.
     """
 
-    def __init__(self, model: ir.Model):
+    def __init__(self, model: ir.Model, registry: Registry | None = None):
+        """Make a rewriter.
+
+        Args:
+            registry: has the compositions of operators that the opset lacks; by default these are refused.
+        """
         self.model = model
         imports = model.graph.opset_imports
         self.opset = imports.get("", imports.get("ai.onnx", 0))
-        # Without symbolic functions, an operator that the opset lacks is refused, not composed.
-        self._context = GraphContext(model.graph, self.opset, Registry())
+        self._context = GraphContext(model.graph, self.opset, registry or Registry())
         self._names = self._context.construction.names
         self._made = 0
         self._emitted: set[ir.Node] = set()

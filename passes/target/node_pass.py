@@ -86,6 +86,12 @@ def replace_by_value(node: ir.Node, value: ir.Value) -> None:
     node.graph.remove(node, safe=True)
 
 
+def maker_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The ONNX node that makes a value, if it is one of these operators."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and not node.domain and node.op_type in op_types else None
+
+
 def maker_for(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The ONNX node that makes a value, if it can be removed together with the only reader of the value.
 

@@ -10,7 +10,7 @@ from .conventions.default_attributes import WriteDefaultAttributes
 from .conventions.joined_directions import JoinDirections
 from .fold_constants import FoldConstants
 from .fold_scales import FoldScales
-from .fusions.gelu import FuseGelu
+from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.layer_normalization import FuseLayerNormalization
 from .fusions.rms_normalization import FuseRMSNormalization
 from .initializers import Initializers
@@ -20,10 +20,12 @@ from .products.gemm import WriteGemm
 from .products.linear_scales import FoldLinearScales
 from .quantized_products import SplitQuantizedProducts
 from .recurrent_outputs import CompleteRecurrentOutputs
+from .simplification.constant_gathers import SimplifyGathers
 from .simplification.equal_initializers import MergeEqualInitializers
 from .simplification.exponents import AlignExponents
 from .simplification.identities import RemoveIdentityArithmetic
 from .simplification.late_broadcasts import BroadcastLate
+from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.padded_convolutions import FoldPadding
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.shape_chains import MergeShapeChains
@@ -122,6 +124,7 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         BroadcastLate(known),
         RepeatSinglePixels(),
         MergeShapeChains(known),
+        SimplifyGathers(known),
         RemoveIdentityArithmetic(known),
         _IdentityElimination(),
         FoldPadding(known),
@@ -129,8 +132,14 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         WriteGemm(known),
     ]
     if is_full:
-        found += [FoldScales(known), FoldLinearScales(known)]
-        found += [FuseGelu(), FuseLayerNormalization(known), FuseRMSNormalization(), DivideByReciprocals()]
+        found += [RemoveNaNReplacements(known), FoldScales(known), FoldLinearScales(known)]
+        found += [
+            FuseGelu(),
+            OrderGelu(),
+            FuseLayerNormalization(known),
+            FuseRMSNormalization(),
+            DivideByReciprocals(),
+        ]
         found.append(MergeEqualInitializers(known))
     found += [JoinDirections(known), SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
     return found

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Names, schemas
-from .node_pass import NodePass, replace_by_value
+from .node_pass import NodePass, maker_of, replace_by_value
 
 _SHAPE = "row_shape"
 
@@ -37,14 +37,9 @@ class SplitQuantizedProducts(NodePass):
         return (_split_sum if node.op_type == "Add" else _split_gemm)(self._main, node)
 
 
-def _made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    node = value.producer() if value is not None else None
-    return node if node is not None and node.domain == "" and node.op_type in op_types else None
-
-
 def _is_dequantized(value: ir.Value | None) -> bool:
-    transposed = _made_by(value, "Transpose")
-    return _made_by(transposed.inputs[0] if transposed else value, "DequantizeLinear") is not None
+    transposed = maker_of(value, "Transpose")
+    return maker_of(transposed.inputs[0] if transposed else value, "DequantizeLinear") is not None
 
 
 def _is_bias(value: ir.Value | None) -> bool:
@@ -93,7 +88,7 @@ def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attribute
 
 def _split_sum(main: ir.Graph, node: ir.Node) -> bool:
     for index in (0, 1):
-        product, bias = _made_by(node.inputs[index], "MatMul"), node.inputs[1 - index]
+        product, bias = maker_of(node.inputs[index], "MatMul"), node.inputs[1 - index]
         if product is None or bias is None or not _is_bias(bias) or _is_quantized(node.outputs[0]):
             continue
         shape = product.outputs[0].shape or node.outputs[0].shape

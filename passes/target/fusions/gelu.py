@@ -31,24 +31,64 @@ class FuseGelu(NodePass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in a Mul."""
-        factors = _factors(node)
-        if factors is None:
+        found = _gelu(node)
+        if found is None or found[0].dtype is None or not has_kernel("Gelu", found[0].dtype):
             return False
-        x, sums, numbers = factors
-        if math.prod(numbers) != 0.5 or x.dtype is None or not has_kernel("Gelu", x.dtype):
+        x, _, approximate = found
+        attributes = [ir.AttrString("approximate", "tanh")] if approximate == "tanh" else []
+        replace(node, "Gelu", [x], attributes, self.opset)
+        return True
+
+
+class OrderGelu(NodePass):
+    """Writes `x * ((1 + Erf(...)) * 0.5)` as `x * (1 + Erf(...)) * 0.5`: OpenCV 5 crashes on the first.
+
+    Both give the same numbers, unless x is over half of the largest number of its type.
+    """
+
+    op_types = ("Mul",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Exchange the factors of the two products of a Gelu."""
+        found = _gelu(node)
+        if found is None or found[2] != "none" or found[0].dtype not in _WIDE:
             return False
-        inner = _behind_one(sums)
-        if inner is None:
-            return False
-        if inner.op_type == "Erf" and inner.inputs[0] is not None:
-            if not _is_multiple(inner.inputs[0], x, math.sqrt(0.5)):
-                return False
-            replace(node, "Gelu", [x], [], self.opset)
-            return True
-        if inner.op_type == "Tanh" and inner.inputs[0] is not None and _is_cubic(inner.inputs[0], x):
-            replace(node, "Gelu", [x], [ir.AttrString("approximate", "tanh")], self.opset)
+        x, total, _ = found
+        for place, value in enumerate(node.inputs):
+            inner = made_by(value, "Mul")
+            halved = constant_operand(inner) if inner is not None else None
+            if (
+                inner is None
+                or halved is None
+                or halved[0] is not total.outputs[0]
+                or node.inputs[1 - place] is not x
+            ):
+                continue
+            half = inner.inputs[1 if inner.inputs[0] is halved[0] else 0]
+            for index, operand in enumerate((x, halved[0])):
+                inner.replace_input_with(index, operand)
+            node.replace_input_with(0, inner.outputs[0])
+            node.replace_input_with(1, half)
             return True
         return False
+
+
+_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""Types in which no activation is over half of the largest number."""
+
+
+def _gelu(node: ir.Node) -> tuple[ir.Value, ir.Node, str] | None:
+    """For the last product of a Gelu: its x, the node that adds 1, and the value of `approximate`."""
+    factors = _factors(node)
+    if factors is None or math.prod(factors[2]) != 0.5:
+        return None
+    x, total, _ = factors
+    inner = _behind_one(total)
+    if inner is None or inner.inputs[0] is None:
+        return None
+    if inner.op_type == "Erf":
+        return (x, total, "none") if _is_multiple(inner.inputs[0], x, math.sqrt(0.5)) else None
+    return (x, total, "tanh") if _is_cubic(inner.inputs[0], x) else None
 
 
 def _is_near(value: float, wanted: float, x: ir.Value) -> bool:

@@ -1,0 +1,92 @@
+"""Writes operators that a consumer lacks by others that it takes.
+
+1. The version ladder says how: what replaces an operator at opsets without it, such as IsNaN below 9, also
+   computes the same at later ones.
+2. An operator stays if it has no such composition, if the composition itself needs an operator that the
+   consumer lacks, or if the opset's version means something else than the newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import Registry, UnsupportedError
+from ...registration.dispatch import SymbolicFunction
+from ...registration.emission.ladder import compose
+from ...registration.opsets import MINIMUM_OPSET
+from ...registration.schemas import OperatorSchema
+from ..target.node_pass import NodePass
+from .rewriting import Rewriter
+
+
+class ComposeOperators(NodePass):
+    """Replaces the nodes of operators that are not taken."""
+
+    def __init__(self, is_taken: Callable[[str], bool], registry: Registry):
+        """Make the pass.
+
+        Args:
+            is_taken: whether the consumer takes an operator.
+            registry: has the version ladder.
+        """
+        super().__init__()
+        self._is_taken = is_taken
+        self._registry = registry
+        self._model: ir.Model | None = None
+        self._rewriter: Rewriter | None = None
+
+    def begin(self, model: ir.Model) -> bool:
+        """Keep the model, for which a rewriter is made when a node needs it."""
+        self._model, self._rewriter = model, None
+        return True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace a node, if its operator is not taken and all operators of its composition are."""
+        schema = None if self._is_taken(node.op_type) else self.schema(node.op_type)
+        symbolic = None if schema is None else self._composition(node.op_type)
+        if schema is None or symbolic is None or self._model is None:
+            return False
+        arguments = self._arguments(node, schema, symbolic)
+        if self._rewriter is None:
+            self._rewriter = Rewriter(self._model, self._registry)
+        try:
+            with self._rewriter.before(node) as g:
+                results = compose(g, symbolic, node.op_type, (), arguments, len(node.outputs))
+                lacking = {made.op_type for made in g.construction.graph if not self._is_taken(made.op_type)}
+                if lacking:
+                    raise UnsupportedError(f"the composition needs {', '.join(sorted(lacking))}")
+        except UnsupportedError:
+            # The check of the target names the operator.
+            return False
+        self._rewriter.replace(node, results)
+        return True
+
+    def _composition(self, op_type: str) -> SymbolicFunction | None:
+        """The function that replaces an operator in this opset, or in opsets that lack it."""
+        if self._registry.rung(op_type, self.opset) is not None:
+            return None
+        name = f"onnx::{op_type}"
+        found = self._registry.lookup(name, "", self.opset)
+        return found if found is not None else self._registry.lookup(name, "", MINIMUM_OPSET)
+
+    def _arguments(self, node: ir.Node, schema: OperatorSchema, symbolic: SymbolicFunction) -> dict[str, Any]:
+        """The inputs and attributes of a node by name; defaults are those of the node's own version."""
+        arguments: dict[str, Any] = {
+            name: value
+            for name, value in self._registry.implied_values(node.op_type).items()
+            if schema.place(name) == (None, None)
+        }
+        for attribute in schema.attributes.values():
+            if attribute.default is not None and attribute.name in symbolic.parameters:
+                arguments[attribute.name] = attribute.default
+        arguments.update({name: attribute.value for name, attribute in node.attributes.items()})
+        for place, value in enumerate(node.inputs):
+            parameter = schema.inputs[min(place, len(schema.inputs) - 1)]
+            if parameter.variadic:
+                arguments.setdefault(parameter.name, []).append(value)
+            elif value is not None:
+                arguments[parameter.name] = value
+        return arguments
