@@ -132,14 +132,9 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         WriteGemm(known),
     ]
     if is_full:
-        found += [RemoveNaNReplacements(known), FoldScales(known), FoldLinearScales(known)]
-        found += [
-            FuseGelu(),
-            OrderGelu(),
-            FuseLayerNormalization(known),
-            FuseRMSNormalization(),
-            DivideByReciprocals(),
-        ]
-        found.append(MergeEqualInitializers(known))
+        # Shape changes may follow one another where a scale stood between them.
+        found += [FoldScales(known), FoldLinearScales(known), MergeShapeChains(known)]
+        found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]
+        found += [FuseRMSNormalization(), DivideByReciprocals(), MergeEqualInitializers(known)]
     found += [JoinDirections(known), SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
     return found

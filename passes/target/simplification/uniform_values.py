@@ -30,7 +30,7 @@ _ELEMENTWISE = frozenset(
 _BROADCASTING = _ELEMENTWISE - {"Cast", "Not"}
 _BLIND_TO_ZEROS = ("Softmax", "LogSoftmax", "Exp", "Cos", "Abs")
 _MAXIMUM_CONSTANT = 2**18
-"""Constants of more elements are not read, nor constants that are computed when the file is written."""
+"""Constants of more elements are not read, nor floats that are computed when the file is written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +76,10 @@ class RemoveUniformValues(ConstantPass):
         tensor = value.const_value
         if tensor is None or not self.known.is_constant(value) or not 0 < tensor.size <= _MAXIMUM_CONSTANT:
             return None
-        if isinstance(tensor, ir.LazyTensor):
-            return None
-        if tensor.dtype == ir.DataType.STRING or (value in self.known.named and tensor.dtype in FLOATS):
+        is_weight = tensor.dtype in FLOATS and (
+            value in self.known.named or isinstance(tensor, ir.LazyTensor)
+        )
+        if is_weight or tensor.dtype == ir.DataType.STRING:
             return None
         array = tensor.numpy()
         first = np.ascontiguousarray(array.reshape(-1)[:1])

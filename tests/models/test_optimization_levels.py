@@ -1,0 +1,59 @@
+"""Each level of optimization on real architectures: parity with PyTorch, and a second run changes nothing."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+import torch
+
+import opsetta
+from opsetta.passes.target.initializers import Initializers
+from opsetta.passes.target.levels import LEVELS
+from opsetta.passes.target.optimize import optimize
+
+from ..opsets import is_full_run, named
+from .zoo import ARCHITECTURES, BY_NAME
+
+_QUICK = {("bert", True), ("swin", False)}
+
+
+def cases() -> list:
+    """Every architecture, with dynamic sizes and static ones."""
+    return [
+        pytest.param(
+            architecture.name,
+            dynamic,
+            id=f"{architecture.name}-{'dynamic' if dynamic else 'static'}",
+            marks=[] if (architecture.name, dynamic) in _QUICK else [pytest.mark.sweep],
+        )
+        for architecture in ARCHITECTURES
+        for dynamic in architecture.forms
+    ]
+
+
+@pytest.mark.parametrize(("name", "dynamic"), cases())
+def test_each_level_agrees_with_eager_and_is_complete(name: str, dynamic: bool) -> None:
+    architecture = BY_NAME[name]
+    shapes = architecture.dynamic_shapes if dynamic else None
+    source = opsetta.export(
+        architecture.build(), (), architecture.inputs(2, 7), opset=17, dynamic_shapes=shapes, optimize="none"
+    )
+    for opset in architecture.opsets if is_full_run() else (17,):
+        for level in LEVELS:
+            with named(opset):
+                lowered = source.lower(opset, optimize=level)
+                changed = changed_again(lowered.model_proto, level)
+                assert not changed, f"{level}: a second run changes the graph"
+                # The default level has its parity in test_architectures.
+                if is_full_run() or level != "full":
+                    lowered.verify()
+                torch.manual_seed(1)
+                for batch, length in architecture.sizes if dynamic and is_full_run() else ():
+                    lowered.verify((), architecture.inputs(batch, length))
+
+
+def changed_again(proto: object, level: str) -> bool:
+    """Whether the passes of a level change a finished model. Weights keep what their names mean."""
+    model = ir.from_proto(proto)
+    known = Initializers(model, named=set(model.graph.initializers.values()))
+    return optimize(model, known, level)
