@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .onnx_model import OnnxModel
     from .program import Program, SourceModel
     from .realizing import realize
+    from .report.records import Report
+    from .reporting import export_report
     from .running.inplace_check import check_inplace
     from .training import TrainingProgram, TrainingSession, export_training
 
@@ -23,12 +25,14 @@ __all__ = [
     "PackedWeight",
     "Plan",
     "Program",
+    "Report",
     "SourceModel",
     "StreamingSession",
     "TrainingProgram",
     "TrainingSession",
     "check_inplace",
     "export",
+    "export_report",
     "export_training",
     "load",
     "load_session",
@@ -47,12 +51,14 @@ _MODULES = {
     "PackedWeight": ".deployment.prepack",
     "Plan": ".deployment.plan",
     "Program": ".program",
+    "Report": ".report.records",
     "SourceModel": ".program",
     "StreamingSession": ".deployment.streaming",
     "TrainingProgram": ".training",
     "TrainingSession": ".training",
     "check_inplace": ".running.inplace_check",
     "export": ".entry",
+    "export_report": ".reporting",
     "export_training": ".training",
     "load": ".loading",
     "load_session": ".deployment.prepack",

@@ -20,6 +20,7 @@ from .lowering.driver import check_names
 from .program import Program, SourceModel
 from .source import specializations
 from .source.capture import Capture
+from .source.stages import StageClock
 from .targets.loading import chosen
 from .targets.target import Target
 from .torch_boundary import probe
@@ -158,7 +159,7 @@ def captured(
     """
     by = _way(strict, capture, specialize)
     _check(mutations, dynamic_axes, progress)
-    report = progress if progress is not None else _silent
+    report = StageClock(progress)
     report("loading")
     need_torch("exporting a model")
     from .torch_boundary.boundary import boundary
@@ -211,6 +212,8 @@ def captured(
             found.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
         prepare(found, mutations)
+    report.end()
+    found.stages = report.stages
     _warn_of_specializations(found)
     return found
 
@@ -269,7 +272,3 @@ def _warn_of_specializations(found: Capture) -> None:
             f"that decide otherwise:\n{specializations.describe(fixed)}",
             stacklevel=4,
         )
-
-
-def _silent(stage: str) -> None:
-    """A progress callback that shows nothing."""

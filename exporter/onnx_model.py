@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -19,11 +19,15 @@ from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.preparation import opset_of
+from .lowering.driver import Observation
 from .running import verification
 from .running.session import Session, as_python
 from .targets.loading import chosen
 from .targets.rewriting import write_for
 from .targets.target import Target, check_saving
+
+if TYPE_CHECKING:
+    from .report.records import Report
 
 
 class OnnxModel:
@@ -51,8 +55,8 @@ class OnnxModel:
         self.registry = registry
         self.target: Target | None = None
         self._session: Session | None = None
-        self._convert: Callable[[bool], ir.Model] | None = None
-        """Converts the source again; if told so, without passes that change weights."""
+        self._convert: Callable[..., ir.Model] | None = None
+        """Converts the source again; if told so, without passes that change weights, or observed."""
 
     @property
     def opset(self) -> int | None:
@@ -103,8 +107,8 @@ class OnnxModel:
         wanted, aim = chosen(opset, target)
         bounds = bounds_of(self.trusted)
 
-        def convert_source(keeps_weights: bool) -> ir.Model:
-            made = convert(self.source, wanted, used, bounds, level, keeps_weights)
+        def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
+            made = convert(self.source, wanted, used, bounds, level, keeps_weights, observation)
             write_for(made, aim)
             return made
 
@@ -153,6 +157,31 @@ class OnnxModel:
             UsageError: an argument is none of these.
         """
         return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
+
+    def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:
+        """Write a page about the model, beside the file that it was converted from; see docs/report.md.
+
+        Args:
+            path: the HTML file; None writes nothing.
+            options: `title`, `opsets`, `compare`, `latency` and `progress`, as for `export_report`.
+
+        Raises:
+            OpsettaError: the model has no operator of ONNX.
+            OpsetError: an opset outside 7 to 26.
+            ModelFileError: the file cannot be written.
+        """
+        from .report.collecting import Choices
+        from .report.converted import report_conversion
+
+        if self.opset is None:
+            raise OpsettaError("the model has no operators of ONNX, so there is nothing to report")
+        bounds = bounds_of(self.trusted)
+
+        def lower(opset: int, observation: Observation) -> ir.Model:
+            return convert(self.source, opset, self.registry, bounds, None, False, observation)
+
+        given = self.source, self.opset, self._convert, lower, self.target
+        return report_conversion(path, *given, Choices(**options))
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.

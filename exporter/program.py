@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
@@ -13,7 +13,6 @@ import onnx_ir as ir
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     FIXED_WEIGHTS,
-    OpsettaError,
     Registry,
     default_registry,
     load_entry_points,
@@ -27,16 +26,22 @@ from .files.source_file.equality import difference
 from .files.source_file.reading import SourceFile
 from .files.source_file.writing import write_source
 from .lowering import source_dialect as lowering
+from .lowering.driver import Observation
 from .onnx_model import OnnxModel
+from .running.captured_calls import CapturedCalls
 from .running.session import Session
 from .source import dimensions as sizes
 from .source import specializations as decisions
 from .source.capture import Capture, Interface
 from .source.dimensions import Dimension
+from .source.stages import StageClock
 from .targets.loading import chosen
 from .targets.rewriting import write_for
 from .targets.target import Target, check_saving
 from .torch_boundary.requirements import need_torch
+
+if TYPE_CHECKING:
+    from .report.records import Report
 
 
 class SourceModel:
@@ -104,13 +109,23 @@ class SourceModel:
         target: str | os.PathLike | Target | None = None,
     ) -> Program:
         """The model at an opset; arguments and errors are those of `export`."""
+        used, level, wanted, aim = self._settings(opset, registry, optimize, target)
+        return Program(self, wanted, used, level, aim)
+
+    def _settings(
+        self,
+        opset: int | None,
+        registry: Registry | None,
+        optimize: str | bool | None,
+        target: str | os.PathLike | Target | None,
+    ) -> tuple[Registry, str, int, Target | None]:
+        """The registry, level, opset and target of a lowering, from the arguments of `lower`."""
         from .. import symbolics  # noqa: F401
 
         load_entry_points()
         used = registry_or_default(registry if registry is not None else self.registry)
         level = check_level(DEFAULT_LEVEL if optimize is None else optimize)
-        wanted, aim = chosen(opset, target)
-        return Program(self, wanted, used, level, aim)
+        return used, level, *chosen(opset, target)
 
     def _lowered(
         self,
@@ -120,6 +135,7 @@ class SourceModel:
         keep: Sequence[ir.Value] = (),
         keeps_weights: bool = False,
         target: Target | None = None,
+        observation: Observation | None = None,
     ) -> lowering.Lowered:
         """Lower the graph at an opset, with the values of `keep` as further outputs."""
         decompose = self._decompositions
@@ -134,9 +150,35 @@ class SourceModel:
             keep=keep,
             level=level,
             keeps_weights=keeps_weights,
+            observation=observation,
         )
         write_for(lowered.model, target)
         return lowered
+
+    def report(
+        self,
+        path: str | bytes | os.PathLike | None,
+        opset: int | None = None,
+        *,
+        registry: Registry | None = None,
+        optimize: str | bool | None = None,
+        target: str | os.PathLike | Target | None = None,
+        **options: Any,
+    ) -> Report:
+        """Write a page about the model at an opset, also if the opset cannot express it; see docs/report.md.
+
+        Args:
+            path: the HTML file; None writes nothing.
+            opset, registry, optimize, target: as for `export`.
+            options: `title`, `opsets`, `compare`, `latency` and `progress`, as for `export_report`.
+        """
+        from .report.captured import report_capture
+        from .report.collecting import Choices
+
+        used, level, wanted, aim = self._settings(opset, registry, optimize, target)
+
+        lower = functools.partial(self._lowered, registry=used, level=level)
+        return report_capture(path, self._capture, lower, wanted, level, aim, Choices(**options))
 
     def save_source(
         self,
@@ -195,6 +237,7 @@ class Program:
         optimize: how far it was optimized, "none", "basic" or "full".
         target: the consumer that it was written for, or None.
         source_model: the capture itself, which can be saved and lowered to other opsets.
+        stages: the stages of the export, with their times and the memory of the process.
     """
 
     def __init__(
@@ -202,14 +245,17 @@ class Program:
     ):
         self.source_model = source
         self._capture = source._capture
-        self._module = self._capture.module
+        self._calls = CapturedCalls(self._capture)
         self.registry = registry
         self.opset = opset
         self.optimize = optimize
         self.target = target
+        clock = StageClock()
+        clock("lowering")
         self.model = source._lowered(opset, registry, optimize, target=target).model
+        clock.end()
+        self.stages = [*self._capture.stages, *clock.stages]
         self._session: Session | None = None
-        self._calls: Interface | None = None
         self._file: OnnxModel | None = None
 
     @property
@@ -322,15 +368,7 @@ class Program:
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
-        Args:
-            mode: `"inference"`, or `"train"` for a training graph.
-            budget: bytes that values and weights may take; `Plan.fits` says whether they do.
-            dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
-            alignment: a power of two that every offset is a multiple of.
-
-        Raises:
-            PlanError: a value has no size that is known before the model runs.
-            UsageError: an argument is none of these.
+        Arguments and errors are those of `OnnxModel.plan`.
         """
         return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
 
@@ -346,6 +384,11 @@ class Program:
         Arguments and errors are those of `SourceModel.save_source`.
         """
         self.source_model.save_source(target, weights=weights, format=format)
+
+    def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:
+        """Write a page about this program; arguments and errors are those of `SourceModel.report`."""
+        given: dict[str, Any] = {"registry": self.registry, "optimize": self.optimize, "target": self.target}
+        return self.source_model.report(path, self.opset, **given, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
@@ -368,28 +411,18 @@ class Program:
         from .running import calls
 
         results = self._run(args, kwargs)
-        interface = self._callable_interface()
+        interface = self._calls.interface
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
-    def _callable_interface(self) -> Interface:
-        """The interface with torch's tree structures, which the interface of a file does not have."""
-        from .running.torch_structures import callable_interface
-
-        if self._calls is None:
-            self._calls = callable_interface(self._capture.interface)
-        return self._calls
-
     def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
-        from .running import calls, tensors
+        from .running import tensors
 
-        interface = self._callable_interface()
-        leaves = calls.flatten(interface, args, kwargs)
-        feed = calls.feed(interface, self.input_names, leaves)
+        _, feed = self._calls.fed(self.input_names, args, kwargs)
         self._check_sizes(feed)
         if self._session is None:
             self._session = Session(self.model)
         results = [tensors.to_torch(value) for value in self._session.run(feed)]
-        for position in interface.complex_outputs:
+        for position in self._calls.interface.complex_outputs:
             results[position] = tensors.as_complex(results[position])
         return results
 
@@ -422,17 +455,15 @@ class Program:
             DimensionError: the model is not valid for a size; see `dimensions`.
             OpsettaError: there is no model to compare with, or the model itself fails on the arguments.
         """
-        self._check_comparable()
+        self._calls.check_comparable()
         need_torch("verifying a program")
-        from .running import calls, verification
+        from .running import verification
         from .torch_boundary.boundary import boundary
 
-        args, kwargs = self._arguments(args, kwargs)
+        args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            interface = self._callable_interface()
-            self._check_sizes(calls.feed(interface, self.input_names, calls.flatten(interface, args, kwargs)))
-            with self._weights():
-                expected = calls.run_eager(self._eager(), interface, args, kwargs)
+            self._check_sizes(self._calls.fed(self.input_names, args, kwargs)[1])
+            expected = self._calls.eager_results(args, kwargs)
             return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
 
     def locate_mismatch(
@@ -451,48 +482,18 @@ class Program:
         Returns:
             A `mismatch.Mismatch` with the node's name, operator and module path, and the error; or None.
         """
-        self._check_comparable()
+        self._calls.check_comparable()
         need_torch("comparing with eager PyTorch")
-        from .running import calls, mismatch
+        from .running import mismatch
         from .torch_boundary.boundary import boundary
 
-        args, kwargs = self._arguments(args, kwargs)
+        args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            interface = self._callable_interface()
-            leaves = calls.flatten(interface, args, kwargs)
-            feed = calls.feed(interface, self.input_names, leaves)
+            leaves, feed = self._calls.fed(self.input_names, args, kwargs)
             self._check_sizes(feed)
             kept = mismatch.comparable(self.source)
             model = self.source_model._lowered(self.opset, self.registry, self.optimize, kept).model
             return mismatch.locate(self._capture, model, kept, leaves, feed, rtol, atol)
-
-    def _arguments(self, args: tuple | None, kwargs: Mapping[str, Any] | None) -> tuple[tuple, Any]:
-        if args is None and kwargs is None:
-            if self._capture.example is None:
-                raise OpsettaError("there are no example arguments to verify with: pass them")
-            return self._capture.example
-        if args is not None and not isinstance(args, (tuple, list)):
-            args = (args,)
-        return tuple(args or ()), dict(kwargs or {})
-
-    def _check_comparable(self) -> None:
-        """Refuse to compare a model from a file of another framework."""
-        if self.interface.input_specification is None:
-            raise OpsettaError(
-                "this program has no PyTorch model to compare with: call it, and compare the results yourself"
-            )
-
-    def _weights(self) -> contextlib.AbstractContextManager[None]:
-        """The model with its weights, while it runs."""
-        stored = self._capture.weights
-        return contextlib.nullcontext() if stored is None else stored.attached(whole=True)
-
-    def _eager(self) -> Callable[..., Any]:
-        if self._module is None:
-            if self._capture.exported is None:
-                raise OpsettaError("this program has no PyTorch model to compare with")
-            self._module = self._capture.exported.module()
-        return self._module
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()

@@ -19,7 +19,17 @@ ALLOWED = {
     "exporter": {"registration", "symbolics", "passes"},
     "torch_onnx": {"registration"},
 }
-EXPORTER = ["source", "files", "torch_boundary", "capture", "lowering", "targets", "running", "deployment"]
+EXPORTER = [
+    "source",
+    "files",
+    "torch_boundary",
+    "capture",
+    "lowering",
+    "targets",
+    "running",
+    "deployment",
+    "report",
+]
 """The folders of `exporter`, from the ground up; its own files stand on them, and the commands on those."""
 FILES = [*sorted(path for floor in ALLOWED for path in (ROOT / floor).rglob("*.py")), ROOT / "__init__.py"]
 MAXIMUM_FILE = 500

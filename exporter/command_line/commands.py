@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pathlib
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -26,10 +24,12 @@ from .plan import plan
 from .prepack import prepack
 from .progress import stages
 from .realize import realize
+from .report import report
 from .stream import stream
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .targets import check_target
 from .targets import targets as list_targets
+from .user_code import capture_options, load, names, quiet_stdout, torch_boundary
 from .weights import weights as list_weights
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ app.command()(realize)
 app.command()(freeze)
 app.command("weights")(list_weights)
 app.command()(stream)
+app.command()(report)
 
 
 def _version(wanted: bool) -> None:
@@ -98,22 +99,21 @@ def export(
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()
-    with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
-        example = _example(factory, symbolics, inputs)
+    with quiet_stdout(), stages() as stage, torch_boundary(stage):
+        example = load(factory, symbolics, inputs)
         from ..entry import export as export_model
 
-        wanted = example.options | _given(
-            dynamic_axes=_dynamic_axes(dynamic),
-            input_names=_names(input_names),
-            output_names=_names(output_names),
+        wanted = capture_options(
+            example,
+            dynamic,
+            "--input names" if inputs else f"the factory '{factory}' gives",
+            input_names=names(input_names),
+            output_names=names(output_names),
             mutations=mutations,
             weights=weights,
             capture=capture,
             specialize=True if specialize else None,
         )
-        if dynamic and wanted.pop("dynamic_shapes", None) is not None:
-            given = "--input names" if inputs else f"the factory '{factory}' gives"
-            raise OpsettaError(f"--dynamic: {given} dynamic dimensions already")
         program = export_model(
             example.model,
             example.args,
@@ -124,10 +124,10 @@ def export(
             progress=stage,
             **wanted,
         )
-        report = None
+        checked = None
         if verify:
             stage("verifying")
-            report = program.verify(rtol=rtol, atol=atol)
+            checked = program.verify(rtol=rtol, atol=atol)
         stage("writing")
         written.save(program, external_data, **({"weights": "reference"} if reference_weights else {}))
     found = {
@@ -138,11 +138,11 @@ def export(
         "inputs": program.input_names,
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
-        "verification": None if report is None else _report(report),
+        "verification": None if checked is None else _report(checked),
     }
     text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {size_text(written.size)}"
-    if report is not None:
-        text += f"\nagrees with eager PyTorch: largest absolute error {report.max_absolute_error:.3g}"
+    if checked is not None:
+        text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     written.report(found, text, as_json=as_json)
 
 
@@ -161,18 +161,18 @@ def verify(
 
     read_model(model, bounds_of(trusted))
     need_torch("verifying")
-    with _quiet_stdout(), stages() as stage, _torch_boundary(stage):
-        example = _example(factory, None, inputs)
+    with quiet_stdout(), stages() as stage, torch_boundary(stage):
+        example = load(factory, None, inputs)
         from ..running.file_verification import verify_file
 
         stage("verifying")
-        report = verify_file(
+        checked = verify_file(
             model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol, trusted=trusted
         )
     if as_json:
-        print_json({"file": str(model), **_report(report)})
+        print_json({"file": str(model), **_report(checked)})
         return
-    for entry in report.outputs:
+    for entry in checked.outputs:
         say(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
     say(f"{model} agrees with eager PyTorch")
 
@@ -314,50 +314,6 @@ def _header(found: dict[str, Any]) -> Iterator[str]:
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:MOST_SHOWN])
     return f"{shown}, {more(len(names))}" if len(names) > MOST_SHOWN else shown
-
-
-def _example(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Any:
-    import torch
-
-    from .factory import load_example, load_file
-
-    # A model with random weights gets the same weights in each run of the command.
-    torch.manual_seed(0)
-    for path in symbolics or []:
-        load_file(str(path))
-    return load_example(factory, inputs or ())
-
-
-def _torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    """Limit changes that the factory makes to torch's state to this command."""
-    stage("loading the model")
-    from ..torch_boundary.boundary import boundary
-
-    return boundary()
-
-
-def _quiet_stdout() -> contextlib.AbstractContextManager[Any]:
-    """Redirect the output of the user's code to stderr, because stdout is for the result."""
-    return contextlib.redirect_stdout(sys.stderr)
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
-
-
-def _dynamic_axes(entries: list[str] | None) -> dict[str, dict[int, str]] | None:
-    axes: dict[str, dict[int, str]] = {}
-    for entry in entries or []:
-        place, _, dimension = entry.partition("=")
-        name, _, axis = place.rpartition(":")
-        if not name or not dimension or not axis.lstrip("-").isdigit():
-            raise typer.BadParameter(f"'{entry}' is not of the form INPUT:AXIS=NAME", param_hint="--dynamic")
-        axes.setdefault(name, {})[int(axis)] = dimension
-    return axes or None
 
 
 def _report(report: Any) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from ...registration import (
 from ...registration.arguments import overloaded_name
 from ...registration.kinds import is_value
 from ...registration.opsets import check_opset, ir_version
+from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
 from ..files.stored_tensors import FileTensor
 
@@ -53,6 +54,32 @@ class Scope:
 
 
 S = TypeVar("S", bound=Scope)
+
+
+@dataclasses.dataclass
+class Observation:
+    """What a report learns from a lowering.
+
+    Attributes:
+        source: the graph that was lowered; None if the model was copied.
+        emitted: how many ONNX nodes each source node was lowered to, before the target passes.
+        made: the ONNX nodes of the lowering; other nodes of the finished graph were made by target passes.
+    """
+
+    source: ir.Graph | None = None
+    emitted: dict[ir.Node, int] = dataclasses.field(default_factory=dict)
+    made: set[ir.Node] = dataclasses.field(default_factory=set)
+
+    def record(self, node: ir.Node, graph: ir.Graph, before: ir.Node | None) -> None:
+        """Record that a source node was lowered to the nodes of a graph that follow `before`."""
+        count = 0
+        for made in reversed(graph):
+            if made is before:
+                break
+            set_origins(made, (node,))
+            self.made.add(made)
+            count += 1
+        self.emitted[node] = count
 
 
 @dataclasses.dataclass
@@ -78,6 +105,7 @@ class Driver(abc.ABC, Generic[S]):
         keeps_weights: whether the values of `state` keep their names and contents.
         is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
         level: of optimization.
+        observation: filled during the lowering, if it is given.
     """
 
     def __init__(self, source: ir.Model, graph: ir.Graph, registry: Registry):
@@ -93,6 +121,7 @@ class Driver(abc.ABC, Generic[S]):
         self.keeps_weights = False
         self.is_frozen = False
         self.level = DEFAULT_LEVEL
+        self.observation: Observation | None = None
         self._failures: list[_Failure] = []
 
     @abc.abstractmethod
@@ -126,6 +155,8 @@ class Driver(abc.ABC, Generic[S]):
             UnsupportedOperatorsError: all that cannot be expressed at this opset.
         """
         scope = self.declare()
+        if self.observation is not None:
+            self.observation.source = self.source.graph
         self.nodes(self.source.graph, scope)
         self._check_outputs(scope)
         if not self.failed:
@@ -157,6 +188,8 @@ class Driver(abc.ABC, Generic[S]):
     def nodes(self, nodes: Iterable[ir.Node], scope: S) -> None:
         """Lower nodes in order, and record those that the opset cannot express."""
         for node in nodes:
+            graph = self.construction.graph
+            before = graph[-1] if self.observation is not None and len(graph) else None
             try:
                 results = self.lower_node(node, scope)
             except UnsupportedError as error:
@@ -170,6 +203,8 @@ class Driver(abc.ABC, Generic[S]):
                     f"({self.place(node, scope)}): {type(error).__name__}: {error}"
                 ) from error
             record_inplace(node, results, scope.values)
+            if self.observation is not None:
+                self.observation.record(node, graph, before)
             for output, result in zip(node.outputs, results, strict=True):
                 if result is not None:
                     scope.values[output] = result

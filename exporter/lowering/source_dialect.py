@@ -40,7 +40,7 @@ from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema
 from ..files.garbage_collection import rare_for
 from ..torch_boundary.process_lock import random_state_preserved
-from .driver import Driver, Scope, mapped, named
+from .driver import Driver, Observation, Scope, mapped, named
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
@@ -67,6 +67,7 @@ def lower(
     keep: Iterable[Value] = (),
     level: str = DEFAULT_LEVEL,
     keeps_weights: bool = False,
+    observation: Observation | None = None,
 ) -> Lowered:
     """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
 
@@ -79,6 +80,7 @@ def lower(
         keep: source values to add as further outputs, for comparing intermediate results.
         level: of optimization, one of `passes.target.levels.LEVELS`.
         keeps_weights: whether weights keep their names and contents, as in a graph for training.
+        observation: filled with the origins of the ONNX nodes.
 
     Raises:
         OpsetError: an opset that cannot be written.
@@ -89,6 +91,7 @@ def lower(
     driver.given_outputs = output_names or []
     driver.default_outputs = default_output_names
     driver.keep = list(keep)
+    driver.observation = observation
     driver.level, driver.keeps_weights = level, driver.keeps_weights or keeps_weights
     with rare_for(len(source.graph)):
         model = driver.run()

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...registration import InferenceError, OpsettaError
 from ..files.summary import describe_file
@@ -107,6 +108,25 @@ def _corresponding(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[st
         if a != b:
             raise OpsettaError(f"'{paths[0]}' has {a} {kind}, and '{paths[1]}' has {b}: nothing to compare")
     return {name: name for name in mine} if set(mine) == set(theirs) else dict(zip(mine, theirs, strict=True))
+
+
+def random_feed(inputs: Sequence[ir.Value], seed: int = 0) -> dict[str, np.ndarray]:
+    """Random values for the inputs of a model, by name; unknown and named sizes are 2.
+
+    Raises:
+        OpsettaError: an input has no shape, or an element type for which no values are made.
+    """
+    entries = [
+        {
+            "name": value.name or "",
+            "type": value.dtype.name if value.dtype is not None else "unknown",
+            "shape": None
+            if value.shape is None
+            else [size if isinstance(size, int) else None for size in value.shape],
+        }
+        for value in inputs
+    ]
+    return _feed(entries, seed, {})
 
 
 def _feed(inputs: Sequence[Mapping[str, Any]], seed: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:

@@ -63,10 +63,33 @@ def locate(
 ) -> Mismatch | None:
     """The first mismatch of a lowered capture in the order of its source nodes, or None.
 
+    Arguments are those of `node_errors`.
+    """
+    for node, _, report in node_errors(capture, model, kept, leaves, feed, rtol, atol):
+        if not report.within_tolerance:
+            module = node.metadata_props.get(MODULE, "")
+            return Mismatch(node.name or "", overloaded_name(node), module, report)
+    return None
+
+
+def node_errors(
+    capture: Capture,
+    model: ir.Model,
+    kept: list[ir.Value],
+    leaves: list[Any],
+    feed: Mapping[str, Any],
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Iterator[tuple[ir.Node, ir.Value, OutputReport]]:
+    """The errors of intermediate results, in the order of the source nodes.
+
     Args:
         model: the capture at an opset, with the values `kept` as its last outputs.
         leaves: the flat arguments of the call.
         feed: the same as inputs of the model, by name.
+
+    Yields:
+        The source node, its result in the source graph, and the error.
     """
     results = Session(model).run(feed)
     actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
@@ -76,11 +99,7 @@ def locate(
                 continue
             # Intermediate complex numbers are real pairs here, and are compared as such.
             result = tensors.as_real(result)
-            report = compare(value.name or "", tensors.to_torch(actual[value]), result, rtol, atol)
-            if not report.within_tolerance:
-                module = node.metadata_props.get(MODULE, "")
-                return Mismatch(node.name or "", overloaded_name(node), module, report)
-    return None
+            yield node, value, compare(value.name or "", tensors.to_torch(actual[value]), result, rtol, atol)
 
 
 def _eager_results(

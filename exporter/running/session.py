@@ -21,8 +21,11 @@ class Session:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
     """
 
-    def __init__(self, model: ir.Model, providers: Sequence[str] = ("CPUExecutionProvider",)):
+    def __init__(
+        self, model: ir.Model, providers: Sequence[str] = ("CPUExecutionProvider",), options: Any = None
+    ):
         self._model = model
+        self._options = options
         self._providers = list(providers)
         self._session: Any = None
 
@@ -54,12 +57,12 @@ class Session:
             return self._session
         payload = writing.to_bytes(self._model)
         if payload is not None:
-            self._session = open_session(payload, "the model", self._providers)
+            self._session = open_session(payload, "the model", self._providers, self._options)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "model.onnx")
                 writing.save(self._model, path)
-                self._session = open_session(path, "the model", self._providers)
+                self._session = open_session(path, "the model", self._providers, self._options)
         return self._session
 
 

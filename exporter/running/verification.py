@@ -31,6 +31,7 @@ class OutputReport:
         max_relative_error: largest |onnxruntime - expected| / |expected| over elements that are not zero.
         index: position of the worst element.
         within_tolerance: whether every element satisfies |a - b| <= atol + rtol * |b|.
+        share: largest |a - b| / (atol + rtol * |b|), infinite where no difference is tolerated.
     """
 
     name: str
@@ -39,6 +40,7 @@ class OutputReport:
     index: tuple[int, ...]
     within_tolerance: bool
     problem: str = ""
+    share: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +76,14 @@ def compare(
             f"onnxruntime gave {actual.dtype} {list(actual.shape)}, "
             f"{expected_by} {expected.dtype} {list(expected.shape)}"
         )
-        return OutputReport(name, float("inf"), float("inf"), (), False, problem)
+        return OutputReport(name, float("inf"), float("inf"), (), False, problem, float("inf"))
     if actual.size == 0:
         return OutputReport(name, 0.0, 0.0, (), True)
     if actual.dtype.kind in "OSU":
         different = np.argwhere(actual != expected)
         error = float("inf") if len(different) else 0.0
         index = tuple(map(int, different[0])) if len(different) else ()
-        return OutputReport(name, error, error, index, not len(different))
+        return OutputReport(name, error, error, index, not len(different), share=error)
     default_rtol, default_atol = TOLERANCES.get(expected.dtype.name, (0.0, 0.0))
     rtol = default_rtol if rtol is None else rtol
     atol = default_atol if atol is None else atol
@@ -94,12 +96,15 @@ def compare(
         if actual.dtype.kind in "iu":
             # Different 64-bit integers may be equal in float64.
             errors = np.where(same, 0.0, np.maximum(errors, 1.0))
-        excess = np.where(same, -1.0, errors - np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0))
+        tolerated = np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0)
+        excess = np.where(same, -1.0, errors - tolerated)
+        share = float(np.where(same, 0.0, errors / tolerated).max())
         nonzero = (b != 0) & np.isfinite(b)
         relative = float((errors[nonzero] / np.abs(b[nonzero])).max()) if nonzero.any() else 0.0
     outside = bool((excess > 0).any())
     worst = np.unravel_index(int(excess.argmax() if outside else errors.argmax()), a.shape)
-    return OutputReport(name, float(errors.max()), relative, tuple(map(int, worst)), not outside)
+    index = tuple(map(int, worst))
+    return OutputReport(name, float(errors.max()), relative, index, not outside, share=share)
 
 
 def as_array(value: Any) -> np.ndarray:
@@ -109,6 +114,23 @@ def as_array(value: Any) -> np.ndarray:
     from .tensors import to_numpy
 
     return to_numpy(value)
+
+
+def _as_arrays(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Both sides as arrays; an expected number gets the element type of its output."""
+    found = [as_array(value) for value in actual]
+    due = [
+        np.asarray(b, a.dtype) if isinstance(b, (bool, int, float, complex)) else as_array(b)
+        for a, b in zip(found, expected, strict=True)
+    ]
+    return found, due
+
+
+def compare_outputs(
+    names: Sequence[str], actual: Sequence[Any], expected: Sequence[Any]
+) -> list[OutputReport]:
+    """The errors of all outputs, as `check` finds them, with the tolerances of the element types."""
+    return [compare(name, a, b) for name, a, b in zip(names, *_as_arrays(actual, expected), strict=True)]
 
 
 def check(
@@ -128,11 +150,7 @@ def check(
     Raises:
         VerificationError: an output is outside tolerance; the message has the worst one.
     """
-    found = [as_array(value) for value in actual]
-    due = [
-        np.asarray(b, a.dtype) if isinstance(b, (bool, int, float, complex)) else as_array(b)
-        for a, b in zip(found, expected, strict=True)
-    ]
+    found, due = _as_arrays(actual, expected)
     reports = [
         compare(name, a, b, rtol, atol, expected_by=expected_by)
         for name, a, b in zip(names, found, due, strict=True)

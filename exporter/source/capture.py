@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import CaptureError
+from .stages import Stage
 
 
 @dataclasses.dataclass
@@ -71,6 +72,7 @@ class Capture:
         output_names: names for the graph outputs, from their paths in the model's result.
         module: the user's model, to compare with; None if that is `exported` itself.
         weights: the weights of `module` in files; None if it has its own.
+        stages: the stages of the capture, with their times.
     """
 
     source: ir.Model
@@ -81,3 +83,4 @@ class Capture:
     output_names: list[str] = dataclasses.field(default_factory=list)
     module: Any = None
     weights: Any = None
+    stages: list[Stage] = dataclasses.field(default_factory=list)

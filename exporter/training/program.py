@@ -114,7 +114,7 @@ class TrainingProgram(Program):
         """The arguments of a call as onnxruntime values by input name, and the learning rates."""
         from ..running import calls
 
-        interface = self._callable_interface()
+        interface = self._calls.interface
         leaves = calls.flatten(interface, args, kwargs)
         names = (*self.signature.inputs, *self.signature.targets)
         found = calls.feed(interface, names, leaves)
@@ -155,8 +155,8 @@ class TrainingProgram(Program):
         need_torch("verifying a program")
         from .verification import Trial, verify_steps
 
-        call = self._arguments(args, kwargs)
-        module: Any = self._eager()
+        call = self._calls.arguments(args, kwargs)
+        module: Any = self._calls.module()
         trial = Trial(module, self._optimizer, self.signature, call, self._feed(*call), self.state)
         return verify_steps(self.model, trial, steps, rtol, atol)
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from ...registration import schemas
+from ...registration.origins import inherit
 from .initializers import Initializers
 
 
@@ -73,7 +74,7 @@ def replace_node(
     made = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)
     old, result, graph = node.outputs[0], made.outputs[0], node.graph
     result.name, result.type, result.shape = old.name, old.type, old.shape
-    made.metadata_props.update(node.metadata_props)
+    inherit(made, node)
     assert graph is not None
     graph.insert_before(node, made)
     replace_by_value(node, result)

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Names, schemas
+from ...registration.origins import inherit
 from .node_pass import NodePass, maker_of, replace_by_value
 
 _SHAPE = "row_shape"
@@ -80,7 +81,7 @@ def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attribute
     )
     node.outputs[0].name = f"{node.name}_output_0"
     node.outputs[0].type = ir.TensorType(inputs[0].dtype) if inputs[0].dtype is not None else None
-    node.metadata_props.update(before.metadata_props)
+    inherit(node, before)
     assert before.graph is not None
     before.graph.insert_before(before, node)
     return node

@@ -38,7 +38,7 @@ from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import carried_by, check_training, keep
 from ...torch_boundary.process_lock import random_state_preserved
-from ..driver import Driver, Scope
+from ..driver import Driver, Observation, Scope
 from . import binding, constants, control_flow
 from .bodies import body_of
 from .preparation import copy_of, opset_of, source_of
@@ -56,6 +56,7 @@ def convert(
     bounds: Bounds = BOUNDS,
     level: str | None = None,
     keeps_weights: bool = False,
+    observation: Observation | None = None,
 ) -> ir.Model:
     """Convert a model to another opset; the model is not changed, and weights are shared.
 
@@ -65,6 +66,7 @@ def convert(
         registry: symbolic functions to convert with; the default registry unless given.
         level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
         keeps_weights: whether initializers keep their names and contents.
+        observation: filled with the origins of the new nodes, unless the model is copied.
 
     Raises:
         OpsetError: an opset outside 7 to 26.
@@ -80,6 +82,7 @@ def convert(
     check_training(model, opset)
     source = source_of(model, bounds)
     found = _Conversion(source, opset, registry_or_default(registry), bounds)
+    found.observation = observation
     found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     return _carrying(model, _with_contents(found.run()))
 

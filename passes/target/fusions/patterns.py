@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import schemas
+from ....registration.origins import inherit
 
 
 def only_reader(value: ir.Value) -> bool:
@@ -87,20 +88,21 @@ def replace(
     fused = ir.Node("", op_type, inputs, kept, num_outputs=1, name=name)
     result, old, graph = fused.outputs[0], last.outputs[0], last.graph
     result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"
-    fused.metadata_props.update(last.metadata_props)
     assert graph is not None
     graph.insert_before(last, fused)
     old.replace_all_uses_with(result, replace_graph_outputs=True)
-    _remove_unread(last)
+    inherit(fused, last, *_remove_unread(last))
 
 
-def _remove_unread(node: ir.Node) -> None:
-    """Remove a node that nothing reads, and what was computed for it alone."""
-    pending = [node]
+def _remove_unread(node: ir.Node) -> list[ir.Node]:
+    """Remove a node that nothing reads, and what was computed for it alone; return what was removed."""
+    pending, removed = [node], []
     while pending:
         current = pending.pop()
         if current.graph is None or any(each.uses() or each.is_graph_output() for each in current.outputs):
             continue
         makers = [value.producer() for value in current.inputs if value is not None]
         current.graph.remove(current, safe=True)
+        removed.append(current)
         pending += [maker for maker in makers if maker is not None]
+    return removed

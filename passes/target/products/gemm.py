@@ -17,6 +17,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.origins import inherit
 from ....registration.runtimes import has_kernel
 from ..initializers import Initializers
 from ..node_pass import ConstantPass
@@ -63,7 +64,7 @@ class WriteGemm(ConstantPass):
         gemm = ir.Node("", "Gemm", operands, attributes, num_outputs=1, name=self._name(node, "Gemm"))
         gemm.outputs[0].name = f"{gemm.name}_output_0"
         gemm.outputs[0].type = last.outputs[0].type
-        gemm.metadata_props.update(node.metadata_props)
+        inherit(gemm, node, last)
         graph, old, result = last.graph, last.outputs[0], gemm.outputs[0]
         assert graph is not None
         graph.insert_before(last, gemm)
@@ -95,7 +96,7 @@ class WriteGemm(ConstantPass):
         node = ir.Node("", "Reshape", [value, target], num_outputs=1, name=self._name(before, "Reshape"))
         result = node.outputs[0]
         result.name, result.type, result.shape = f"{node.name}_output_0", value.type, shape
-        node.metadata_props.update(before.metadata_props)
+        inherit(node, before)
         assert before.graph is not None
         before.graph.insert_before(before, node)
         return result

@@ -17,6 +17,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.origins import inherit
 from ..initializers import Initializers
 from . import permutations
 from .permutations import Permutation
@@ -122,7 +123,7 @@ class _Rewriter:
         result = gather.outputs[0]
         result.name = self.known.unique(f"{gather.name}_output_0")
         result.type, result.shape = sizes.type, sizes.shape
-        gather.metadata_props.update(node.metadata_props)
+        inherit(gather, node)
         sizes.replace_all_uses_with(result)
         gather.replace_input_with(0, sizes)
         self.graph_of(node).insert_after(node, gather)
@@ -160,7 +161,7 @@ class _Rewriter:
         output.name, output.type, output.shape = f"{name}_output_0", form.base.type, result
         origin = form.base.producer()
         if origin is not None:
-            node.metadata_props.update(origin.metadata_props)
+            inherit(node, origin)
         return node
 
     def _return(self, forms: dict[ir.Value, Form], shapes: dict[ir.Value, ir.Shape | None]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.origins import inherit
 from ....registration.schemas import omissible
 from ..initializers import Initializers
 from . import permutations
@@ -132,7 +133,7 @@ class Rules:
             made = ir.node("Reshape", [base, sizes], name=name)
             made.outputs[0].name = f"{name}_output_0"
             made.outputs[0].type, made.outputs[0].shape = value.type, ir.Shape(target)
-            made.metadata_props.update(node.metadata_props)
+            inherit(made, node)
             assert node.graph is not None
             node.graph.insert_before(node, made)
             node.replace_input_with(index, made.outputs[0])

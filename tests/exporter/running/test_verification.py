@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import opsetta
+from opsetta.exporter.running.captured_calls import CapturedCalls
 from opsetta.exporter.running.verification import compare
 from opsetta.registration import GraphContext, Value, default_registry
 
@@ -74,7 +76,7 @@ def test_locate_mismatch_sees_values_before_they_are_overwritten() -> None:
 
 def test_verify_without_a_model_is_refused() -> None:
     program = opsetta.export(Model().eval(), torch.randn(3, 4))
-    program._module = program._capture.exported = None
+    program._calls = CapturedCalls(dataclasses.replace(program._capture, module=None, exported=None))
     with pytest.raises(opsetta.OpsettaError, match="no PyTorch model"):
         program.verify()
 

@@ -1,0 +1,165 @@
+"""The command `opsetta report`."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...passes.target.levels import DEFAULT_LEVEL, check_level
+from ...registration import UsageError
+from ..files.targets import resolve
+from ..targets.loading import chosen
+from ..torch_boundary.requirements import need_torch
+from . import export_options as options
+from .convert import Trusted
+from .output import say
+from .progress import stages
+from .tables import print_json
+from .user_code import capture_options, load, names, quiet_stdout, torch_boundary
+
+if TYPE_CHECKING:
+    from ..report.records import Report
+    from .factory import Example
+
+
+def report(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH.py:FUNCTION | MODEL",
+            help="A factory or a TorchScript file, as for export; or a file that `convert` takes.",
+        ),
+    ],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The HTML file to write.")],
+    inputs: options.Inputs = None,
+    opset: options.Opset = None,
+    title: Annotated[str | None, typer.Option(help="The name of the model; by default its class.")] = None,
+    opsets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="9,13,18", help="The opsets to compare; some from 9 to 23 unless given. 'none' for none."
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Run the model, and compare every result.")
+    ] = True,
+    latency: Annotated[
+        bool, typer.Option("--latency/--no-latency", help="Measure runs in onnxruntime at each opset.")
+    ] = True,
+    dynamic: options.Dynamic = None,
+    input_names: options.InputNames = None,
+    output_names: options.OutputNames = None,
+    mutations: options.Mutations = None,
+    capture: options.CaptureWay = None,
+    specialize: options.Specialize = False,
+    weights: options.StoredWeights = None,
+    optimize: options.Optimize = DEFAULT_LEVEL,
+    target: options.Target = None,
+    symbolics: options.Symbolics = None,
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts of the report as JSON.")] = False,
+) -> None:
+    """Write a page about the export of a model, also of one that cannot be exported.
+
+    The exit code is 1 if the model cannot be written, or its results differ.
+    """
+    chosen(opset, target)
+    check_level(optimize)
+    resolve(output)
+    to = {"opset": opset, "optimize": optimize, "target": target}
+    shown: dict[str, Any] = {
+        "title": title,
+        "opsets": _opsets(opsets),
+        "compare": compare,
+        "latency": latency,
+    }
+    capturing = {
+        "input_names": names(input_names),
+        "output_names": names(output_names),
+        "mutations": mutations,
+        "weights": weights,
+        "capture": capture,
+        "specialize": True if specialize else None,
+    }
+    with quiet_stdout(), stages() as stage:
+        shown["progress"] = stage
+        if _is_python(model) or _is_torchscript(model):
+            need_torch("exporting")
+            with torch_boundary(stage):
+                example = load(model, symbolics, inputs)
+                giver = "--input names" if inputs else f"the factory '{model}' gives"
+                shown |= capture_options(example, dynamic, giver, **capturing)
+                found = _of_example(example, output, to | shown)
+        else:
+            found = _of_file(model, output, trusted, to, shown)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        say(f"{output}: {_summary(found)}")
+    if found.written is None or (found.parity is not None and found.parity.agrees is False):
+        raise typer.Exit(1)
+
+
+def _of_example(example: Example, output: pathlib.Path, options: dict[str, Any]) -> Report:
+    """The report of a PyTorch model."""
+    from ..reporting import export_report
+
+    return export_report(example.model, example.args, example.kwargs, path=output, **options)
+
+
+def _of_file(
+    path: str, output: pathlib.Path, trusted: bool, to: dict[str, Any], shown: dict[str, Any]
+) -> Report:
+    """The report of an ONNX file, a source file, or a file of another framework."""
+    from ..loading import load as load_model
+    from ..program import SourceModel
+
+    shown["progress"]("loading")
+    read = load_model(path, trusted=trusted)
+    shown["title"] = shown["title"] or pathlib.Path(path).name
+    if isinstance(read, SourceModel):
+        return read.report(output, **to, **shown)
+    if to["opset"] is None and to["target"] is None:
+        return read.report(output, **shown)
+    return read.lower(**to).report(output, **shown)
+
+
+def _is_python(reference: str) -> bool:
+    return reference.endswith(".py") or reference.rpartition(":")[0].endswith(".py")
+
+
+def _is_torchscript(path: str) -> bool:
+    """Whether a file is a zip archive, as TorchScript files are."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
+
+
+def _opsets(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    if text.strip() == "none":
+        return []
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"--opsets takes numbers separated by commas, such as 9,13,18, not '{text}'"
+        ) from error
+
+
+def _summary(found: Report) -> str:
+    if found.written is None:
+        listed = ", ".join(problem.subject for problem in found.problems)
+        return f"opset {found.asked['opset']} is not possible: {listed}"
+    text = f"opset {found.asked['opset']}, {found.written.nodes} nodes"
+    if found.parity is None or found.parity.agrees is None:
+        return text
+    worst = max((output.error for output in found.parity.outputs), default=math.nan)
+    verb = "agrees with" if found.parity.agrees else "differs from"
+    return f"{text}; {verb} {found.parity.against}: largest absolute error {worst:.3g}"

@@ -1,0 +1,106 @@
+"""The subject of a report about a captured model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import onnx_ir as ir
+
+from ..lowering.driver import Observation
+from ..lowering.source_dialect import Lowered
+from ..running.captured_calls import CapturedCalls
+from ..running.comparison import random_feed
+from ..source import dimensions as sizes
+from ..source.capture import Capture
+from ..targets.target import Target
+from .collecting import Choices, Subject, classes_of, collect, saved
+from .parity import with_eager
+from .pictures import Drawn
+from .records import Parity, Report
+
+
+class Lowering(Protocol):
+    """Lowers a capture, as `SourceModel` does."""
+
+    def __call__(
+        self,
+        opset: int,
+        *,
+        keep: Sequence[ir.Value] = (),
+        target: Target | None = None,
+        observation: Observation | None = None,
+    ) -> Lowered:
+        """The ONNX model, with the values of `keep` as further outputs."""
+
+
+def report_capture(
+    path: str | bytes | os.PathLike | None,
+    capture: Capture,
+    lower: Lowering,
+    opset: int,
+    level: str,
+    target: Target | None,
+    choices: Choices,
+) -> Report:
+    """Write a page about a captured model at an opset.
+
+    Args:
+        path: the HTML file; None writes nothing.
+        capture: the captured model.
+        lower: lowers it.
+        opset: the opset to write.
+        level: of optimization.
+        target: the consumer to write for, or None.
+        choices: what to put into it.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+        ModelFileError: the file cannot be written.
+    """
+    calls = CapturedCalls(capture)
+    runnable = not calls.obstacle and capture.example is not None
+    inputs = capture.source.graph.inputs
+
+    def names(model: ir.Model) -> list[str]:
+        return [value.name or "" for value in list(model.graph.inputs)[: len(inputs)]]
+
+    def parity(model: ir.Model, drawn: Drawn) -> Parity:
+        def kept(values: Sequence[ir.Value]) -> ir.Model:
+            return lower(opset, keep=values, target=target).model
+
+        return with_eager(calls, model, names(model), kept, drawn.rows)
+
+    def feed(model: ir.Model) -> Mapping[str, Any]:
+        if runnable and capture.example is not None:
+            return calls.fed(names(model), *capture.example)[1]
+        return random_feed(list(model.graph.inputs)[: len(inputs)])
+
+    declared = sizes.inputs_of(capture.source, [value.name or "" for value in inputs])
+    dynamic = list(sizes.dimensions(declared, capture.source.metadata_props))
+    subject = Subject(
+        title="model" if capture.module is None else type(capture.module).__name__,
+        asked=asked(opset, level, target, dynamic),
+        opset=opset,
+        source=capture.source,
+        lower=lambda at, observation: lower(at, target=target, observation=observation).model,
+        lower_elsewhere=lambda at, observation: lower(at, observation=observation).model,
+        compare=parity,
+        feed=feed,
+        classes=classes_of(capture.module),
+        stages=capture.stages,
+    )
+    return saved(collect(subject, choices), path)
+
+
+def asked(opset: int, level: str, target: Target | None, dynamic: Sequence[str] = ()) -> dict[str, str]:
+    """What was asked for, by name."""
+    found = {"opset": str(opset)}
+    if level:
+        found["optimize"] = level
+    if target is not None:
+        found["target"] = target.name
+    if dynamic:
+        found["dynamic dimensions"] = ", ".join(dynamic)
+    return found

@@ -1,0 +1,70 @@
+"""The subject of a report about a converted ONNX file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ..lowering.driver import Observation
+from ..running.comparison import random_feed
+from ..targets.target import Target
+from .captured import asked
+from .collecting import Choices, Subject, collect, saved
+from .opsets import Lower
+from .parity import with_original
+from .pictures import Drawn
+from .records import Parity, Report
+
+
+def report_conversion(
+    path: str | bytes | os.PathLike | None,
+    source: ir.Model,
+    opset: int,
+    convert: Callable[..., ir.Model] | None,
+    lower: Lower,
+    target: Target | None,
+    choices: Choices,
+) -> Report:
+    """Write a page about an ONNX file at an opset.
+
+    The converted model is compared with the file, on random inputs.
+
+    Args:
+        path: the HTML file; None writes nothing.
+        source: the model of the file.
+        opset: the opset that it is written at.
+        convert: converts the file to that opset; None if it was not converted.
+        lower: converts it to another one.
+        target: the consumer that it is written for, or None.
+        choices: what to put into the report.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+        ModelFileError: the file cannot be written.
+    """
+
+    def converted(at: int, observation: Observation) -> ir.Model:
+        return source.clone() if convert is None else convert(False, observation)
+
+    def feed(model: ir.Model) -> Mapping[str, Any]:
+        stored = source.graph.initializers
+        return random_feed([value for value in model.graph.inputs if value.name not in stored])
+
+    def parity(model: ir.Model, drawn: Drawn) -> Parity:
+        return with_original(source, model, feed(model), drawn.rows)
+
+    subject = Subject(
+        title=source.graph.name or "model",
+        asked=asked(opset, "", target),
+        opset=opset,
+        source=source,
+        lower=converted,
+        lower_elsewhere=lower,
+        compare=None if convert is None else parity,
+        feed=feed,
+        is_file=True,
+    )
+    return saved(collect(subject, choices), path)

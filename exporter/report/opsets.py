@@ -1,0 +1,76 @@
+"""The same model across opsets: nodes, composed operators, latency."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import OpsettaError, UnsupportedOperatorsError
+from ..lowering.driver import Observation
+from ..running.session import Session, session_options
+from .pictures import origin_counts
+from .records import AtOpset
+
+OPSETS = (9, 11, 13, 15, 17, 18, 21, 23)
+"""The opsets that a report compares unless it is told others."""
+_SECONDS = 0.5
+"""Time for the runs of one model, beyond the first three."""
+_RUNS = 15
+
+Lower = Callable[[int, Observation], ir.Model]
+
+
+def across(
+    lower: Lower,
+    opsets: Iterable[int],
+    feed: Callable[[ir.Model], Mapping[str, Any]] | None,
+    progress: Callable[[str], None],
+) -> tuple[AtOpset, ...]:
+    """Lower a model to each opset, and measure its runs in onnxruntime.
+
+    Args:
+        feed: inputs to run with; None measures nothing.
+    """
+    found = []
+    for opset in sorted(set(opsets)):
+        progress(f"opset {opset}")
+        found.append(_at(lower, opset, feed))
+    return tuple(found)
+
+
+def _at(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] | None) -> AtOpset:
+    observation = Observation()
+    try:
+        model = lower(opset, observation)
+    except UnsupportedOperatorsError as error:
+        names = list(dict.fromkeys(operator.name for operator in error.operators))
+        return AtOpset(opset, None, note=f"not supported: {', '.join(names)}")
+    except OpsettaError as error:
+        return AtOpset(opset, None, note=str(error))
+    counts = origin_counts(model, observation)
+    latency, note = None, ""
+    if feed is not None:
+        try:
+            latency = _median(model, feed(model))
+        except OpsettaError as error:
+            note = str(error)
+    count = model.graph.num_nodes()
+    return AtOpset(opset, count, counts["composed"], counts["recognised"], latency, note)
+
+
+def _median(model: ir.Model, feed: Mapping[str, Any]) -> float:
+    """The median time of a run on one thread, in seconds; the first run is not counted."""
+    options = session_options()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = Session(model, options=options)
+    session.run(feed)
+    seconds: list[float] = []
+    while len(seconds) < 3 or (len(seconds) < _RUNS and sum(seconds) < _SECONDS):
+        begin = time.perf_counter()
+        session.run(feed)
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)

@@ -1,0 +1,48 @@
+"""The page of a report: one HTML file with its style, its scripts and its facts."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from ....registration.printable import printable
+from ...files.publishing import publish
+
+_SCRIPTS = ("elements.js", "layout.js", "graph.js", "plots.js", "page.js")
+
+
+def render(facts: Mapping[str, Any]) -> str:
+    """The page. Texts of the model stand in one block of JSON, in which `<`, `>` and `&` are escaped."""
+    text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    scripts = "\n".join(f"<script>\n{_text(name)}</script>" for name in _SCRIPTS)
+    parts = {
+        "title": html.escape(printable(facts["title"])),
+        "style": f"<style>\n{_text('style.css')}</style>",
+        "facts": f'<script type="application/json" id="facts">{text}</script>',
+        "scripts": scripts,
+    }
+    page = _text("page.html")
+    for name, part in parts.items():
+        before, _, after = page.partition(f"<!--{name}-->")
+        page = f"{before}{part}{after}"
+    return page
+
+
+def save(facts: Mapping[str, Any], path: str | bytes | os.PathLike) -> None:
+    """Write the page of the facts of `Report.to_json`, completely or not at all.
+
+    Raises:
+        ModelFileError: the file cannot be written.
+    """
+    content = render(facts).encode()
+    publish(path, lambda file, _: file.write(content))
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,145 @@
+"""The results of a written model beside those of the original: outputs, and every intermediate result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import MODULE, OpsettaError
+from ...registration.arguments import overloaded_name
+from ..running.captured_calls import CapturedCalls
+from ..running.session import Session, as_python
+from ..running.verification import TOLERANCES, OutputReport, compare_outputs
+from .pictures import type_text
+from .records import Compared, Parity
+
+MOST_COMPARED = 3000
+"""Intermediate results that are compared; of more, every second or third."""
+MOST_BYTES = 1 << 30
+"""Memory for intermediate results, as far as their sizes are known."""
+
+
+def with_eager(
+    calls: CapturedCalls,
+    model: ir.Model,
+    input_names: Sequence[str],
+    lower: Callable[[Sequence[ir.Value]], ir.Model],
+    rows: Mapping[ir.Node, int],
+) -> Parity:
+    """Compare an ONNX model with eager PyTorch, on the example of the capture.
+
+    Args:
+        model: the model that was written.
+        lower: gives that model with further outputs, for values of the source graph.
+        rows: the row of each source node in the picture.
+    """
+    if calls.obstacle or calls.capture.example is None:
+        return Parity("", note=calls.obstacle or "there are no example arguments to compare with")
+    from ..running import mismatch, tensors
+    from ..torch_boundary.boundary import boundary
+
+    args, kwargs = calls.capture.example
+    outputs: tuple[Compared, ...] = ()
+    found: list[Compared] = []
+    try:
+        with boundary():
+            leaves, feed = calls.fed(input_names, args, kwargs)
+            expected = calls.eager_results(args, kwargs)
+            results = [tensors.to_torch(value) for value in Session(model).run(feed)]
+            for position in calls.interface.complex_outputs:
+                results[position] = tensors.as_complex(results[position])
+            outputs = _outputs(model, results, expected)
+            kept, note = affordable(mismatch.comparable(calls.capture.source))
+            for node, value, report in mismatch.node_errors(calls.capture, lower(kept), kept, leaves, feed):
+                found.append(_compared(node, value, report, rows.get(node, -1)))
+    except OpsettaError as error:
+        note = str(error)
+    return Parity("eager PyTorch", outputs, tuple(found), _tolerances(outputs, found), note)
+
+
+def with_original(
+    source: ir.Model, model: ir.Model, feed: Mapping[str, Any], rows: Mapping[ir.Node, int]
+) -> Parity:
+    """Compare a converted model with the file, both in onnxruntime, on random inputs.
+
+    Intermediate results are compared where both have one of the same name.
+    """
+    makers = {value.name: node for node in source.graph for value in node.outputs if value.name}
+    shared = [
+        value
+        for node in model.graph
+        for value in node.outputs
+        if value.name in makers and not value.is_graph_output()
+    ]
+    kept, note = affordable(shared)
+    names = [value.name or "" for value in kept]
+    outputs: tuple[Compared, ...] = ()
+    found: list[Compared] = []
+    try:
+        expected, actual = (_run(each, names, feed) for each in (source, model))
+        count = len(model.graph.outputs)
+        outputs = _outputs(model, actual[:count], expected[:count])
+        reports = compare_outputs(names, actual[count:], expected[count:])
+        for value, report in zip(kept, reports, strict=True):
+            node = makers[value.name or ""]
+            found.append(_compared(node, value, report, rows.get(node, -1)))
+    except OpsettaError as error:
+        note = str(error)
+    found.sort(key=lambda compared: compared.position)
+    return Parity("the original file", outputs, tuple(found), _tolerances(outputs, found), note)
+
+
+def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a model, then its values with these names."""
+    copy = model.clone()
+    by_name = {value.name: value for node in copy.graph for value in node.outputs}
+    copy.graph.outputs.extend(by_name[name] for name in names)
+    return [as_python(value) for value in Session(copy).run(feed)]
+
+
+def affordable(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
+    """The values to compare, evenly spread if there are too many, and a sentence that says so."""
+    size = sum(_bytes(value) for value in values)
+    step = max(1, -(-len(values) // MOST_COMPARED), -(-size // MOST_BYTES))
+    if step == 1:
+        return list(values), ""
+    kept = list(values[::step])
+    return kept, f"of {len(values)} intermediate results, {len(kept)} are compared, evenly spread"
+
+
+def _bytes(value: ir.Value) -> int:
+    if value.shape is None or value.dtype is None or not value.shape.is_static():
+        return 0
+    count = 1
+    for size in value.shape.numpy():
+        count *= size
+    return int(count * value.dtype.itemsize)
+
+
+def _outputs(model: ir.Model, actual: Sequence[Any], expected: Sequence[Any]) -> tuple[Compared, ...]:
+    values = list(model.graph.outputs)[: len(actual)]
+    reports = compare_outputs([value.name or "" for value in values], actual, expected)
+    return tuple(_compared(None, value, report, -1) for value, report in zip(values, reports, strict=True))
+
+
+def _compared(node: ir.Node | None, value: ir.Value, report: OutputReport, row: int) -> Compared:
+    return Compared(
+        name=report.name,
+        operator="" if node is None else overloaded_name(node),
+        module="" if node is None else node.metadata_props.get(MODULE, ""),
+        position=row,
+        type=type_text(value),
+        error=report.max_absolute_error,
+        relative=report.max_relative_error,
+        share=report.share,
+        index=report.index,
+        problem=report.problem,
+    )
+
+
+def _tolerances(*groups: Sequence[Compared]) -> dict[str, tuple[float, float]]:
+    """The tolerances of the element types that were compared."""
+    kinds = dict.fromkeys(compared.type.partition("[")[0] for group in groups for compared in group)
+    return {kind: TOLERANCES.get(kind, (0.0, 0.0)) for kind in kinds}

@@ -1,0 +1,267 @@
+"""Graphs as data for pictures: rows of modules, nodes and edges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import LINE, MODULE
+from ...registration.arguments import ATTRIBUTE, arguments, blocks, overloaded_name, qualified_name
+from ...registration.origins import origins_of
+from ..lowering.driver import Observation
+from .modules import Module, cut, tree
+from .records import ORIGINS, Picture
+
+MOST_NODES = 4000
+"""Nodes of one graph that a report describes one by one; deeper modules of larger graphs are left out."""
+_LONGEST = 160
+"""Characters of a text, such as a name."""
+_INTERFACE = 6
+"""Inputs or outputs that are drawn one by one from the start."""
+_AS_IS, _COMPOSED, _RECOGNISED, _FOLDED, _UNSUPPORTED = range(len(ORIGINS))
+
+Classes = Mapping[str, str]
+"""The class of each module, by its path."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A picture, and the row of each node of the graph."""
+
+    picture: Picture
+    rows: dict[ir.Node, int]
+
+
+def written_picture(model: ir.Model, observation: Observation, classes: Classes) -> Drawn:
+    """The picture of an ONNX graph, with the origins of its nodes."""
+
+    def sources(node: ir.Node) -> str:
+        return ", ".join(overloaded_name(each) for each in origins_of(node))
+
+    origins = _origins(model, observation)
+    return _picture(model.graph, lambda node: origins[node], sources, classes)
+
+
+def origin_counts(model: ir.Model, observation: Observation) -> dict[str, int]:
+    """The number of ONNX nodes by their origin."""
+    counts = Counter(_origins(model, observation).values())
+    return {name: counts.get(code, 0) for code, name in enumerate(ORIGINS)}
+
+
+def _origins(model: ir.Model, observation: Observation) -> dict[ir.Node, int]:
+    """Where each ONNX node comes from."""
+    survivors = _survivors(model)
+
+    def origin(node: ir.Node) -> int:
+        if node not in observation.made:
+            return _AS_IS if observation.source is None else _RECOGNISED
+        return _COMPOSED if any(len(survivors[each]) > 1 for each in origins_of(node)) else _AS_IS
+
+    return {node: origin(node) for node in model.graph}
+
+
+def _survivors(model: ir.Model) -> dict[ir.Node, list[ir.Node]]:
+    """The ONNX nodes of each source node that has any, sub-graphs included."""
+    found: dict[ir.Node, list[ir.Node]] = {}
+    for node in model.graph.all_nodes():
+        for each in origins_of(node):
+            found.setdefault(each, []).append(node)
+    return found
+
+
+def source_picture(
+    graph: ir.Graph, model: ir.Model | None, observation: Observation, classes: Classes, refused: set[str]
+) -> Drawn:
+    """The picture of a source graph, with what became of its nodes.
+
+    Args:
+        model: the ONNX model that it was lowered to; None if it could not be.
+        refused: names of operators that the opset cannot express.
+    """
+    survivors = {} if model is None else _survivors(model)
+
+    def origin(node: ir.Node) -> int:
+        if _plain_name(node) in refused:
+            return _UNSUPPORTED
+        if model is None or observation.source is None:
+            return _COMPOSED if observation.emitted.get(node, 1) > 1 else _AS_IS
+        made = survivors.get(node)
+        if made is None:
+            return _FOLDED
+        if not observation.made.intersection(made):
+            return _RECOGNISED
+        return _COMPOSED if len(made) > 1 else _AS_IS
+
+    return _picture(graph, origin, lambda node: "", classes)
+
+
+def _plain_name(node: ir.Node) -> str:
+    """The name that errors have for an operator."""
+    name = f"{node.domain or 'onnx'}::{node.op_type}"
+    return f"{name}.{node.overload}" if node.overload else name
+
+
+def _picture(
+    graph: ir.Graph, origin: Callable[[ir.Node], int], sources: Callable[[ir.Node], str], classes: Classes
+) -> Drawn:
+    makers = [_maker(node) for node in graph]
+    drawing = _Drawing(graph, classes, [origin(node) for node in graph], makers)
+    drawing.interface("input", [value for value in graph.inputs if value.name not in graph.initializers])
+    drawing.visit(drawing.root, -1, sources)
+    drawing.interface("output", graph.outputs)
+    rows = {node: drawing.row_of[place] for place, node in enumerate(drawing.nodes)}
+    return Drawn(Picture(drawing.modules, drawing.rows, drawing.edges(), drawing.left_out), rows)
+
+
+def _maker(node: ir.Node) -> str | None:
+    """The source node that an ONNX node is a part of, by the operator's name and its own."""
+    origins = origins_of(node)
+    if len(origins) != 1:
+        return None
+    return f"{overloaded_name(origins[0]).removeprefix('aten::').partition('.')[0]} {id(origins[0])}"
+
+
+class _Drawing:
+    """The rows of a picture under construction."""
+
+    def __init__(self, graph: ir.Graph, classes: Classes, origins: list[int], makers: list[str | None]):
+        self.nodes = list(graph)
+        self.paths = [node.metadata_props.get(MODULE, "") for node in self.nodes]
+        self.root = tree(self.paths, makers)
+        self.left_out = cut(self.root, MOST_NODES)
+        self.modules: list[list[Any]] = []
+        self.rows: list[list[Any]] = []
+        self.row_of: dict[int, int] = {}
+        self._classes = classes
+        self._origins = origins
+        self._values: dict[ir.Value, int] = {}
+        self._outputs: list[tuple[ir.Value, int]] = []
+        self._add(self.root, -1)
+
+    def _add(self, module: Module, parent: int) -> int:
+        counts = Counter(self._origins[position] for position in module.nodes())
+        shown = [counts.get(code, 0) for code in range(len(ORIGINS))]
+        kind = self._classes.get(module.path, "") if module.path or parent < 0 else ""
+        texts = map(_short, (module.name, module.path, kind))
+        self.modules.append([*texts, parent, shown, module.is_cut])
+        return len(self.modules) - 1
+
+    def visit(self, module: Module, parent: int, sources: Callable[[ir.Node], str], around: str = "") -> None:
+        """Add the rows of a module and of all in it; `around` is the path of the module around it."""
+        path = module.path or around
+        place = 0 if parent < 0 else self._add(module, parent)
+        if module.is_cut:
+            self.row_of.update(dict.fromkeys(module.nodes(), len(self.rows)))
+            counts = self.modules[place][4]
+            self.rows.append(["…", "", place, counts.index(max(counts)), "", "", "", ""])
+            return
+        for child in module.children:
+            if isinstance(child, Module):
+                self.visit(child, place, sources, path)
+            else:
+                self.row_of[child] = len(self.rows)
+                node = self.nodes[child]
+                own = self.paths[child].removeprefix(path).lstrip(".")
+                self.rows.append(_row(node, own, place, self._origins[child], sources(node)))
+
+    def interface(self, kind: str, values: Sequence[ir.Value]) -> None:
+        """Add rows for the inputs or outputs of the graph; many of them are a module."""
+        place = 0
+        if len(values) > _INTERFACE:
+            self.modules.append([f"{kind}s", "", "", 0, [0] * len(ORIGINS), False])
+            place = len(self.modules) - 1
+        for value in values[:MOST_NODES]:
+            if kind == "input":
+                self._values[value] = len(self.rows)
+            else:
+                self._outputs.append((value, len(self.rows)))
+            texts = map(_short, (value.name or "", "", type_text(value)))
+            self.rows.append([kind, next(texts), place, -1, *texts, "", ""])
+
+    def edges(self) -> list[list[int]]:
+        """From makers to readers; what a sub-graph reads, the node with the sub-graph reads."""
+        position = {node: place for place, node in enumerate(self.nodes)}
+        read = [(value, self.row_of[place]) for place, node in enumerate(self.nodes) for value in _read(node)]
+        found: dict[tuple[int, int], None] = {}
+        for value, row in [*read, *self._outputs]:
+            maker = position.get(node) if (node := value.producer()) is not None else None
+            at = self._values.get(value) if maker is None else self.row_of[maker]
+            if at is not None and at != row:
+                found[at, row] = None
+        return [list(edge) for edge in found]
+
+
+def _row(node: ir.Node, place: str, module: int, origin: int, sources: str) -> list[Any]:
+    operator = qualified_name(node).removeprefix("aten::") if node.domain else node.op_type
+    name = (
+        f"{place}/{(node.name or '').rpartition('/')[2]}" if place else (node.name or "").rpartition("/")[2]
+    )
+    results = ", ".join(type_text(value) for value in node.outputs if value.name and not _is_unused(value))
+    line = node.metadata_props.get(LINE, "")
+    texts = (operator, name, sources, results, line, _attributes(node))
+    operator, name, sources, results, line, attributes = map(_short, texts)
+    return [operator, name, module, origin, sources, results, line, attributes]
+
+
+def _is_unused(value: ir.Value) -> bool:
+    return not value.uses() and not value.is_graph_output() and value.index() != 0
+
+
+def _attributes(node: ir.Node) -> str:
+    """The attributes of an ONNX node that are numbers or text; the constant arguments of a source node."""
+    if ATTRIBUTE in node.attributes:
+        given = arguments(node).items()
+        constants = {name: item for name, item in given if item is not None and not _holds_value(item)}
+    else:
+        constants = {name: each.value for name, each in node.attributes.items() if each.type in _SIMPLE}
+    shown = {name: list(item) if isinstance(item, tuple) else item for name, item in constants.items()}
+    return " ".join(f"{name}={item}" for name, item in shown.items())
+
+
+def _holds_value(item: Any) -> bool:
+    return isinstance(item, ir.Value) or (isinstance(item, list) and any(map(_holds_value, item)))
+
+
+def type_text(value: ir.Value) -> str:
+    """Element type and shape of a value, `float32[batch, 3]`, with `?` for what is unknown."""
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return type(value.type).__name__.removesuffix("Type").lower()
+    dtype = "?" if value.dtype is None else _NAMES.get(value.dtype.name, value.dtype.name.lower())
+    if value.shape is None:
+        return f"{dtype}[…]"
+    sizes = [
+        "?" if isinstance(d, ir.SymbolicDim) and d.value is None else str(getattr(d, "value", d))
+        for d in value.shape
+    ]
+    return f"{dtype}[{', '.join(sizes)}]"
+
+
+_SIMPLE = (
+    ir.AttributeType.INT,
+    ir.AttributeType.FLOAT,
+    ir.AttributeType.STRING,
+    ir.AttributeType.INTS,
+    ir.AttributeType.FLOATS,
+)
+_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
+
+
+def _read(node: ir.Node) -> list[ir.Value]:
+    """The values that a node and its sub-graphs read."""
+    found = []
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        found += [value for value in current.inputs if value is not None]
+        for block in blocks(current):
+            pending += list(block)
+            found += list(block.outputs)
+    return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

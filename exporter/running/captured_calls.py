@@ -1,0 +1,107 @@
+"""`CapturedCalls`: calls of a captured PyTorch model, to run it in eager PyTorch beside its ONNX models."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...registration import OpsettaError
+from ..source.capture import Capture, Interface
+
+
+class CapturedCalls:
+    """The arguments of calls of a captured model, and its results in eager PyTorch.
+
+    Attributes:
+        capture: the captured model.
+    """
+
+    def __init__(self, capture: Capture):
+        self.capture = capture
+        self._interface: Interface | None = None
+        self._module = capture.module
+
+    @property
+    def interface(self) -> Interface:
+        """The interface with torch's tree structures, which the interface of a file does not have."""
+        from .torch_structures import callable_interface
+
+        if self._interface is None:
+            self._interface = callable_interface(self.capture.interface)
+        return self._interface
+
+    @property
+    def obstacle(self) -> str:
+        """Why there is no PyTorch model to compare with; empty if there is one."""
+        if self.capture.interface.input_specification is None:
+            return (
+                "this program has no PyTorch model to compare with: call it, and compare the results yourself"
+            )
+        if self._module is None and self.capture.exported is None:
+            return "this program has no PyTorch model to compare with"
+        return ""
+
+    def check_comparable(self) -> None:
+        """Refuse to compare a model from a file of another framework.
+
+        Raises:
+            OpsettaError: there is no PyTorch model.
+        """
+        if self.capture.interface.input_specification is None:
+            raise OpsettaError(self.obstacle)
+
+    def arguments(self, args: tuple | None, kwargs: Mapping[str, Any] | None) -> tuple[tuple, dict[str, Any]]:
+        """The arguments of a call; by default the example of the capture.
+
+        Raises:
+            OpsettaError: none are given, and there is no example.
+        """
+        if args is None and kwargs is None:
+            if self.capture.example is None:
+                raise OpsettaError("there are no example arguments to verify with: pass them")
+            return self.capture.example
+        if args is not None and not isinstance(args, (tuple, list)):
+            args = (args,)
+        return tuple(args or ()), dict(kwargs or {})
+
+    def fed(
+        self, names: Sequence[str], args: tuple, kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The flat arguments of a call, and those that are graph inputs, as onnxruntime values by name.
+
+        Raises:
+            OpsettaError: they do not have the structure of the example, or have no data.
+        """
+        from . import calls
+
+        leaves = calls.flatten(self.interface, args, kwargs)
+        return leaves, calls.feed(self.interface, names, leaves)
+
+    def eager_results(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+        """The results of the model in eager PyTorch, in the order of the graph's outputs.
+
+        Raises:
+            OpsettaError: there is no model, or it fails on the arguments.
+        """
+        from . import calls
+
+        with self._weights():
+            return calls.run_eager(self.module(), self.interface, args, kwargs)
+
+    def _weights(self) -> contextlib.AbstractContextManager[None]:
+        """The model with its weights, while it runs."""
+        stored = self.capture.weights
+        return contextlib.nullcontext() if stored is None else stored.attached(whole=True)
+
+    def module(self) -> Callable[..., Any]:
+        """The user's model, or the module of its ExportedProgram.
+
+        Raises:
+            OpsettaError: there is no model.
+        """
+        if self._module is None:
+            if self.capture.exported is None:
+                raise OpsettaError(self.obstacle)
+            self._module = self.capture.exported.module()
+        return self._module

@@ -1,0 +1,85 @@
+"""How long the stages of an export take, and the memory that the process has meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    Attributes:
+        name: what was done.
+        seconds: elapsed time.
+        memory: the most resident memory of the process that was seen, in bytes: the peak of the stage if it
+            is the process's highest so far, else what there was at the stage's ends. None if unknown.
+        growth: resident memory at the end of the stage minus that at its begin; None if unknown.
+    """
+
+    name: str
+    seconds: float
+    memory: int | None
+    growth: int | None
+
+
+class StageClock:
+    """Called with the name of each stage as it begins, as `progress` of `export` is; measures them.
+
+    Args:
+        progress: called with the same names.
+
+    Attributes:
+        stages: the finished stages.
+        stage: the name of the current stage; None between stages.
+    """
+
+    def __init__(self, progress: Callable[[str], None] | None = None):
+        self.stages: list[Stage] = []
+        self._progress = progress
+        self.stage: str | None = None
+        self._begin = 0.0
+        self._memory: tuple[int | None, int | None] = (None, None)
+
+    def __call__(self, name: str) -> None:
+        """End the current stage, and begin another one."""
+        self.end()
+        if self._progress is not None:
+            self._progress(name)
+        self.stage, self._memory, self._begin = name, (_resident(), _highest()), time.perf_counter()
+
+    def end(self) -> None:
+        """End the current stage."""
+        if self.stage is None:
+            return
+        seconds = time.perf_counter() - self._begin
+        (before, peak_before), (after, peak) = self._memory, (_resident(), _highest())
+        seen = [each for each in (before, after) if each is not None]
+        if peak is not None and peak_before is not None and peak > peak_before:
+            seen.append(peak)
+        growth = after - before if after is not None and before is not None else None
+        self.stages.append(Stage(self.stage, seconds, max(seen, default=None), growth))
+        self.stage = None
+
+
+def _resident() -> int | None:
+    """Bytes of memory that the process has now; None on systems without /proc."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def _highest() -> int | None:
+    """The most bytes of memory that the process has had; None on systems that do not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return highest if sys.platform == "darwin" else highest * 1024

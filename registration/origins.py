@@ -1,0 +1,31 @@
+"""The source nodes that an ONNX node was made from, while a lowering is observed.
+
+They are kept in `ir.Node.meta`, which no file contains. Without an observation nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+_KEY = "opsetta.origins"
+
+
+def origins_of(node: ir.Node) -> tuple[ir.Node, ...]:
+    """The source nodes that a node was made from; none if the lowering was not observed."""
+    found: tuple[ir.Node, ...] = node.meta.get(_KEY, ())
+    return found
+
+
+def set_origins(node: ir.Node, sources: Iterable[ir.Node]) -> None:
+    """Replace the source nodes that a node was made from."""
+    node.meta[_KEY] = tuple(dict.fromkeys(sources))
+
+
+def inherit(made: ir.Node, main: ir.Node, *others: ir.Node) -> None:
+    """Give a node that a pass made the metadata of the node it stands for, and the origins of all of them."""
+    made.metadata_props.update(main.metadata_props)
+    found = [origin for node in (main, *others) for origin in origins_of(node)]
+    if found:
+        set_origins(made, (*origins_of(made), *found))

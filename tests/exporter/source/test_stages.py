@@ -1,0 +1,32 @@
+"""The clock of an export's stages."""
+
+import numpy as np
+
+from opsetta.exporter.source import stages
+from opsetta.exporter.source.stages import StageClock
+
+
+def test_stages_are_measured_in_order_and_passed_on():
+    shown: list[str] = []
+    clock = StageClock(shown.append)
+    clock("first")
+    held = np.ones(20_000_000, dtype=np.uint8)
+    clock("second")
+    assert clock.stage == "second"
+    clock.end()
+    clock.end()
+    assert shown == [stage.name for stage in clock.stages] == ["first", "second"]
+    first, second = clock.stages
+    assert first.seconds > 0
+    assert first.growth > 0.9 * held.nbytes
+    assert first.memory > held.nbytes
+    assert second.growth < held.nbytes
+
+
+def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
+    monkeypatch.setattr(stages, "_resident", lambda: None)
+    monkeypatch.setattr(stages, "_highest", lambda: None)
+    clock = StageClock()
+    clock("only")
+    clock.end()
+    assert (clock.stages[0].memory, clock.stages[0].growth) == (None, None)
