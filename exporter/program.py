@@ -34,7 +34,7 @@ from .source import dimensions as sizes
 from .source import specializations as decisions
 from .source.capture import Capture, Interface
 from .source.dimensions import Dimension
-from .source.stages import StageClock
+from .source.stages import timed
 from .targets.loading import chosen
 from .targets.rewriting import write_for
 from .targets.target import Target, check_saving
@@ -169,14 +169,15 @@ class SourceModel:
 
         Args:
             path: the HTML file; None writes nothing.
-            opset, registry, optimize, target: as for `export`.
+            opset: the ONNX opset to write.
+            registry: as for `export`.
+            optimize: as for `export`.
+            target: as for `export`.
             options: `title`, `opsets`, `compare`, `latency` and `progress`, as for `export_report`.
         """
-        from .report.captured import report_capture
-        from .report.collecting import Choices
+        from .report.captured import Choices, report_capture
 
         used, level, wanted, aim = self._settings(opset, registry, optimize, target)
-
         lower = functools.partial(self._lowered, registry=used, level=level)
         return report_capture(path, self._capture, lower, wanted, level, aim, Choices(**options))
 
@@ -250,11 +251,9 @@ class Program:
         self.opset = opset
         self.optimize = optimize
         self.target = target
-        clock = StageClock()
-        clock("lowering")
-        self.model = source._lowered(opset, registry, optimize, target=target).model
-        clock.end()
-        self.stages = [*self._capture.stages, *clock.stages]
+        with timed("lowering") as stages:
+            self.model = source._lowered(opset, registry, optimize, target=target).model
+        self.stages = [*self._capture.stages, *stages]
         self._session: Session | None = None
         self._file: OnnxModel | None = None
 
@@ -379,10 +378,7 @@ class Program:
         weights: str = "inline",
         format: str | None = None,
     ) -> None:
-        """Write the source graph to a file from which `opsetta.load` restores an equal graph.
-
-        Arguments and errors are those of `SourceModel.save_source`.
-        """
+        """Write the source graph to a file; arguments and errors are those of `SourceModel.save_source`."""
         self.source_model.save_source(target, weights=weights, format=format)
 
     def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:

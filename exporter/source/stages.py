@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,15 @@ class StageClock:
         growth = after - before if after is not None and before is not None else None
         self.stages.append(Stage(self.stage, seconds, max(seen, default=None), growth))
         self.stage = None
+
+
+@contextlib.contextmanager
+def timed(name: str) -> Iterator[list[Stage]]:
+    """Measure one stage; the list has it afterwards."""
+    clock = StageClock()
+    clock(name)
+    yield clock.stages
+    clock.end()
 
 
 def _resident() -> int | None:

@@ -15,6 +15,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.origins import inherit
 from ..node_pass import ConstantPass, replace_node
 
 _MAXIMUM_POSITIONS = 2**20
@@ -71,7 +72,7 @@ class SimplifyGathers(ConstantPass):
         result = merged.outputs[0]
         result.name = self.known.unique(f"{name}_output_0")
         result.type, result.shape = data.type, ir.Shape([count, *rest])
-        merged.metadata_props.update(node.metadata_props)
+        inherit(merged, node)
         node.graph.insert_before(node, merged)
         self._gather(node, result, rows)
         return True
