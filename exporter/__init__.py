@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from .deployment.prepack.memory_descriptor import MemoryDescriptor
     from .deployment.streaming import StreamingSession, run_streaming, save_streaming
     from .entry import export
+    from .huggingface import HuggingFaceExport, TextGenerator, export_huggingface
     from .loading import load
     from .onnx_model import OnnxModel
     from .program import Program, SourceModel
+    from .quantizing import quantize_weights
     from .realizing import realize
     from .report.records import Report
     from .reporting import export_report
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .training import TrainingProgram, TrainingSession, export_training
 
 __all__ = [
+    "HuggingFaceExport",
     "MemoryDescriptor",
     "OnnxModel",
     "PackedWeight",
@@ -28,10 +31,12 @@ __all__ = [
     "Report",
     "SourceModel",
     "StreamingSession",
+    "TextGenerator",
     "TrainingProgram",
     "TrainingSession",
     "check_inplace",
     "export",
+    "export_huggingface",
     "export_report",
     "export_training",
     "load",
@@ -39,6 +44,7 @@ __all__ = [
     "open_weights",
     "prepack_conv",
     "prepack_linear",
+    "quantize_weights",
     "realize",
     "run_in_arena",
     "run_streaming",
@@ -46,6 +52,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "HuggingFaceExport": ".huggingface",
     "MemoryDescriptor": ".deployment.prepack.memory_descriptor",
     "OnnxModel": ".onnx_model",
     "PackedWeight": ".deployment.prepack",
@@ -54,17 +61,20 @@ _MODULES = {
     "Report": ".report.records",
     "SourceModel": ".program",
     "StreamingSession": ".deployment.streaming",
+    "TextGenerator": ".huggingface",
     "TrainingProgram": ".training",
     "TrainingSession": ".training",
     "check_inplace": ".running.inplace_check",
     "export": ".entry",
     "export_report": ".reporting",
+    "export_huggingface": ".huggingface",
     "export_training": ".training",
     "load": ".loading",
     "load_session": ".deployment.prepack",
     "open_weights": ".capture.stored_weights.opening",
     "prepack_conv": ".deployment.prepack",
     "prepack_linear": ".deployment.prepack",
+    "quantize_weights": ".quantizing",
     "realize": ".realizing",
     "run_in_arena": ".deployment.plan",
     "run_streaming": ".deployment.streaming",

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ..passes.quantization import Quantization
 from ..passes.target.levels import check_level
 from ..registration import OpsettaError, Registry
 from .deployment.plan import ALIGNMENT, Plan, make_plan
@@ -39,6 +40,7 @@ class OnnxModel:
         registry: the default symbolic functions for conversion.
         trusted: whether `lower` takes as much memory and time as the model asks for.
         target: the consumer that it was written for, or None.
+        quantization: what `quantize_weights` did to it, or None.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class OnnxModel:
         self.source = source if source is not None else model
         self.registry = registry
         self.target: Target | None = None
+        self.quantization: Quantization | None = None
         self._session: Session | None = None
         self._convert: Callable[..., ir.Model] | None = None
         """Converts the source again; if told so, without passes that change weights, or observed."""

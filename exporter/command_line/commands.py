@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
-from ...registration import AnnotationError, OpsettaError, UnsafeAnnotation
+from ...registration import AnnotationError, OpsettaError, UnsafeAnnotation, UsageError
 from ..source.specializations import Specialization
 from ..targets.loading import chosen
 from ..torch_boundary.requirements import need_torch
 from . import export_options as options
+from . import huggingface, quantization
 from .compare import compare
 from .convert import Trusted, convert
 from .freeze import freeze
@@ -50,6 +51,7 @@ app.command()(freeze)
 app.command("weights")(list_weights)
 app.command()(stream)
 app.command()(report)
+app.command()(huggingface.generate)
 
 
 def _version(wanted: bool) -> None:
@@ -72,8 +74,12 @@ def opsetta(
 
 @app.command()
 def export(
-    factory: options.Factory,
+    context: typer.Context,
     output: options.OutputFile,
+    factory: options.OptionalFactory = None,
+    hf: huggingface.Folder = None,
+    task: huggingface.TaskName = None,
+    dtype: huggingface.Dtype = None,
     inputs: options.Inputs = None,
     opset: options.Opset = None,
     verify: options.Verify = False,
@@ -88,6 +94,11 @@ def export(
     reference_weights: options.ReferenceWeights = False,
     optimize: options.Optimize = DEFAULT_LEVEL,
     target: options.Target = None,
+    quantize: quantization.Quantize = None,
+    block_size: quantization.BlockSize = None,
+    asymmetric: quantization.Asymmetric = False,
+    quantize_embeddings: quantization.Embeddings = False,
+    keep_lm_head: quantization.KeepHead = False,
     symbolics: options.Symbolics = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
@@ -96,6 +107,12 @@ def export(
     """Export a model to ONNX at exactly one opset."""
     to_opset, aim = chosen(opset, target)
     check_level(optimize)
+    quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
+    if hf is not None:
+        huggingface.export_folder(context, quantized)
+        return
+    if factory is None or task is not None or dtype is not None:
+        raise UsageError("give a FACTORY, or --hf FOLDER, to which --task and --dtype belong")
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()
@@ -128,21 +145,24 @@ def export(
         if verify:
             stage("verifying")
             checked = program.verify(rtol=rtol, atol=atol)
+        model, error = quantization.applied(program, quantized, stage, compare=verify)
         stage("writing")
-        written.save(program, external_data, **({"weights": "reference"} if reference_weights else {}))
+        written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     found = {
         "file": str(output),
         "opset": program.opset,
         "bytes": written.size,
-        "nodes": program.model.graph.num_nodes(),
+        "nodes": model.model.graph.num_nodes(),
         "inputs": program.input_names,
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
         "verification": None if checked is None else _report(checked),
+        **quantization.facts(model, error),
     }
     text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
+    text = "\n".join([text, *quantization.described(model, error)])
     written.report(found, text, as_json=as_json)
 
 

@@ -12,6 +12,7 @@ from ...passes.target.levels import check_level
 from ..targets.loading import chosen
 from . import caffe2_options as caffe2
 from . import export_options as options
+from . import quantization
 from . import tensorflow_options as tensorflow
 from .output import Output
 
@@ -68,6 +69,11 @@ def convert(
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     optimize: Optimize = None,
     target: options.Target = None,
+    quantize: quantization.Quantize = None,
+    block_size: quantization.BlockSize = None,
+    asymmetric: quantization.Asymmetric = False,
+    quantize_embeddings: quantization.Embeddings = False,
+    keep_lm_head: quantization.KeepHead = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
@@ -76,13 +82,14 @@ def convert(
     wanted, aim = chosen(opset, target)
     if optimize is not None:
         check_level(optimize)
+    quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     written = Output(output)
     begin = time.perf_counter()
     given = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
         inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
     )
     source = load(model, allow_links=allow_links, trusted=trusted, **given)
-    converted = source.lower(wanted, optimize=optimize, target=aim)
+    converted, _ = quantization.applied(source.lower(wanted, optimize=optimize, target=aim), quantized)
     written.save(converted, external_data)
     found = {
         "file": str(output),
@@ -92,6 +99,8 @@ def convert(
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
+        **quantization.facts(converted),
     }
     text = f"{output}: opset {wanted}, {found['nodes']} nodes, {found['bytes']} bytes"
+    text = "\n".join([text, *quantization.described(converted)])
     written.report(found, text, as_json=as_json)

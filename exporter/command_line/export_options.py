@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-Factory = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH.py:FUNCTION | MODEL.pt",
-        help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
-        "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save "
-        "wrote, with an --input for each of its inputs.",
-    ),
-]
+_FACTORY: Any = typer.Argument(
+    metavar="PATH.py:FUNCTION | MODEL.pt",
+    help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
+    "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save wrote, "
+    "with an --input for each of its inputs.",
+)
+Factory = Annotated[str, _FACTORY]
+OptionalFactory = Annotated[str | None, _FACTORY]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(

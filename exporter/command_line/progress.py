@@ -1,4 +1,4 @@
-"""Shows the current stage on a terminal, and nothing elsewhere."""
+"""Shows the stages of a command on a terminal, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
 @contextlib.contextmanager
@@ -17,3 +18,27 @@ def stages() -> Iterator[Callable[[str], None]]:
         return
     with console.status("starting") as status:
         yield lambda stage: status.update(stage)
+
+
+@contextlib.contextmanager
+def bars() -> Iterator[Callable[[str], None]]:
+    """Yield a function to call with the name of each stage; each has a bar on stderr, with its time."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda stage: None
+        return
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console) as progress:
+        stages: list[TaskID] = []
+
+        def end() -> None:
+            if stages:
+                progress.update(stages[-1], total=1, completed=1)
+
+        def begin(stage: str) -> None:
+            end()
+            # Without a total the bar moves to and fro until the stage has ended.
+            stages.append(progress.add_task(stage, total=None))
+
+        yield begin
+        end()

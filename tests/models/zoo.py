@@ -85,13 +85,13 @@ _VISION = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64,
 def _make(model: str, config: Any) -> Callable[[], torch.nn.Module]:
     def build() -> torch.nn.Module:
         torch.manual_seed(0)
-        return _spread(getattr(transformers, model)(config()).eval())
+        return spread(getattr(transformers, model)(config()).eval())
 
     return build
 
 
 @torch.no_grad()
-def _spread(model: torch.nn.Module) -> torch.nn.Module:
+def spread(model: torch.nn.Module) -> torch.nn.Module:
     """Random weights that keep activations near one: errors would drown in the configs' own tiny outputs."""
     for parameter in model.parameters():
         if parameter.ndim > 1:

@@ -1,0 +1,156 @@
+"""`opsetta export --hf`, and the command `opsetta generate`."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Annotated, Any
+
+import typer
+
+from ...registration import UsageError
+from . import export_options as options
+from . import quantization
+from .output import say
+from .progress import bars
+from .tables import print_json, size_text
+
+Folder = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--hf",
+        metavar="FOLDER",
+        help="Instead of a factory: a folder with config.json, weights and a tokenizer, as Hugging Face's "
+        "libraries write it. The output is a folder, too.",
+    ),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --hf: text-generation, text2text-generation, automatic-speech-recognition, "
+        "text-classification, image-classification or feature-extraction; by the architecture unless given.",
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(metavar="fp32 | fp16 | bf16", help="With --hf: the type of weights; fp32 unless given."),
+]
+_TAKEN = frozenset(
+    "output hf task dtype opset verify external_data reference_weights optimize target quantize block_size "
+    "asymmetric quantize_embeddings keep_lm_head as_json".split()
+)
+"""The parameters of `opsetta export` that --hf takes."""
+
+
+def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> None:
+    """Export a folder as the options of `opsetta export` say, and print what was written.
+
+    Raises:
+        UsageError: there are options that belong to a factory.
+    """
+    given: dict[str, Any] = context.params
+    wrong = [
+        parameter.opts[0] if parameter.param_type_name == "option" else "FACTORY"
+        for parameter in context.command.params
+        if parameter.name not in _TAKEN and given.get(parameter.name or "") not in (None, False, [], ())
+    ]
+    if wrong:
+        raise UsageError(f"--hf takes no {', '.join(wrong)}")
+    begin = time.perf_counter()
+    with bars() as stage:
+        from ..huggingface import export_huggingface
+
+        found = export_huggingface(
+            given["hf"],
+            given["output"],
+            task=given["task"],
+            opset=given["opset"],
+            dtype=given["dtype"] or "float32",
+            quantize=quantize,
+            weights="reference" if given["reference_weights"] else "copy",
+            external_data=given["external_data"],
+            optimize=given["optimize"],
+            target=given["target"],
+            verify=given["verify"],
+            progress=stage,
+        )
+    if given["as_json"]:
+        print_json(_facts(found) | {"seconds": round(time.perf_counter() - begin, 3)})
+        return
+    say(f"{found.folder}: {found.task}")
+    for graph in found.graphs:
+        say(
+            f"{graph.path.name}: opset {graph.opset}, {graph.nodes} nodes, {size_text(graph.weight_bytes)} "
+            "of weights"
+        )
+        if graph.report is not None:
+            say(f"  agrees with eager PyTorch: largest absolute error {graph.report.max_absolute_error:.3g}")
+        for line in quantization.described(graph, graph.output_error):
+            say(f"  {line}")
+    say(f"copied: {', '.join(found.copied)}")
+
+
+def _facts(found: Any) -> dict[str, Any]:
+    return {
+        "folder": str(found.folder),
+        "task": found.task,
+        "weights_loaded": found.weights_loaded,
+        "copied": found.copied,
+        "graphs": [
+            {
+                "file": graph.path.name,
+                "opset": graph.opset,
+                "nodes": graph.nodes,
+                "weight_bytes": graph.weight_bytes,
+                "inputs": graph.inputs,
+                "outputs": graph.outputs,
+                "max_absolute_error": None if graph.report is None else graph.report.max_absolute_error,
+                **quantization.facts(graph, graph.output_error),
+            }
+            for graph in found.graphs
+        ],
+    }
+
+
+def generate(
+    folder: Annotated[
+        pathlib.Path, typer.Argument(metavar="FOLDER", help="A folder that `opsetta export --hf` wrote.")
+    ],
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT | AUDIO.wav", help="A text, or for speech recognition a file.")
+    ],
+    max_new_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 20,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw tokens by their probability; else take the most probable.")
+    ] = False,
+    temperature: Annotated[float, typer.Option(help="Divides the logits before tokens are drawn.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from so many tokens; 0 is all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from tokens that have this probability together.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Of the random numbers.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Of the speech, such as en; Whisper finds it unless given.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Generate text with an exported model, on onnxruntime."""
+    from ..huggingface import TextGenerator
+
+    model = TextGenerator(folder)
+    given = {
+        "max_new_tokens": max_new_tokens,
+        "sample": sample,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+    }
+    begin = time.perf_counter()
+    if model.takes_audio:
+        [text] = model.transcribe(prompt, language=language, **given)
+    else:
+        [text] = model.generate_text(prompt, **given)
+    if as_json:
+        print_json({"text": text, "seconds": round(time.perf_counter() - begin, 3)})
+    else:
+        say(text)

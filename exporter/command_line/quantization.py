@@ -1,0 +1,123 @@
+"""The options of commands that quantize weights, and what they print of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ...registration import UsageError
+from .tables import size_text
+
+Quantize = Annotated[
+    str | None,
+    typer.Option(metavar="int8 | int4", help="Store the weights of matrix products in so many bits."),
+]
+BlockSize = Annotated[
+    int | None,
+    typer.Option(help="Elements of a weight that share a scale, a power of two from 16 on; 32 unless given."),
+]
+Asymmetric = Annotated[
+    bool, typer.Option("--asymmetric", help="Give each block a zero point, for a smaller error.")
+]
+Embeddings = Annotated[
+    bool, typer.Option("--quantize-embeddings", help="Quantize tables of embeddings, too.")
+]
+KeepHead = Annotated[
+    bool, typer.Option("--keep-lm-head", help="Leave products whose results are outputs as they are.")
+]
+
+
+def arguments(
+    dtype: str | None, block_size: int | None, asymmetric: bool, embeddings: bool, keep_lm_head: bool
+) -> dict[str, Any] | None:
+    """The arguments of `quantize_weights`; None if nothing is to be quantized.
+
+    Raises:
+        UsageError: there are further options without `--quantize`, or one has an unknown value.
+    """
+    if dtype is None:
+        if block_size is not None or asymmetric or embeddings or keep_lm_head:
+            raise UsageError(
+                "--block-size, --asymmetric, --quantize-embeddings and --keep-lm-head belong to --quantize"
+            )
+        return None
+    from ..quantizing import scheme_of
+
+    found: dict[str, Any] = {
+        "dtype": dtype,
+        "symmetric": not asymmetric,
+        "embeddings": embeddings,
+        "lm_head": not keep_lm_head,
+    }
+    if block_size is not None:
+        found["block_size"] = block_size
+    scheme_of(**found)
+    return found
+
+
+def applied(
+    model: Any,
+    given: dict[str, Any] | None,
+    stage: Callable[[str], None] = lambda stage: None,
+    *,
+    compare: bool = False,
+) -> tuple[Any, Any]:
+    """The quantized model, and the error of its outputs for the example of a capture.
+
+    Args:
+        given: from `arguments`; with None the model stays.
+        compare: whether to run a large model, too.
+    """
+    if given is None:
+        return model, None
+    from ..quantizing import has_example, is_compared, output_error, quantize_weights
+
+    stage("quantizing")
+    quantized = quantize_weights(model, **given)
+    if not has_example(model) or not is_compared(model, compare):
+        return quantized, None
+    stage("comparing with the weights as they were")
+    return quantized, output_error(quantized, model)
+
+
+def facts(model: Any, error: Any = None) -> dict[str, Any]:
+    """What is quantized in a model that has been written, for JSON.
+
+    Args:
+        error: of the outputs, or None.
+    """
+    found = getattr(model, "quantization", None)
+    if found is None:
+        return {}
+    return {
+        "quantization": {
+            "form": found.form,
+            "weights": len(found.weights),
+            "bytes_before": found.bytes_before,
+            "bytes_after": found.bytes_after,
+            "weight_error": dataclasses.asdict(found.error),
+            "output_error": None if error is None else dataclasses.asdict(error),
+        }
+    }
+
+
+def described(model: Any, error: Any = None) -> list[str]:
+    """The same as lines of text."""
+    found = getattr(model, "quantization", None)
+    if found is None:
+        return []
+    of_weights = found.error
+    lines = [
+        f"{len(found.weights)} weights quantized ({found.form}): {size_text(found.bytes_before)} of weights "
+        f"before, {size_text(found.bytes_after)} after",
+        f"relative error of weights: {of_weights.maximum:.2g} at most, {of_weights.mean:.2g} in the mean",
+    ]
+    if error is not None:
+        lines.append(
+            f"relative error of outputs for the example: {error.maximum:.2g} at most, {error.mean:.2g} in "
+            "the mean"
+        )
+    return lines

@@ -1,0 +1,300 @@
+"""`TextGenerator`: generates text with the ONNX files of `export_huggingface`, on onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...registration import InferenceError, ModelFileError, UsageError
+from ..running.session import open_session
+from .folder import folder_at
+from .settings import Settings, read_settings
+from .text import Tokenizer, log_mel
+from .token_choice import Sampling, TokenChoice
+
+_PAST, _PRESENT = "past_key_values.", "present."
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+class TextGenerator:
+    """Generates token by token, greedily or by sampling, with a cache of keys and values.
+
+    Args:
+        folder: that `export_huggingface` wrote, for text-generation, text2text-generation or
+            automatic-speech-recognition.
+        providers: execution providers of onnxruntime.
+
+    Attributes:
+        settings: special tokens and rules from generation_config.json and config.json.
+
+    Raises:
+        ModelFileError: the folder has no such files.
+        InferenceError: onnxruntime is not installed, or refuses a file.
+    """
+
+    def __init__(self, folder: str | os.PathLike, *, providers: Sequence[Any] = ("CPUExecutionProvider",)):
+        self._folder = folder_at(folder)
+        self.settings: Settings = read_settings(self._folder)
+        self._encoder: _Graph | None = None
+        if (self._folder / "encoder_model.onnx").is_file():
+            self._encoder = _Graph(self._folder / "encoder_model.onnx", providers)
+            self._first = _Graph(self._folder / "decoder_model.onnx", providers)
+            self._next = _Graph(self._folder / "decoder_with_past_model.onnx", providers)
+        else:
+            self._first = self._next = _Graph(self._folder / "model.onnx", providers)
+            if not self._first.past:
+                raise ModelFileError(
+                    f"'{self._folder / 'model.onnx'}' has no inputs {_PAST}…: export the folder for "
+                    "text-generation"
+                )
+        self._tokenizer: Tokenizer | None = None
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether inputs are read by an encoder, and only results by the decoder."""
+        return self._encoder is not None
+
+    @property
+    def takes_audio(self) -> bool:
+        """Whether the encoder reads spectrograms."""
+        return self._encoder is not None and "input_features" in self._encoder.inputs
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the folder."""
+        if self._tokenizer is None:
+            self._tokenizer = Tokenizer(self._folder)
+        return self._tokenizer
+
+    def generate(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        *,
+        input_features: Any = None,
+        decoder_input_ids: Any = None,
+        max_new_tokens: int = 20,
+        sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        language: str | None = None,
+        speech_task: str = "transcribe",
+    ) -> np.ndarray:
+        """Generate until every sequence has ended, or has the most new tokens.
+
+        Args:
+            input_ids: tokens `[batch, length]`. Shorter ones of a decoder are padded on the left.
+            attention_mask: 0 for padding, of the same shape; by default all 1.
+            input_features: the spectrograms of speech recognition, `[batch, mel bins, frames]`.
+            decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
+                the configuration says.
+            max_new_tokens: the most tokens that are generated for a sequence.
+            sample: draw tokens by their probability; otherwise take the most probable one.
+            temperature: of drawing, the divisor of the logits.
+            top_k: of drawing, the number of the most probable tokens to draw from; 0 is all.
+            top_p: of drawing, the probability that the tokens to draw from have together.
+            seed: of drawing.
+            language, speech_task: of a multilingual Whisper; by default it finds the language itself, and
+                transcribes. The other task is "translate".
+
+        Returns:
+            The tokens, behind the prompt of a decoder or the beginning of an encoder-decoder's results. A
+            sequence that has ended is padded.
+
+        Raises:
+            UsageError: the arguments do not fit the model.
+            InferenceError: onnxruntime refuses the inputs.
+        """
+        choice = TokenChoice(self.settings, Sampling(sample, temperature, top_k, top_p, seed))
+        if self._encoder is None:
+            if input_features is not None or decoder_input_ids is not None or input_ids is None:
+                raise UsageError("this model takes input_ids, not input_features and decoder_input_ids")
+            tokens, mask = _prompt(input_ids, attention_mask)
+            if not mask[:, -1].all():
+                raise UsageError("pad the prompts on the left: the mask ends with 0")
+            return self._loop(tokens, {"attention_mask": mask}, choice, max_new_tokens)
+        given = self._encoder_inputs(input_ids, attention_mask, input_features)
+        hidden = self._encoder.run(given)["last_hidden_state"]
+        fixed = {"encoder_hidden_states": hidden}
+        if "attention_mask" in given:
+            fixed["encoder_attention_mask"] = given["attention_mask"]
+        count = next(iter(given.values())).shape[0]
+        if decoder_input_ids is None:
+            start = self._beginning(fixed, count, language, speech_task)
+        else:
+            start, _ = _prompt(decoder_input_ids, None)
+        return self._loop(start, fixed, choice, max_new_tokens)
+
+    def generate_text(self, prompts: str | Sequence[str], **options: Any) -> list[str]:
+        """Generate from texts; options are those of `generate`.
+
+        Returns:
+            The text of each sequence without special tokens; that of a decoder begins with the prompt.
+        """
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        tokens, mask = self.tokenizer.encode(texts, self.settings.pad, left=not self.is_encoder_decoder)
+        found = self.generate(tokens, mask, **options)
+        if self.is_encoder_decoder:
+            return self._texts(found)
+        return self._texts(found, tokens.shape[1], (mask == 0).sum(axis=1))
+
+    def transcribe(self, audio: Any, **options: Any) -> list[str]:
+        """Recognise speech; options are those of `generate`.
+
+        Args:
+            audio: the path of a .wav file, or samples from -1 to 1 at the rate of the feature extractor.
+        """
+        return self._texts(self.generate(input_features=log_mel(self._folder, audio), **options))
+
+    def _texts(self, tokens: np.ndarray, prompt: int = 1, padding: np.ndarray | None = None) -> list[str]:
+        """The texts of generated sequences, up to their ends.
+
+        Args:
+            prompt: tokens before the first one that may be an end.
+            padding: how many tokens each sequence begins with that stand for nothing.
+        """
+        rows = []
+        for place, row in enumerate(tokens):
+            [ends] = np.isin(row[prompt:], self.settings.ends).nonzero()
+            stop = prompt + ends[0] if ends.size else len(row)
+            rows.append(row[0 if padding is None else padding[place] : stop])
+        return self.tokenizer.decode(rows)
+
+    def _encoder_inputs(self, input_ids: Any, attention_mask: Any, input_features: Any) -> dict[str, Any]:
+        assert self._encoder is not None
+        if self.takes_audio:
+            if input_features is None or input_ids is not None:
+                raise UsageError("this model takes input_features, and no input_ids")
+            kind = self._encoder.inputs["input_features"]
+            return {"input_features": np.asarray(input_features, dtype=_numpy_type(kind.type))}
+        if input_ids is None or input_features is not None:
+            raise UsageError("this model takes input_ids, and no input_features")
+        tokens, mask = _prompt(input_ids, attention_mask)
+        return {"input_ids": tokens, "attention_mask": mask}
+
+    def _beginning(self, fixed: Mapping[str, Any], count: int, language: str | None, task: str) -> np.ndarray:
+        """The first tokens of an encoder-decoder's results."""
+        settings = self.settings
+        if settings.start is None:
+            raise UsageError("config.json has no decoder_start_token_id: give decoder_input_ids")
+        start = np.full((count, 1), settings.start, dtype=np.int64)
+        if not settings.languages:
+            if language is not None:
+                raise UsageError("generation_config.json lists no languages")
+            more = np.array([settings.forced], dtype=np.int64).repeat(count, axis=0)
+            return np.concatenate([start, more], axis=1)
+        if language is None:
+            logits = self._first.run({**fixed, "input_ids": start})["logits"].numpy()[:, -1]
+            known = np.array(sorted(settings.languages.values()))
+            spoken = known[logits[:, known].argmax(axis=1)]
+        else:
+            spoken = np.full(count, settings.language(language), dtype=np.int64)
+        rest = np.array([settings.speech_prompt(task)], dtype=np.int64).repeat(count, axis=0)
+        return np.concatenate([start, spoken[:, None], rest], axis=1)
+
+    def _loop(
+        self, tokens: np.ndarray, fixed: dict[str, Any], choice: TokenChoice, max_new_tokens: int
+    ) -> np.ndarray:
+        """Run the decoder until all sequences have ended."""
+        if max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens is 1 or more, not {max_new_tokens}")
+        graph, begin, fed = self._first, tokens.shape[1], tokens
+        running = np.ones(len(tokens), dtype=bool)
+        cache = graph.empty_cache(len(tokens))
+        for _ in range(max_new_tokens):
+            feed = {**fixed, "input_ids": fed}
+            if "position_ids" in graph.inputs:
+                positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
+                feed["position_ids"] = positions[:, -fed.shape[1] :]
+            results = graph.run({**{name: feed[name] for name in feed if name in graph.inputs}, **cache})
+            cache |= {
+                _PAST + name.removeprefix(_PRESENT): value
+                for name, value in results.items()
+                if name.startswith(_PRESENT)
+            }
+            logits = results["logits"].numpy()[:, -1].astype(np.float32)
+            chosen = choice(logits, tokens, is_first=tokens.shape[1] == begin)
+            chosen = np.where(running, chosen, self.settings.pad)
+            fed = chosen[:, None]
+            tokens = np.concatenate([tokens, fed], axis=1)
+            running &= ~np.isin(chosen, self.settings.ends)
+            if not running.any():
+                break
+            if "attention_mask" in fixed:
+                mask = fixed["attention_mask"]
+                fixed["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
+            graph = self._next
+        return tokens
+
+
+class _Graph:
+    """A session of one file.
+
+    Attributes:
+        inputs: its inputs by name.
+        past: the inputs of its cache.
+    """
+
+    def __init__(self, path: pathlib.Path, providers: Sequence[Any]):
+        if not path.is_file():
+            raise ModelFileError(f"there is no file '{path}': write the folder with opsetta export --hf")
+        self._session = open_session(str(path), f"'{path}'", providers)
+        self.inputs: dict[str, Any] = {each.name: each for each in self._session.get_inputs()}
+        self.past = [each for name, each in self.inputs.items() if name.startswith(_PAST)]
+        self._outputs = [each.name for each in self._session.get_outputs()]
+
+    def empty_cache(self, batch: int) -> dict[str, Any]:
+        """A cache without positions; none if the graph has no such inputs."""
+        return {
+            each.name: _value(
+                np.zeros((batch, each.shape[1], 0, each.shape[3]), dtype=_numpy_type(each.type))
+            )
+            for each in self.past
+        }
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, as onnxruntime's values. They are given back without being copied."""
+        feed = {name: _value(item) for name, item in inputs.items()}
+        try:
+            found = self._session.run_with_ort_values(self._outputs, feed)
+        except Exception as error:
+            raise InferenceError(f"onnxruntime could not run the model: {error}") from error
+        return dict(zip(self._outputs, found, strict=True))
+
+
+def _value(item: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_numpy(item) if isinstance(item, np.ndarray) else item
+
+
+def _numpy_type(name: str) -> Any:
+    """The numpy type of an input.
+
+    Raises:
+        UsageError: numpy lacks it.
+    """
+    if name not in _TYPES:
+        raise UsageError(f"the model takes {name}: export it with dtype='float32' or 'float16' to generate")
+    return _TYPES[name]
+
+
+def _prompt(input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and their mask.
+
+    Raises:
+        UsageError: they are not of two dimensions, or empty, or differ in shape.
+    """
+    tokens = np.asarray(input_ids, dtype=np.int64)
+    mask = np.ones_like(tokens) if attention_mask is None else np.asarray(attention_mask, dtype=np.int64)
+    if tokens.ndim != 2 or not tokens.size or mask.shape != tokens.shape:
+        raise UsageError(
+            f"tokens and mask have one shape [batch, length], not {list(tokens.shape)} and {list(mask.shape)}"
+        )
+    return tokens, mask

@@ -1,0 +1,155 @@
+"""Builds models of transformers from their folders; weights stay in their files where names allow it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
+from .tasks import Task
+
+DTYPES = {
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+}
+"""Names of element types, and torch's names of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A model in eval mode.
+
+    Attributes:
+        model: a model of transformers.
+        weights: its weights by name, if it was built without them.
+    """
+
+    model: Any
+    weights: Mapping[str, ir.TensorProtocol] | None
+
+
+def need_transformers() -> Any:
+    """The package `transformers`.
+
+    Raises:
+        OpsettaError: it is not installed.
+    """
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise OpsettaError(
+            "models of Hugging Face need transformers: pip install 'opsetta[huggingface]'"
+        ) from error
+
+
+def read_config(folder: pathlib.Path) -> Any:
+    """The configuration of a folder.
+
+    Raises:
+        ModelFileError: this release of transformers does not know the model, or the file is wrong.
+        UsageError: the weights of the folder are quantized.
+    """
+    transformers = need_transformers()
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (ValueError, OSError, KeyError) as error:
+        raise ModelFileError(
+            f"transformers {transformers.__version__} cannot read '{folder / 'config.json'}': "
+            f"{' '.join(str(error).split())}"
+        ) from error
+    method = getattr(config, "quantization_config", None)
+    if method is not None:
+        name = method.get("quant_method") if isinstance(method, dict) else getattr(method, "quant_method", "")
+        raise UsageError(
+            f"the weights of '{folder}' are quantized ({name}): export the folder with the original weights, "
+            "with --quantize if need be"
+        )
+    return config
+
+
+def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
+    """The model for a task. Its weights are not read if the checkpoint has them by the model's own names.
+
+    Raises:
+        UsageError: the type of the model has no such task.
+        ModelFileError: the weights cannot be read, or some are missing.
+    """
+    import torch
+
+    from ..capture.stored_weights.opening import open_weights
+
+    auto = getattr(need_transformers(), task.auto_class)
+    kind = getattr(torch, dtype)
+    with _explained(folder, config, task):
+        with torch.device("meta"):
+            model = auto.from_config(config, dtype=kind).eval()
+        weights = None if _has_others(model) else _by_name(model, open_weights(folder))
+        if weights is not None:
+            return Loaded(model, weights)
+        model, found = auto.from_pretrained(
+            folder, config=config, dtype=kind, local_files_only=True, output_loading_info=True
+        )
+    lacking = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise ModelFileError(
+            f"the weights in '{folder}' lack '{lacking[0]}'{more} of {type(model).__name__}: choose another "
+            "task"
+        )
+    return Loaded(model.eval(), None)
+
+
+@contextlib.contextmanager
+def _explained(folder: pathlib.Path, config: Any, task: Task) -> Iterator[None]:
+    """Raise errors of transformers as ours."""
+    try:
+        yield
+    except OpsettaError:
+        raise
+    except (ValueError, KeyError) as error:
+        if "Unrecognized configuration class" in str(error):
+            raise UsageError(
+                f"models of type '{config.model_type}' have no task {task.name} in transformers"
+            ) from error
+        raise CaptureError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
+
+
+def _has_others(model: Any) -> bool:
+    """Whether modules hold tensors that are neither parameters nor buffers, and so are in no checkpoint."""
+    import torch
+
+    held = (item for module in model.modules() for item in vars(module).values())
+    return any(isinstance(item, torch.Tensor) and item.is_meta for item in held)
+
+
+def _by_name(model: Any, checkpoint: Mapping[str, ir.TensorProtocol]) -> dict[str, ir.TensorProtocol] | None:
+    """The weights of a model, with the prefix of its base model added or removed; None if some are missing.
+
+    Checkpoints may hold more, such as the head of another task.
+    """
+    prefix = f"{model.base_model_prefix}."
+    state = model.state_dict(keep_vars=True)
+    renamed = (
+        lambda name: name,
+        lambda name: f"{prefix}{name}",
+        lambda name: name.removeprefix(prefix),
+    )
+    for rename in renamed:
+        found = {name: checkpoint[rename(name)] for name in state if rename(name) in checkpoint}
+        # Tied weights need one of their names.
+        present = {id(state[name]) for name in found}
+        if all(id(tensor) in present for tensor in state.values()):
+            return found
+    return None

@@ -1,0 +1,120 @@
+"""Texts to tokens and back, and audio to spectrograms, by the files of a folder."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+import wave
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...registration import ModelFileError, OpsettaError, UsageError
+from .loading import need_transformers
+
+
+class Tokenizer:
+    """The tokenizer of a folder: tokenizer.json by the package `tokenizers`, others by `transformers`.
+
+    Raises:
+        ModelFileError: the folder has none.
+        OpsettaError: the package is not installed.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        path = folder / "tokenizer.json"
+        self._fast: Any = None
+        self._slow: Any = None
+        try:
+            if path.is_file():
+                self._fast = _tokenizers().Tokenizer.from_file(str(path))
+                self._fast.no_padding()
+                self._fast.no_truncation()
+            else:
+                self._slow = need_transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except OpsettaError:
+            raise
+        except Exception as error:
+            raise ModelFileError(
+                f"the tokenizer of '{folder}' cannot be read: {' '.join(str(error).split())}"
+            ) from error
+
+    def encode(self, texts: Sequence[str], pad: int, *, left: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens `[batch, length]` and their mask.
+
+        Args:
+            pad: the token to pad shorter texts with.
+            left: whether padding goes before the text.
+        """
+        if self._fast is not None:
+            rows = [self._fast.encode(text).ids for text in texts]
+        else:
+            rows = self._slow(list(texts))["input_ids"]
+        length = max((len(row) for row in rows), default=0)
+        tokens = np.full((len(rows), length), pad, dtype=np.int64)
+        mask = np.zeros((len(rows), length), dtype=np.int64)
+        for place, row in enumerate(rows):
+            if not row:
+                raise UsageError(f"the text {texts[place]!r} has no tokens")
+            at = slice(length - len(row), length) if left else slice(len(row))
+            tokens[place, at], mask[place, at] = row, 1
+        return tokens, mask
+
+    def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
+        """The texts of sequences, without special tokens."""
+        rows = [[int(token) for token in row] for row in tokens]
+        if self._fast is not None:
+            return [self._fast.decode(row, skip_special_tokens=True) for row in rows]
+        return [self._slow.decode(row, skip_special_tokens=True) for row in rows]
+
+
+def _tokenizers() -> Any:
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError as error:
+        raise OpsettaError("tokenizer.json needs tokenizers: pip install 'opsetta[huggingface]'") from error
+
+
+def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
+    """The spectrogram of a recording by the feature extractor of the folder, `[1, mel bins, frames]`.
+
+    Args:
+        audio: the path of a .wav file with 16-bit samples, or samples from -1 to 1.
+
+    Raises:
+        ModelFileError: the file or the feature extractor cannot be read.
+        UsageError: the recording has another rate than the feature extractor.
+    """
+    try:
+        extractor = need_transformers().AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelFileError(
+            f"the feature extractor of '{folder}' cannot be read: {' '.join(str(error).split())}"
+        ) from error
+    samples, rate = _samples(audio) if isinstance(audio, (str, os.PathLike)) else (np.asarray(audio), None)
+    if rate not in (None, extractor.sampling_rate):
+        raise UsageError(
+            f"'{audio}' has {rate} samples per second, and the model takes {extractor.sampling_rate}"
+        )
+    found: np.ndarray = extractor(
+        samples, sampling_rate=extractor.sampling_rate, return_tensors="np"
+    ).input_features
+    return found
+
+
+def _samples(path: Any) -> tuple[np.ndarray, int]:
+    """The samples of a .wav file, the mean of its channels, and their rate."""
+    try:
+        with wave.open(os.fspath(path), "rb") as file:
+            if file.getsampwidth() != 2:
+                raise ModelFileError(
+                    f"'{path}' has {8 * file.getsampwidth()}-bit samples: convert them to 16 bits"
+                )
+            data = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+            return data.reshape(-1, file.getnchannels()).mean(axis=1) / 32768, file.getframerate()
+    except (OSError, wave.Error, EOFError) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        raise ModelFileError(f"'{path}' is no .wav file that can be read: {error}") from error

@@ -1,0 +1,74 @@
+"""The choice of the next token from its logits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ...registration import UsageError
+from .settings import Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn; without `sample` the most probable one is taken.
+
+    Raises:
+        UsageError: a number is out of range.
+    """
+
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise UsageError("temperature is above 0, top_k is 0 or more, and top_p is above 0 and 1 at most")
+
+
+class TokenChoice:
+    """Chooses a token for each sequence, by the rules of the settings."""
+
+    def __init__(self, settings: Settings, sampling: Sampling):
+        self._settings = settings
+        self._sampling = sampling
+        self._random = np.random.default_rng(sampling.seed)
+
+    def __call__(self, logits: np.ndarray, tokens: np.ndarray, is_first: bool) -> np.ndarray:
+        """The next tokens `[batch]`.
+
+        Args:
+            logits: `[batch, vocabulary]`; they are changed.
+            tokens: the sequences so far, `[batch, length]`.
+            is_first: whether none has been generated yet.
+        """
+        settings = self._settings
+        if settings.repetition_penalty != 1.0:
+            seen = np.take_along_axis(logits, tokens, axis=1)
+            penalty = np.float32(settings.repetition_penalty)
+            np.put_along_axis(logits, tokens, np.where(seen < 0, seen * penalty, seen / penalty), axis=1)
+        logits[:, list(settings.suppressed)] = -np.inf
+        if is_first:
+            logits[:, list(settings.suppressed_first)] = -np.inf
+        if not self._sampling.sample:
+            return logits.argmax(axis=1)
+        probabilities = self._probabilities(logits.astype(np.float64) / self._sampling.temperature)
+        return np.array([self._random.choice(len(row), p=row) for row in probabilities], dtype=np.int64)
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """The probabilities to draw with; those of tokens that are left out are 0."""
+        order = np.argsort(-logits, axis=1, kind="stable")
+        ordered = np.take_along_axis(logits, order, axis=1)
+        weights = np.exp(ordered - ordered[:, :1])
+        if self._sampling.top_k:
+            weights[:, self._sampling.top_k :] = 0
+        weights /= weights.sum(axis=1, keepdims=True)
+        # A token stays if those before it have less than the wanted probability.
+        weights[weights.cumsum(axis=1) - weights >= self._sampling.top_p] = 0
+        weights /= weights.sum(axis=1, keepdims=True)
+        found = np.zeros_like(weights)
+        np.put_along_axis(found, order, weights, axis=1)
+        return found

@@ -1,0 +1,128 @@
+"""`quantize_weights`: stores the weights of a finished model in 4 or 8 bits."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ..passes.quantization import Error, Quantization, QuantizeWeights, Scheme
+from ..registration import UsageError
+from .onnx_model import OnnxModel
+from .program import Program
+from .realizing import realize
+from .targets.checking import check_model
+from .targets.loading import load_target
+from .targets.target import Target
+
+BITS = {"int4": 4, "int8": 8}
+"""The element types by name."""
+_COMPARED_BYTES = 2_000_000_000
+"""Models with more bytes of weights are run for comparison only if that is asked for."""
+
+
+def quantize_weights(
+    model: Program | OnnxModel | ir.Model | onnx.ModelProto,
+    dtype: str,
+    *,
+    block_size: int = 32,
+    symmetric: bool = True,
+    embeddings: bool = False,
+    lm_head: bool = True,
+    target: str | os.PathLike | Target | None = None,
+) -> OnnxModel:
+    """Store the weights of a model's matrix products in 8 or 4 bits; see docs/quantization.md.
+
+    Weights are quantized one at a time, when the result is saved or run.
+
+    Args:
+        model: an exported program, an ONNX model, or its `onnx_ir` or protobuf form. It is not changed.
+        dtype: `"int8"` or `"int4"`.
+        block_size: elements that share a scale, a power of two from 16 on.
+        symmetric: whether zero is in the middle of each block's range; else blocks have zero points.
+        embeddings: whether to quantize tables that rows are gathered from, too.
+        lm_head: whether to quantize products whose results are outputs of the model. A weight that is also a
+            table needs `embeddings` as well.
+        target: the consumer, by default that of `model`. For onnxruntime, products become MatMulNBits.
+
+    Returns:
+        The new model; its `quantization` has sizes and errors.
+
+    Raises:
+        UsageError: an argument has an unknown value, or no weight of the model can be quantized.
+        GraphError: the model has parts that no pass rewrites.
+        TargetError: lists everything that the target does not take.
+    """
+    scheme = scheme_of(dtype, block_size, symmetric)
+    given = getattr(model, "target", None) if target is None else target
+    aim = None if given is None else load_target(given)
+    chosen = QuantizeWeights(
+        scheme, embeddings=embeddings, head=lm_head, domains=() if aim is None else aim.domains
+    )
+    found = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
+    before = initializer_bytes(found if isinstance(found, ir.Model) else found.model)
+    quantized = realize(found, [chosen])
+    if not chosen.weights:
+        raise UsageError(
+            "the model has no weight to quantize: those of MatMul, Gemm and, with embeddings, Gather are, if "
+            "that makes them smaller"
+        )
+    if aim is not None:
+        check_model(quantized.model, aim)
+        quantized.target = aim
+    after = initializer_bytes(quantized.model)
+    quantized.quantization = Quantization(tuple(chosen.weights), chosen.form.value, before, after)
+    return quantized
+
+
+def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **others: Any) -> Scheme:
+    """How weights are quantized, from arguments of `quantize_weights`.
+
+    Raises:
+        UsageError: an argument has an unknown value.
+    """
+    if dtype not in BITS:
+        raise UsageError(f"weights are quantized to 'int8' or 'int4', not to {dtype!r}")
+    return Scheme(BITS[dtype], block_size, symmetric)
+
+
+def initializer_bytes(model: ir.Model) -> int:
+    """The bytes of all initializers."""
+    return sum(
+        value.const_value.nbytes
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if value.const_value is not None
+    )
+
+
+def has_example(model: Program | OnnxModel) -> bool:
+    """Whether a model was captured from PyTorch with an example, and not read from a file."""
+    if not isinstance(model, Program) or model.interface.input_specification is None:
+        return False
+    return model._capture.example is not None
+
+
+def is_compared(program: Program, asked: bool) -> bool:
+    """Whether a program and its quantized form are run for comparison: small ones, or all if asked for."""
+    return asked or initializer_bytes(program.model) <= _COMPARED_BYTES
+
+
+def output_error(model: OnnxModel, program: Program) -> Error:
+    """The error of a quantized model's floating-point outputs for the example of the program; runs both.
+
+    Raises:
+        OpsettaError: the program has no example.
+        InferenceError: onnxruntime refuses a model.
+    """
+    feed = program._calls.fed(program.input_names, *program._calls.arguments(None, None))[1]
+    expected = OnnxModel(program.model).run(feed)
+    pairs = [
+        (found, due)
+        for found, due in zip(model.run(feed), expected, strict=True)
+        if isinstance(due, np.ndarray) and due.dtype.kind == "f"
+    ]
+    return Error.between([found for found, _ in pairs], [due for _, due in pairs])

@@ -1,0 +1,140 @@
+"""Affine quantization of matrices in blocks along their rows, in numpy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ...registration import UsageError
+
+NOT_FINITE = "it holds an infinity or NaN"
+_AT_ONCE = 1 << 17
+"""Elements of a matrix that are computed at once, which fit into the cache of a processor."""
+SMALLEST_BLOCK = 16
+"""onnxruntime's MatMulNBits takes blocks of 16, 32, 64, … elements."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """How weights are quantized.
+
+    Attributes:
+        bits: of a quantized element, 4 or 8.
+        block_size: elements that share a scale, along the dimension that a product sums over.
+        symmetric: whether zero points are in the middle of the range, so that they need no storage.
+
+    Raises:
+        UsageError: a number is none of these.
+    """
+
+    bits: int
+    block_size: int = 32
+    symmetric: bool = True
+
+    def __post_init__(self) -> None:
+        if self.bits not in (4, 8):
+            raise UsageError(f"weights are quantized to 4 or 8 bits, not {self.bits!r}")
+        size = self.block_size
+        if not isinstance(size, int) or size < SMALLEST_BLOCK or size & (size - 1):
+            raise UsageError(f"the block size is a power of two, {SMALLEST_BLOCK} or more, not {size!r}")
+
+    @property
+    def middle(self) -> int:
+        """The zero point of symmetric quantization, for elements without a sign."""
+        return 1 << (self.bits - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """A quantized matrix: `(codes - zeros) * scales`, rows padded to whole blocks.
+
+    Attributes:
+        codes: unsigned elements, `[rows, blocks, block size]`.
+        scales: `[rows, blocks]`, in the type of the weight.
+        zeros: unsigned zero points, `[rows, blocks]`.
+        worst: the largest absolute error of an element.
+        total_error: the sum of the absolute errors.
+        largest: the largest absolute value of the matrix.
+        total: the sum of its absolute values.
+    """
+
+    codes: np.ndarray
+    scales: np.ndarray
+    zeros: np.ndarray
+    worst: float
+    total_error: float
+    largest: float
+    total: float
+
+
+def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np.dtype) -> Blocks:
+    """Quantize the rows of a matrix, a few of them at a time.
+
+    Args:
+        block_size: elements of a row that share a scale; it may differ from that of the scheme.
+        scale_type: the type that scales are rounded to before they are used.
+
+    Raises:
+        ValueError: the matrix holds an infinity or NaN.
+    """
+    rows, columns = matrix.shape
+    count = -(-columns // block_size)
+    codes = np.zeros((rows, count, block_size), dtype=np.uint8)
+    scales = np.empty((rows, count), dtype=scale_type)
+    zeros = np.empty((rows, count), dtype=np.uint8)
+    worst = total_error = largest = total = 0.0
+    step = max(1, _AT_ONCE // max(1, count * block_size))
+    for row in range(0, rows, step):
+        part = np.zeros((min(step, rows - row), count * block_size), dtype=np.float32)
+        part[:, :columns] = matrix[row : row + step]
+        if not np.isfinite(part).all():
+            raise ValueError(NOT_FINITE)
+        part = part.reshape(len(part), count, block_size)
+        found, scale, zero = _quantized(part, scheme, scale_type)
+        at = slice(row, row + len(part))
+        codes[at], scales[at], zeros[at] = found, scale, zero
+        size = np.abs(part)
+        largest, total = max(largest, float(size.max(initial=0))), total + float(size.sum(dtype=np.float64))
+        error = np.abs(
+            (found - zero[..., None].astype(np.float32)) * scale[..., None].astype(np.float32) - part
+        )
+        worst = max(worst, float(error.max(initial=0)))
+        total_error += float(error.sum(dtype=np.float64))
+    return Blocks(codes, scales, zeros, worst, total_error, largest, total)
+
+
+def _quantized(
+    part: np.ndarray, scheme: Scheme, scale_type: np.dtype
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes as float32, scales and zero points of blocks along the last axis."""
+    top = (1 << scheme.bits) - 1
+    if scheme.symmetric:
+        steps = np.abs(part).max(axis=-1) / (scheme.middle - 1)
+        low = np.zeros_like(steps)
+    else:
+        low = np.minimum(part.min(axis=-1), 0)
+        steps = (np.maximum(part.max(axis=-1), 0) - low) / top
+    scale = steps.astype(scale_type)
+    # A block of zeros, and one whose step the type cannot hold.
+    scale = np.where(scale == 0, np.ones_like(scale), scale)
+    exact = scale.astype(np.float32)
+    zero = (
+        np.full(steps.shape, scheme.middle, dtype=np.float32) if scheme.symmetric else np.rint(-low / exact)
+    )
+    zero = np.clip(zero, 0, top)
+    codes = np.clip(np.rint(part / exact[..., None]) + zero[..., None], 0, top)
+    return codes, scale, zero.astype(np.uint8)
+
+
+def packed(codes: np.ndarray) -> np.ndarray:
+    """Elements of 4 bits, two in a byte along the last axis, the first one in the low half."""
+    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+
+def packed_flat(codes: np.ndarray) -> np.ndarray:
+    """The same over the whole array in order, as ONNX stores tensors of 4 bits."""
+    flat = codes.reshape(-1)
+    if flat.size % 2:
+        flat = np.append(flat, np.uint8(0))
+    return packed(flat)

@@ -1,0 +1,65 @@
+"""What quantization did to a model: sizes and errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from .quantized_weight import QuantizedWeight
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """How far numbers are from those that they stand for.
+
+    Attributes:
+        maximum: the largest absolute error, relative to the largest absolute value.
+        mean: the mean absolute error, relative to the mean absolute value.
+    """
+
+    maximum: float
+    mean: float
+
+    @classmethod
+    def between(cls, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Error:
+        """The error of arrays."""
+        pairs = [
+            (np.asarray(a, np.float64), np.asarray(b, np.float64))
+            for a, b in zip(found, expected, strict=True)
+        ]
+        largest = max((float(np.abs(b).max(initial=0)) for _, b in pairs), default=0.0)
+        worst = max((float(np.abs(a - b).max(initial=0)) for a, b in pairs), default=0.0)
+        total = sum(float(np.abs(b).sum()) for _, b in pairs)
+        return cls(
+            worst / (largest or 1.0), sum(float(np.abs(a - b).sum()) for a, b in pairs) / (total or 1.0)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantization:
+    """What was quantized in a model.
+
+    Attributes:
+        weights: the weights that were quantized.
+        form: how the weights of products are stored.
+        bytes_before: of all initializers of the model as it was.
+        bytes_after: of all its initializers now.
+    """
+
+    weights: tuple[QuantizedWeight, ...]
+    form: str
+    bytes_before: int
+    bytes_after: int
+
+    @property
+    def error(self) -> Error:
+        """The largest error of a weight relative to the largest number of that weight, and the mean error.
+
+        Reading it computes the contents of all weights, unless they have been written before.
+        """
+        found = [weight.errors for weight in self.weights]
+        worst = max((each.largest / (each.largest_weight or 1.0) for each in found), default=0.0)
+        total = sum(each.total_weight for each in found)
+        return Error(worst, sum(each.total for each in found) / (total or 1.0))

@@ -1,0 +1,111 @@
+"""`opsetta export --hf`, `opsetta generate`, and the options that quantize weights."""
+
+import json
+
+import onnx
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from opsetta.exporter.command_line import cli
+
+from ...models.generators import VOCABULARY, write_generator
+
+FACTORY = """
+import torch
+
+def layers():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)).eval()
+    return model, (torch.ones(2, 64),)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("folder")
+    write_generator("gpt2", made / "gpt2")
+    words = Tokenizer(models.WordLevel({f"w{n}": n for n in range(VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.save(str(made / "gpt2" / "tokenizer.json"))
+    (made / "factory.py").write_text(FACTORY)
+    return made
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(arguments))
+        return caught.value.code or 0, capsys.readouterr()
+
+    return call
+
+
+def test_a_folder_is_exported_and_generates(run, folder):
+    code, printed = run(
+        *"export --hf gpt2 --task text-generation --opset 18 -o out".split(),
+        *"--verify --quantize int8 --block-size 16".split(),
+    )
+    assert code == 0
+    lines = printed.out.splitlines()
+    assert lines[0] == "out: text-generation"
+    assert lines[1].startswith("model.onnx: opset 18, ")
+    assert "agrees with eager PyTorch: largest absolute error" in lines[2]
+    assert "weights quantized (DequantizeLinear with a scale per channel)" in lines[3]
+    assert "relative error of weights: 0.00" in lines[4]
+    assert "relative error of outputs for the example: 0.0" in lines[5]
+    assert lines[6] == "copied: config.json, generation_config.json, tokenizer.json"
+    assert onnx.load(folder / "out" / "model.onnx").opset_import[0].version == 18
+    code, printed = run(*"generate out --max-new-tokens 3".split(), "w5 w6")
+    assert code == 0
+    assert len(printed.out.split()) == 5
+    code, sampled = run(*"generate out --max-new-tokens 3 --sample --top-k 1 --json".split(), "w5 w6")
+    assert json.loads(sampled.out)["text"] == printed.out.strip()
+
+
+@pytest.mark.sweep
+def test_json_of_a_folder(run):
+    code, printed = run(*"export --hf gpt2 -o json --target onnxruntime --quantize int4 --json".split())
+    assert code == 0
+    found = json.loads(printed.out)
+    assert found["task"] == "text-generation"
+    assert found["graphs"][0]["quantization"]["form"] == "MatMulNBits with a scale per block"
+    assert found["graphs"][0]["quantization"]["output_error"]["maximum"] > 0
+
+
+def test_a_factory_and_a_file_are_quantized(run, folder):
+    code, printed = run(*"export factory.py:layers -o m.onnx --opset 21 --quantize int4 --asymmetric".split())
+    assert code == 0
+    assert "2 weights quantized (DequantizeLinear with a scale per block): 25.0 kB" in printed.out
+    assert "relative error of outputs for the example" in printed.out
+    assert any(node.op_type == "DequantizeLinear" for node in onnx.load(folder / "m.onnx").graph.node)
+    run(*"export factory.py:layers -o float.onnx".split())
+    line = "convert float.onnx -o c.onnx --opset 12 --quantize int8 --keep-lm-head --json"
+    code, printed = run(*line.split())
+    assert code == 0
+    found = json.loads(printed.out)["quantization"]
+    assert (found["weights"], found["form"]) == (1, "Cast and Mul with a scale per block")
+    assert found["output_error"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("export -o x", "give a FACTORY, or --hf FOLDER"),
+        ("export factory.py:layers -o x --task text-generation", "to which --task and --dtype belong"),
+        (
+            "export a.py:b --hf gpt2 -o x --rtol 1 --dynamic x:0=n",
+            "takes no FACTORY, --dynamic, --rtol",
+        ),
+        ("export --hf none -o x", "there is no folder 'none'"),
+        ("export --hf gpt2 -o x --block-size 32", "belong to --quantize"),
+        ("export --hf gpt2 -o x --quantize int4 --block-size 24", "power of two"),
+        ("convert none.onnx -o x.onnx --quantize int3", "'int8' or 'int4'"),
+        ("generate gpt2 w5", "there is no file 'gpt2/model.onnx'"),
+    ],
+)
+def test_wrong_usage_is_one_line(line, message, run):
+    code, printed = run(*line.split())
+    assert code not in (0, None)
+    assert message in str(code) + printed.err

@@ -1,0 +1,310 @@
+"""Exports of Hugging Face folders: names, weights, types, tasks, and what is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import transformers
+
+import opsetta
+from opsetta.exporter.huggingface.tasks import TASKS
+
+from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
+
+STAGES = ("capturing", "lowering", "verifying", "writing")
+ENCODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """A folder of a Llama."""
+    folder = tmp_path_factory.mktemp("llama")
+    write_generator("llama", folder)
+    (folder / "tokenizer_config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(llama, tmp_path_factory):
+    """The Llama at opset 17, with the stages that the export went through."""
+    stages = []
+    output = tmp_path_factory.mktemp("exported") / "new" / "folder"
+    return opsetta.export_huggingface(llama, output, opset=17, verify=True, progress=stages.append), stages
+
+
+def bert(folder):
+    config = transformers.BertConfig(**ENCODER, num_labels=3)
+    return write_folder("BertForSequenceClassification", config, folder)
+
+
+def shapes(values):
+    return {
+        value.name: [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim] for value in values
+    }
+
+
+def test_a_decoder_has_the_names_of_optimum(exported):
+    [graph] = exported[0].graphs
+    loaded = onnx.load(graph.path).graph
+    cache = ["batch_size", 2, "past_sequence_length", 8]
+    assert shapes(loaded.input) == {
+        "input_ids": ["batch_size", "sequence_length"],
+        "attention_mask": ["batch_size", "total_sequence_length"],
+        "position_ids": ["batch_size", "sequence_length"],
+        "past_key_values.0.key": cache,
+        "past_key_values.0.value": cache,
+        "past_key_values.1.key": cache,
+        "past_key_values.1.value": cache,
+    }
+    assert graph.inputs == [value.name for value in loaded.input]
+    expected = ["logits", *(f"present.{layer}.{part}" for layer in (0, 1) for part in ("key", "value"))]
+    assert graph.outputs == [value.name for value in loaded.output] == expected
+    assert shapes(loaded.output)["logits"] == ["batch_size", "sequence_length", VOCABULARY]
+
+
+def test_the_result_says_what_was_written(exported, llama):
+    found, stages = exported
+    assert found.task == "text-generation"
+    assert not found.weights_loaded
+    assert found.copied == ["config.json", "generation_config.json", "tokenizer_config.json"]
+    assert {path.name for path in found.folder.iterdir()} == {*found.copied, "model.onnx"}
+    assert (found.folder / "config.json").read_bytes() == (llama / "config.json").read_bytes()
+    assert found.graphs[0].report.max_absolute_error < 1e-5
+    assert {"loading the model", *(f"model.onnx: {name}" for name in STAGES)} <= set(stages)
+
+
+def test_weights_keep_the_names_of_the_checkpoint(exported):
+    names = {tensor.name for tensor in onnx.load(exported[0].graphs[0].path).graph.initializer}
+    assert "model.embed_tokens.weight" in names
+    assert "model.layers.1.input_layernorm.weight" in names
+
+
+@pytest.mark.sweep
+def test_a_sharded_checkpoint_gives_the_same_file(exported, tmp_path):
+    architecture, config = GENERATORS["llama"]
+    write_folder(architecture, config(), tmp_path / "sharded", max_shard_size="20KB")
+    assert (tmp_path / "sharded" / "model.safetensors.index.json").is_file()
+    found = opsetta.export_huggingface(tmp_path / "sharded", tmp_path / "out", opset=17)
+    assert found.graphs[0].path.read_bytes() == exported[0].graphs[0].path.read_bytes()
+
+
+def test_weights_stay_in_the_checkpoint(llama, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(llama, folder)
+    before = (folder / "config.json").stat().st_mtime_ns
+    opsetta.export_huggingface(folder, folder, opset=13, weights="reference")
+    loaded = onnx.load(folder / "model.onnx", load_external_data=False)
+    entries = [entry for tensor in loaded.graph.initializer for entry in tensor.external_data]
+    assert {entry.value for entry in entries if entry.key == "location"} == {"model.safetensors"}
+    assert (folder / "config.json").stat().st_mtime_ns == before
+    tokens = opsetta.TextGenerator(folder).generate([[3, 4]], max_new_tokens=2)
+    assert tokens.shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [("fp16", "FLOAT16"), pytest.param("bfloat16", "BFLOAT16", marks=pytest.mark.sweep)],
+)
+def test_narrow_types(dtype, kind, llama, tmp_path):
+    found = opsetta.export_huggingface(llama, tmp_path, opset=18, dtype=dtype)
+    loaded = onnx.load(found.graphs[0].path)
+    onnx.checker.check_model(loaded, full_check=True)
+    values = (*loaded.graph.input, *loaded.graph.output)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
+    wanted = onnx.TensorProto.DataType.Value(kind)
+    assert kinds["logits"] == kinds["past_key_values.0.key"] == kinds["present.1.value"] == wanted
+    if kind == "FLOAT16":
+        assert opsetta.TextGenerator(tmp_path).generate([[3, 4]], max_new_tokens=3).shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("opset", "options"),
+    [
+        (21, {"quantize": "int4"}),
+        pytest.param(13, {"quantize": {"dtype": "int8", "embeddings": True}}, marks=pytest.mark.sweep),
+        pytest.param(17, {"quantize": "int4", "target": "onnxruntime"}, marks=pytest.mark.sweep),
+    ],
+    ids=["int4", "int8", "MatMulNBits"],
+)
+def test_quantized_weights(opset, options, llama, tmp_path):
+    found = opsetta.export_huggingface(llama, tmp_path, opset=opset, **options)
+    [graph] = found.graphs
+    assert graph.quantization.bytes_after < graph.quantization.bytes_before / 2
+    assert graph.quantization.bytes_after == graph.weight_bytes
+    assert len(graph.quantization.weights) == 15 + ("embeddings" in str(options))
+    assert 0 < graph.quantization.error.maximum < 0.1
+    assert 0 < graph.output_error.maximum < 0.5
+    tokens = opsetta.TextGenerator(tmp_path).generate([[3, 4, 5]], max_new_tokens=3)
+    assert tokens.shape == (1, 6)
+
+
+def test_weights_that_transformers_converts_are_loaded(tmp_path):
+    """The experts of Mixtral are separate tensors in checkpoints, and one in the model."""
+    write_generator("mixtral", tmp_path / "folder")
+    assert opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=17).weights_loaded
+    with pytest.raises(opsetta.UsageError, match="they cannot be referred to"):
+        opsetta.export_huggingface(tmp_path / "folder", tmp_path / "folder", weights="reference")
+
+
+@pytest.mark.sweep
+def test_features_of_a_folder_with_a_head(llama, tmp_path):
+    """The model without its head has no prefix before its weights."""
+    found = opsetta.export_huggingface(llama, tmp_path, task="feature-extraction", opset=17, verify=True)
+    assert found.graphs[0].inputs == ["input_ids", "attention_mask"]
+    assert found.graphs[0].outputs == ["last_hidden_state"]
+    assert not found.weights_loaded
+
+
+@pytest.mark.sweep
+def test_tokenizers_say_which_inputs_they_give(tmp_path):
+    bert(tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"model_input_names": ["input_ids", "attention_mask"]}))
+    found = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=11)
+    assert found.graphs[0].inputs == ["input_ids", "attention_mask"]
+
+
+def test_classes_of_texts(tmp_path):
+    bert(tmp_path / "folder")
+    found = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=11, verify=True)
+    assert found.task == "text-classification"
+    assert found.graphs[0].inputs == ["input_ids", "attention_mask", "token_type_ids"]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param({"height": 32, "width": 48}, id="both"),
+        pytest.param({"shortest_edge": 32}, id="edge", marks=pytest.mark.sweep),
+    ],
+)
+def test_classes_of_images(size, tmp_path):
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=4)
+    write_folder("ResNetForImageClassification", config, tmp_path / "folder")
+    (tmp_path / "folder" / "preprocessor_config.json").write_text(json.dumps({"size": size}))
+    found = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=9, verify=True)
+    assert found.task == "image-classification"
+    assert found.copied == ["config.json", "preprocessor_config.json"]
+    inputs = shapes(onnx.load(found.graphs[0].path).graph.input)
+    assert inputs == {"pixel_values": ["batch_size", 3, 32, size.get("width", 32)]}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task"),
+    [
+        ("Qwen3ForCausalLM", "text-generation"),
+        ("GPT2LMHeadModel", "text-generation"),
+        ("T5ForConditionalGeneration", "text2text-generation"),
+        ("MarianMTModel", "text2text-generation"),
+        ("WhisperForConditionalGeneration", "automatic-speech-recognition"),
+        ("RobertaForSequenceClassification", "text-classification"),
+        ("ViTForImageClassification", "image-classification"),
+        ("BertModel", "feature-extraction"),
+    ],
+)
+def test_the_task_is_that_of_the_architecture(architecture, task):
+    from opsetta.exporter.huggingface.tasks import task_of
+
+    assert task_of(transformers.PretrainedConfig(architectures=[architecture])).name == task
+
+
+def with_config(folder, tmp_path, **entries):
+    """A copy of a folder with other entries in its configuration."""
+    shutil.copytree(folder, tmp_path / "changed")
+    path = tmp_path / "changed" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+    return tmp_path / "changed"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"task": "text-generatoin"}, opsetta.UsageError, "did you mean 'text-generation'"),
+        ({"task": "image-classification"}, opsetta.UsageError, "type 'llama' have no task image"),
+        ({"task": "text-classification"}, opsetta.ModelFileError, r"lack 'score.weight' of LlamaFor"),
+        ({"dtype": "int8"}, opsetta.UsageError, "dtype is one of"),
+        ({"weights": "none"}, opsetta.UsageError, "'copy' or 'reference'"),
+        ({"quantize": "int2"}, opsetta.UsageError, "'int8' or 'int4'"),
+        ({"opset": 5}, opsetta.OpsetError, "5"),
+        pytest.param({"opset": 7}, opsetta.UnsupportedOperatorsError, "opset 7", marks=pytest.mark.sweep),
+    ],
+)
+def test_errors_come_before_anything_is_written(options, error, message, llama, tmp_path):
+    with pytest.raises(error, match=message):
+        opsetta.export_huggingface(llama, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("entries", "error", "message"),
+    [
+        ({"architectures": ["LlamaForQuestionAnswering"]}, opsetta.UsageError, "has no task here"),
+        ({"architectures": None}, opsetta.UsageError, "names no architecture"),
+        ({"model_type": "no-such-model"}, opsetta.ModelFileError, "no-such-model"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, opsetta.UsageError, "gptq"),
+        ({"hidden_size": 64}, opsetta.OpsettaError, "embed_tokens"),
+    ],
+)
+def test_folders_that_do_not_fit(entries, error, message, llama, tmp_path):
+    with pytest.raises(error, match=message):
+        opsetta.export_huggingface(with_config(llama, tmp_path, **entries), tmp_path / "out")
+
+
+def test_places_that_are_no_folders(llama, tmp_path):
+    with pytest.raises(opsetta.ModelFileError, match="hf download"):
+        opsetta.export_huggingface(tmp_path / "none", tmp_path / "out")
+    with pytest.raises(opsetta.ModelFileError, match=r"no config\.json"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(opsetta.ModelFileError, match="is a file"):
+        opsetta.export_huggingface(llama, tmp_path / "file")
+
+
+def test_caches_with_other_states_are_refused(tmp_path):
+    from ...models.zoo import jamba_config
+
+    write_folder("JambaForCausalLM", jamba_config(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match="other states than keys and values"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+
+
+def test_every_task_has_a_table_in_transformers():
+    tables = transformers.models.auto.modeling_auto
+    for task in TASKS.values():
+        assert hasattr(transformers, task.auto_class)
+        assert getattr(tables, task.mapping)
+
+
+@pytest.mark.sweep
+def test_frequencies_that_depend_on_the_length(tmp_path):
+    """Phi 3 has other frequencies beyond the length that it was trained with first."""
+    architecture, config = GENERATORS["phi3"]
+    longer = config()
+    longer.max_position_embeddings = 64
+    longer.original_max_position_embeddings = 16
+    longer.rope_parameters = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "partial_rotary_factor": 1.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+        "original_max_position_embeddings": 16,
+    }
+    model = write_folder(architecture, longer, tmp_path / "folder")
+    opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=17)
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    for length in (4, 20):
+        tokens = torch.arange(3, 3 + length)[None]
+        mask = torch.ones_like(tokens)
+        expected = model.generate(tokens, attention_mask=mask, max_new_tokens=5, do_sample=False)
+        np.testing.assert_array_equal(generator.generate(tokens, max_new_tokens=5), expected)
