@@ -153,7 +153,7 @@ def test_only_the_core_is_needed_without_extras():
         "tomli",
     }
     assert set(PROJECT["optional-dependencies"]) == {
-        *("torch", "runtime", "cli", "safetensors", "fleet", "docs", "all", "dev")
+        *("torch", "runtime", "cli", "safetensors", "huggingface", "fleet", "docs", "all", "dev")
     }
 
 
