@@ -18,7 +18,7 @@ from ..source import dimensions as sizes
 from ..source import specializations
 from ..source.stages import Stage, StageClock
 from .opsets import OPSETS, Lower, across
-from .pictures import Drawn, source_picture, type_text, written_picture
+from .pictures import Drawn, short, source_picture, type_text, written_picture
 from .problems import problems_of
 from .records import Interfaced, Parity, Report, Written
 
@@ -173,8 +173,10 @@ def _silent(stage: str) -> None:
 def _written(model: ir.Model) -> Written:
     graph = model.graph
     fed = [value for value in graph.inputs if value.name not in graph.initializers]
-    interface = [Interfaced("input", value.name or "", type_text(value)) for value in fed]
-    interface += [Interfaced("output", value.name or "", type_text(value)) for value in graph.outputs]
+    interface = [Interfaced("input", short(value.name or ""), short(type_text(value))) for value in fed]
+    interface += [
+        Interfaced("output", short(value.name or ""), short(type_text(value))) for value in graph.outputs
+    ]
     tensors = [value.const_value for value in graph.initializers.values() if value.const_value is not None]
     return Written(
         opsets={domain or "ai.onnx": version for domain, version in graph.opset_imports.items()},

@@ -12,7 +12,7 @@ from ...registration.arguments import overloaded_name
 from ..running.captured_calls import CapturedCalls
 from ..running.session import Session, as_python
 from ..running.verification import TOLERANCES, OutputReport, compare_outputs
-from .pictures import type_text
+from .pictures import short, type_text
 from .records import Compared, Parity
 
 MOST_COMPARED = 3000
@@ -126,9 +126,9 @@ def _outputs(model: ir.Model, actual: Sequence[Any], expected: Sequence[Any]) ->
 
 def _compared(node: ir.Node | None, value: ir.Value, report: OutputReport, row: int) -> Compared:
     return Compared(
-        name=report.name,
-        operator="" if node is None else overloaded_name(node),
-        module="" if node is None else node.metadata_props.get(MODULE, ""),
+        name=short(report.name),
+        operator="" if node is None else short(overloaded_name(node)),
+        module="" if node is None else short(node.metadata_props.get(MODULE, "")),
         position=row,
         type=type_text(value),
         error=report.max_absolute_error,

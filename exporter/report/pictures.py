@@ -146,7 +146,7 @@ class _Drawing:
         counts = Counter(self._origins[position] for position in module.nodes())
         shown = [counts.get(code, 0) for code in range(len(ORIGINS))]
         kind = self._classes.get(module.path, "") if module.path or parent < 0 else ""
-        texts = map(_short, (module.name, module.path, kind))
+        texts = map(short, (module.name, module.path, kind))
         self.modules.append([*texts, parent, shown, module.is_cut])
         return len(self.modules) - 1
 
@@ -179,7 +179,7 @@ class _Drawing:
                 self._values[value] = len(self.rows)
             else:
                 self._outputs.append((value, len(self.rows)))
-            texts = map(_short, (value.name or "", "", type_text(value)))
+            texts = map(short, (value.name or "", "", type_text(value)))
             self.rows.append([kind, next(texts), place, -1, *texts, "", ""])
 
     def edges(self) -> list[list[int]]:
@@ -203,7 +203,7 @@ def _row(node: ir.Node, place: str, module: int, origin: int, sources: str) -> l
     results = ", ".join(type_text(value) for value in node.outputs if value.name and not _is_unused(value))
     line = node.metadata_props.get(LINE, "")
     texts = (operator, name, sources, results, line, _attributes(node))
-    operator, name, sources, results, line, attributes = map(_short, texts)
+    operator, name, sources, results, line, attributes = map(short, texts)
     return [operator, name, module, origin, sources, results, line, attributes]
 
 
@@ -263,5 +263,6 @@ def _read(node: ir.Node) -> list[ir.Value]:
     return found
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A text of the model, cut to what a page shows."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

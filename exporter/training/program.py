@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from ..targets.target import Target, opset_for
 from ..torch_boundary.requirements import need_torch
 from .optimizers import Optimizer
 from .signature import Signature
+
+if TYPE_CHECKING:
+    from ..report.records import Report
 
 
 class TrainingProgram(Program):
@@ -169,6 +172,17 @@ class TrainingProgram(Program):
         raise UsageError(
             "a training graph has no source file: lower() writes it at other opsets, then save it"
         )
+
+    def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:
+        """Write a page about the graph, without results and runs; see `Program.report`.
+
+        Raises:
+            UsageError: `compare` or `latency` is asked for; `verify` compares steps.
+        """
+        asked = [name for name in ("compare", "latency") if options.get(name)]
+        if asked:
+            raise UsageError(f"the report of a training graph has no {asked[0]}: verify() compares its steps")
+        return super().report(path, **options, **dict.fromkeys({"compare", "latency"} - set(options), False))
 
     def locate_mismatch(self, *args: Any, **kwargs: Any) -> Any:
         """Not available: PyTorch has no graph of the backward pass to compare with.

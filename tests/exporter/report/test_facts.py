@@ -310,3 +310,30 @@ def test_many_results_are_compared_evenly():
 )
 def test_types_are_shown(value, text):
     assert type_text(value) == text
+
+
+def test_a_training_graph_has_a_report_of_its_graph():
+    program = opsetta.export_training(
+        nn.Linear(4, 3), (torch.randn(5, 4),), torch.randint(0, 3, (5,)), loss=nn.CrossEntropyLoss(), opset=13
+    )
+    report = program.report(None, opsets=[])
+    assert report.written.nodes == len(program.model.graph)
+    assert report.parity is None
+    with pytest.raises(opsetta.UsageError, match="verify"):
+        program.report(None, compare=True)
+
+
+def test_long_texts_are_cut():
+    class Long(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add_module("a" * 500, nn.Sequential(nn.ReLU(), nn.ReLU()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return getattr(self, "a" * 500)(x)
+
+    report = opsetta.export_report(Long().eval(), (torch.randn(2),), opsets=[], output_names=["b" * 500])
+    text = json.dumps(report.to_json())
+    assert "a" * 150 in text
+    assert "a" * 200 not in text
+    assert "b" * 200 not in text
