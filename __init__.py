@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Report,
         SourceModel,
         StreamingSession,
+        SweepResults,
         TextGenerator,
         TrainingProgram,
         TrainingSession,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         run_in_arena,
         run_streaming,
         save_streaming,
+        sweep,
     )
     from .registration import (
         DEFAULT_OPSET,
@@ -103,6 +105,7 @@ __all__ = [
     "ResultError",
     "SourceModel",
     "StreamingSession",
+    "SweepResults",
     "TargetError",
     "TextGenerator",
     "TrainingProgram",
@@ -129,6 +132,7 @@ __all__ = [
     "run_in_arena",
     "run_streaming",
     "save_streaming",
+    "sweep",
 ]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .report.records import Report
     from .reporting import export_report
     from .running.inplace_check import check_inplace
+    from .sweeps.entry import SweepResults, sweep
     from .training import TrainingProgram, TrainingSession, export_training
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Report",
     "SourceModel",
     "StreamingSession",
+    "SweepResults",
     "TextGenerator",
     "TrainingProgram",
     "TrainingSession",
@@ -49,6 +51,7 @@ __all__ = [
     "run_in_arena",
     "run_streaming",
     "save_streaming",
+    "sweep",
 ]
 
 _MODULES = {
@@ -62,6 +65,7 @@ _MODULES = {
     "SourceModel": ".program",
     "StreamingSession": ".deployment.streaming",
     "TextGenerator": ".huggingface",
+    "SweepResults": ".sweeps.entry",
     "TrainingProgram": ".training",
     "TrainingSession": ".training",
     "check_inplace": ".running.inplace_check",
@@ -79,6 +83,7 @@ _MODULES = {
     "run_in_arena": ".deployment.plan",
     "run_streaming": ".deployment.streaming",
     "save_streaming": ".deployment.streaming",
+    "sweep": ".sweeps.entry",
 }
 
 

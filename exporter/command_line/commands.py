@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,11 +27,17 @@ from .progress import stages
 from .realize import realize
 from .report import report
 from .stream import stream
+from .sweep import sweep_command
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .targets import check_target
 from .targets import targets as list_targets
 from .user_code import capture_options, load, names, quiet_stdout, torch_boundary
 from .weights import weights as list_weights
+
+if TYPE_CHECKING:
+    from ..factories import Example
+    from ..program import Program
+    from ..targets.target import Target
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -52,6 +58,7 @@ app.command("weights")(list_weights)
 app.command()(stream)
 app.command()(report)
 app.command()(huggingface.generate)
+app.command("sweep")(sweep_command)
 
 
 def _version(wanted: bool) -> None:
@@ -118,29 +125,7 @@ def export(
     begin = time.perf_counter()
     with quiet_stdout(), stages() as stage, torch_boundary(stage):
         example = load(factory, symbolics, inputs)
-        from ..entry import export as export_model
-
-        wanted = capture_options(
-            example,
-            dynamic,
-            "--input names" if inputs else f"the factory '{factory}' gives",
-            input_names=names(input_names),
-            output_names=names(output_names),
-            mutations=mutations,
-            weights=weights,
-            capture=capture,
-            specialize=True if specialize else None,
-        )
-        program = export_model(
-            example.model,
-            example.args,
-            example.kwargs,
-            opset=to_opset,
-            optimize=optimize,
-            target=aim,
-            progress=stage,
-            **wanted,
-        )
+        program = _exported(context, example, to_opset, aim, stage)
         checked = None
         if verify:
             stage("verifying")
@@ -164,6 +149,36 @@ def export(
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     text = "\n".join([text, *quantization.described(model, error)])
     written.report(found, text, as_json=as_json)
+
+
+def _exported(
+    context: typer.Context, example: Example, opset: int, target: Target | None, stage: Callable[[str], None]
+) -> Program:
+    """The program of an example, with the options of `opsetta export`."""
+    from ..entry import export as export_model
+
+    given = context.params
+    wanted = capture_options(
+        example,
+        given["dynamic"],
+        "--input names" if given["inputs"] else f"the factory '{given['factory']}' gives",
+        input_names=names(given["input_names"]),
+        output_names=names(given["output_names"]),
+        mutations=given["mutations"],
+        weights=given["weights"],
+        capture=given["capture"],
+        specialize=True if given["specialize"] else None,
+    )
+    return export_model(
+        example.model,
+        example.args,
+        example.kwargs,
+        opset=opset,
+        optimize=given["optimize"],
+        target=target,
+        progress=stage,
+        **wanted,
+    )
 
 
 @app.command()

@@ -21,8 +21,8 @@ from .tables import print_json
 from .user_code import capture_options, load, names, quiet_stdout, torch_boundary
 
 if TYPE_CHECKING:
+    from ..factories import Example
     from ..report.records import Report
-    from .factory import Example
 
 
 def report(

@@ -13,7 +13,7 @@ import typer
 from ...registration import OpsettaError
 
 if TYPE_CHECKING:
-    from .factory import Example
+    from ..factories import Example
 
 
 def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Example:
@@ -24,7 +24,8 @@ def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] |
     """
     import torch
 
-    from .factory import load_example, load_file
+    from ..factories import load_file
+    from .factory import load_example
 
     # A model with random weights gets the same weights in each run of the command.
     torch.manual_seed(0)

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..lowering.driver import Observation
-from ..running.comparison import random_feed
+from ..running.comparison import random_inputs
 from ..targets.target import Target
 from .captured import asked
 from .collecting import Choices, Subject, collect, saved
@@ -51,7 +51,7 @@ def report_conversion(
 
     def feed(model: ir.Model) -> Mapping[str, Any]:
         stored = source.graph.initializers
-        return random_feed([value for value in model.graph.inputs if value.name not in stored])
+        return random_inputs([value for value in model.graph.inputs if value.name not in stored])
 
     def parity(model: ir.Model, drawn: Drawn) -> Parity:
         return with_original(source, model, feed(model), drawn.rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,7 +9,7 @@ import onnx_ir as ir
 
 from ...registration import OpsettaError, UnsupportedOperatorsError
 from ..lowering.driver import Observation
-from ..running.session import Session, session_options
+from ..running.latency import median_seconds
 from .pictures import origin_counts
 from .records import AtOpset
 
@@ -55,22 +53,8 @@ def _at(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] 
     latency, note = None, ""
     if feed is not None:
         try:
-            latency = _median(model, feed(model))
+            latency = median_seconds(model, feed(model), _RUNS, _SECONDS)
         except OpsettaError as error:
             note = str(error)
     count = model.graph.num_nodes()
     return AtOpset(opset, count, counts["composed"], counts["recognised"], latency, note)
-
-
-def _median(model: ir.Model, feed: Mapping[str, Any]) -> float:
-    """The median time of a run on one thread, in seconds; the first run is not counted."""
-    options = session_options()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = Session(model, options=options)
-    session.run(feed)
-    seconds: list[float] = []
-    while len(seconds) < 3 or (len(seconds) < _RUNS and sum(seconds) < _SECONDS):
-        begin = time.perf_counter()
-        session.run(feed)
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)

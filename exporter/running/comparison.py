@@ -88,7 +88,7 @@ def compare_files(
         listed = ", ".join(sorted(named)) or "none"
         raise OpsettaError(f"no input of '{paths[0]}' has a dimension '{unknown[0]}' (named: {listed})")
     names = _corresponding(files, paths)
-    feeds = [_feed(files[0]["inputs"], seed, sizes) for seed in seeds]
+    feeds = [random_feed(files[0]["inputs"], seed, sizes) for seed in seeds]
     latency: dict[str, tuple[float, float]] = {}
     outputs: tuple[Difference, ...] = ()
     for level in ("all", "none"):
@@ -110,7 +110,7 @@ def _corresponding(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[st
     return {name: name for name in mine} if set(mine) == set(theirs) else dict(zip(mine, theirs, strict=True))
 
 
-def random_feed(inputs: Sequence[ir.Value], seed: int = 0) -> dict[str, np.ndarray]:
+def random_inputs(inputs: Sequence[ir.Value], seed: int = 0) -> dict[str, np.ndarray]:
     """Random values for the inputs of a model, by name; unknown and named sizes are 2.
 
     Raises:
@@ -126,11 +126,21 @@ def random_feed(inputs: Sequence[ir.Value], seed: int = 0) -> dict[str, np.ndarr
         }
         for value in inputs
     ]
-    return _feed(entries, seed, {})
+    return random_feed(entries, seed, {})
 
 
-def _feed(inputs: Sequence[Mapping[str, Any]], seed: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Random values: normally distributed floats, integers of 0 and 1, random bools."""
+def random_feed(
+    inputs: Sequence[Mapping[str, Any]], seed: int, sizes: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Random values: normally distributed floats, integers of 0 and 1, random bools.
+
+    Args:
+        inputs: name, type and shape of each, as `files.summary` lists them.
+        sizes: sizes of named dimensions; 2 for others.
+
+    Raises:
+        OpsettaError: an input has no shape, or a type for which no values are made.
+    """
     random = np.random.default_rng(seed)
     found = {}
     for entry in inputs:
@@ -150,12 +160,11 @@ def _feed(inputs: Sequence[Mapping[str, Any]], seed: int, sizes: Mapping[str, in
 
 
 def _session(path: str, level: str) -> Any:
-    options = session_options()
+    options = session_options(threads=1)
     import onnxruntime
 
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if level == "all" else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
     return open_session(path, f"'{path}'", options=options)
 
 

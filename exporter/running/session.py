@@ -17,15 +17,22 @@ from ..files import writing
 class Session:
     """An onnxruntime session of a model, created at the first use.
 
+    Args:
+        threads: as for `session_options`.
+
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
     """
 
     def __init__(
-        self, model: ir.Model, providers: Sequence[str] = ("CPUExecutionProvider",), options: Any = None
+        self,
+        model: ir.Model,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+        *,
+        threads: int | None = None,
     ):
         self._model = model
-        self._options = options
+        self._threads = threads
         self._providers = list(providers)
         self._session: Any = None
 
@@ -57,17 +64,23 @@ class Session:
             return self._session
         payload = writing.to_bytes(self._model)
         if payload is not None:
-            self._session = open_session(payload, "the model", self._providers, self._options)
+            self._session = open_session(
+                payload, "the model", self._providers, session_options(self._threads)
+            )
         else:
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "model.onnx")
                 writing.save(self._model, path)
-                self._session = open_session(path, "the model", self._providers, self._options)
+                options = session_options(self._threads)
+                self._session = open_session(path, "the model", self._providers, options)
         return self._session
 
 
-def session_options() -> Any:
+def session_options(threads: int | None = None) -> Any:
     """New `onnxruntime.SessionOptions` that print nothing: errors come back as exceptions.
+
+    Args:
+        threads: how many a run uses; by default as many as onnxruntime chooses.
 
     Raises:
         InferenceError: onnxruntime is not installed.
@@ -78,6 +91,8 @@ def session_options() -> Any:
         raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
     return options
 
 

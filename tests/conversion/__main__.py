@@ -12,23 +12,25 @@ import argparse
 import collections
 import functools
 import json
-import os
 import pathlib
 import re
 from typing import Any
 
-from ..sweep import workers
+from .. import jobs
 from .cases import TARGETS, all_cases
 from .judge import INVALID, REFUSED, RIGHT, STATUSES, UNRUN, judge_case
+
+IMPORTS = ("tests.conversion.collected", "onnx.reference", "opsetta.symbolics", "opsetta.exporter.loading")
+"""Modules that every case needs, and the cases themselves, which take seconds to collect."""
 
 Results = dict[str, dict[int, tuple[str, str]]]
 
 
-def run(converter: str, jobs: list[int], targets: list[int], count: int) -> Results:
+def run(converter: str, due: list[int], targets: list[int], options: argparse.Namespace) -> Results:
     """The outcomes of cases by name; a process that dies or hangs is an invalid file."""
     results: Results = {}
     work = functools.partial(judge_case, converter, targets)
-    for index, found, problem in workers.run(work, jobs, count, 120.0):
+    for index, found, problem in jobs.run(work, due, options, 120.0, IMPORTS):
         case = all_cases()[index]
         if problem:
             kind = REFUSED if converter != "ours" else INVALID
@@ -68,18 +70,18 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name matches")
     parser.add_argument("--beside", action="store_true", help="onnx.version_converter on every fifth case")
     parser.add_argument("--output", type=pathlib.Path, help="write every outcome to a JSON file")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    jobs.add_options(parser)
     options = parser.parse_args()
     targets = options.opset or list(TARGETS)
     names = [case.name for case in all_cases()]
-    jobs = [i for i in range(0, len(names), options.every) if re.search(options.only, names[i])]
-    written: dict[str, Any] = {"ours": run("ours", jobs, targets, options.workers)}
-    print(f"opsetta, {len(jobs)} cases\n\n{table(written['ours'], targets)}\n")
+    due = [i for i in range(0, len(names), options.every) if re.search(options.only, names[i])]
+    written: dict[str, Any] = {"ours": run("ours", due, targets, options)}
+    print(f"opsetta, {len(due)} cases\n\n{table(written['ours'], targets)}\n")
     for line in _faults(written["ours"]):
         print(line)
     if options.beside:
-        fifth = [i for i in range(0, len(names), 5) if i in set(jobs)]
-        written["version_converter"] = run("version_converter", fifth, targets, options.workers)
+        fifth = [i for i in range(0, len(names), 5) if i in set(due)]
+        written["version_converter"] = run("version_converter", fifth, targets, options)
         own = {names[i]: written["ours"][names[i]] for i in fifth}
         print(f"\nopsetta on the same {len(fifth)} cases\n\n{table(own, targets)}\n")
         print(f"onnx.version_converter, {len(fifth)} cases\n\n{table(written['version_converter'], targets)}")

@@ -26,7 +26,7 @@ import tempfile
 import time
 from typing import Any
 
-from ..sweep import workers
+from ..jobs import add_options, run
 from . import cases, corpus, programs
 
 CHUNK = 250
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--source", choices=cases.SOURCES, default="onnx")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1)
+    add_options(parser)
     parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--generator", choices=sorted(programs.GENERATORS), action="append")
     options = parser.parse_args()
@@ -66,7 +66,7 @@ def _programs(options: argparse.Namespace) -> int:
         jobs = [(name, start, min(start + PROGRAMS, last)) for start in starts]
         outcomes: list[programs.Outcome] = []
         begin = time.monotonic()
-        runs = _run(programs.run_range, jobs, options.workers, PROGRAM_SECONDS)
+        runs = _run(programs.run_range, jobs, options, PROGRAM_SECONDS, ("torch", "opsetta.symbolics"))
         for count, (job, found, problem) in enumerate(runs, 1):
             found = [programs.Outcome(job[1], 0, programs.CRASHED, problem)] if problem else found
             outcomes += found
@@ -90,7 +90,7 @@ def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace)
     failures: list[tuple[int, str]] = []
     slowest, memory, begin = (0.0, -1), 0, time.monotonic()
     shown = 0
-    for count, (job, found, problem) in enumerate(_run(work, jobs, options.workers, cases.SECONDS), 1):
+    for count, (job, found, problem) in enumerate(_run(work, jobs, options, cases.SECONDS), 1):
         if problem:
             failures.append((job[0], problem))
             ends["ended"] += 1
@@ -111,18 +111,20 @@ def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace)
     return 1 if failures else 0
 
 
-def _run(work: Any, jobs: list[Any], count: int, seconds: float) -> Any:
+def _run(
+    work: Any, jobs: list[Any], options: argparse.Namespace, seconds: float, imports: tuple[str, ...] = ()
+) -> Any:
     """Run chunks of cases; one whose process ended is run case by case, to find which it was.
 
     A job ends with the first number of its cases and the one after the last.
     """
     longest = max(job[-1] - job[-2] for job in jobs)
-    for job, found, problem in workers.run(work, jobs, count, longest * seconds / 10 + 6 * seconds):
+    for job, found, problem in run(work, jobs, options, longest * seconds / 10 + 6 * seconds, imports):
         if not problem:
             yield job, found, problem
             continue
         singles = [(*job[:-2], number, number + 1) for number in range(job[-2], job[-1])]
-        yield from workers.run(work, singles, 1, 6 * seconds)
+        yield from run(work, singles, options, 6 * seconds, imports)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ from torch.export import Dim
 
 import opsetta
 from opsetta.exporter.source.dimensions import evaluate
+from opsetta.exporter.sweeps.engines.outcomes import Limits
+from opsetta.exporter.sweeps.engines.processes import LocalEngine
 
 from .. import parity
 from ..parity.records import Record, floats
-from ..sweep import workers
 
 LARGE = 37
 SIZES = (0, 1, 2, 3, LARGE)
@@ -302,47 +303,45 @@ def program_of(name: str) -> opsetta.Program:
     return exported(_Call(record.function).eval(), record.inputs, (record.dynamic,), max(record.opsets))
 
 
-def work(job: tuple[str, dict[str, int] | None]) -> Any:
-    """The sizes to run a record at; at given ones, what is wrong with it there, in words."""
-    name, point = job
+def work(job: tuple[str, list[dict[str, int]]]) -> list[str]:
+    """What is wrong with a record at each of some sizes, in words."""
+    name, sizes = job
     record = records()[name]
-    try:
-        program = program_of(name)
-        if point is None:
-            example = example_sizes(program, record.inputs)
-            return list(points(list(example), example))
-        check(program, record.function, record.inputs, point, name in OF_VALUES)
-    except Exception:
-        return traceback.format_exc()
-    return ""
+    program, found = program_of(name), []
+    for point in sizes:
+        try:
+            check(program, record.function, record.inputs, point, name in OF_VALUES)
+            found.append("")
+        except Exception:
+            found.append(traceback.format_exc())
+    return found
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Callable[..., tuple[Any, str]]]:
-    """Runs jobs in another process, which onnxruntime may end: then the next job gets a new one."""
-    jobs: list[Any] = []
-    outcomes = workers.run(work, iter(lambda: jobs.pop(), None), 1, 600.0)
+def engine() -> Iterator[LocalEngine]:
+    """Runs jobs in other processes, which onnxruntime may end; they share what this module imports."""
+    with LocalEngine(1, (__name__,)) as opened:
+        yield opened
 
-    def run(*job: Any) -> tuple[Any, str]:
-        jobs.append(job)
-        _, result, problem = next(outcomes)
-        return result, problem
 
-    yield run
-    jobs.append(None)
-    next(outcomes, None)
+def problems(engine: LocalEngine, name: str, sizes: list[dict[str, int]]) -> list[str]:
+    """What is wrong at each of the sizes; where they end their process, one by one."""
+    ended = engine.call(work, (name, sizes), Limits(600.0))
+    if not ended.problem:
+        return ended.result
+    if len(sizes) == 1:
+        return [ended.detail]
+    return [problems(engine, name, [point])[0] for point in sizes]
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", records())
-def test_a_record_is_right_or_refused_at_every_size(
-    name: str, worker: Callable[..., tuple[Any, str]]
-) -> None:
-    sizes, problem = worker(name, None)
-    assert isinstance(sizes, list), problem or sizes
+def test_a_record_is_right_or_refused_at_every_size(name: str, engine: LocalEngine) -> None:
+    example = example_sizes(program_of(name), records()[name].inputs)
+    sizes = list(points(list(example), example))
     known, reason = DEFECTS.get(name, (None, ""))
-    outcomes = [(point, *worker(name, point)) for point in sizes]
-    wrong = [(point, problem or result) for point, result, problem in outcomes if problem or result]
+    outcomes = zip(sizes, problems(engine, name, sizes), strict=True)
+    wrong = [(point, problem) for point, problem in outcomes if problem]
     others = [f"{point}: {text}" for point, text in wrong if known not in point.values()]
     assert not others, "\n".join(others)
     if wrong:

@@ -1,6 +1,6 @@
 """Run the operator sweep and write its results.
 
-    python -m tests.sweep [--suite NAME ...] [--samples N] [--only REGEX] [--output FOLDER]
+    python -m tests.sweep [--suite NAME ...] [--samples N] [--only REGEX] [--output FOLDER] [--engine ray]
 
 Each suite is a database, an element type and opsets; without `--suite` all of them run, which takes hours
 on two cores. Results are one JSON object per entry, `<suite>.jsonl`, and a summary of all suites that the
@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import pathlib
 import re
 import sys
 
+from .. import jobs
 from .suites import SUITES, Suite, sweep_entry
+
+IMPORTS = ("tests.sweep.cases", "tests.sweep.judge", "opsetta.symbolics")
+"""Modules that every entry needs; the databases among them take seconds to import."""
 
 
 def _names(suite: Suite) -> list[str]:
@@ -26,27 +29,25 @@ def _names(suite: Suite) -> list[str]:
     return cases.operator_names() if suite.database == "operators" else cases.module_names()
 
 
-def run_suite(
-    name: str, folder: pathlib.Path, samples: int | None, only: str, workers: int, seconds: float
-) -> None:
+def run_suite(name: str, options: argparse.Namespace) -> None:
     """Run one suite, entry by entry, appending to its file what is not there yet."""
-    from . import workers as processes
-
     suite = SUITES[name]
-    path = folder / f"{name}.jsonl"
+    path = options.output / f"{name}.jsonl"
     done = {json.loads(line)["entry"] for line in path.open()} if path.exists() else set()
     names = _names(suite)
-    jobs = [i for i, entry in enumerate(names) if entry not in done and re.search(only, entry)]
-    work = functools.partial(sweep_entry, suite, samples if samples is not None else suite.samples)
+    due = [i for i, entry in enumerate(names) if entry not in done and re.search(options.only, entry)]
+    samples = options.samples if options.samples is not None else suite.samples
+    work = functools.partial(sweep_entry, suite, samples)
+    runs = jobs.run(work, due, options, options.seconds, IMPORTS)
     with path.open("a") as file:
-        for count, (index, found, problem) in enumerate(processes.run(work, jobs, workers, seconds), 1):
+        for count, (index, found, problem) in enumerate(runs, 1):
             if problem:
                 outcome = {"status": "failed", "detail": problem, "refused": {}}
                 found = [{"operators": [], "outcomes": {str(opset): outcome for opset in suite.opsets}}]
             file.write(json.dumps({"entry": names[index], "cases": found}) + "\n")
             file.flush()
-            if count % 25 == 0 or count == len(jobs):
-                print(f"{name}: {count} of {len(jobs)} entries", file=sys.stderr, flush=True)
+            if count % 25 == 0 or count == len(due):
+                print(f"{name}: {count} of {len(due)} entries", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -59,12 +60,12 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="entries whose name matches")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("sweep-results"))
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    jobs.add_options(parser)
     parser.add_argument("--seconds", type=float, default=900.0, help="how long one entry may take")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.suite or SUITES:
-        run_suite(name, options.output, options.samples, options.only, options.workers, options.seconds)
+        run_suite(name, options)
     from . import report
 
     report.write_summary(options.output)

@@ -1,17 +1,14 @@
-"""The sweep itself: what it calls passed, refused and wrong, and that a crash is an outcome."""
+"""The sweep itself: what it calls passed, refused and wrong, and its command."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from . import judge, report, support
+from .__main__ import main
 from .cases import Case, operator_cases, operator_names
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class _Function(torch.nn.Module):
@@ -81,27 +78,6 @@ def test_another_size_is_run_where_all_are_free():
     assert (3, 4) in sizes
 
 
-def run_at_root(*arguments):
-    """Python with these arguments where processes of its own find the modules of the sweep."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_crash_and_a_hang_are_outcomes():
-    code = """
-from tests.sweep import workers
-jobs = ["1 + 1", "__import__('os')._exit(3)", "__import__('time').sleep(60)", "2 + 2"]
-print([(result, problem) for _, result, problem in workers.run(eval, jobs, 1, 5.0)])
-"""
-    problems = ["the process ended with code 3", "not done within 5 seconds"]
-    assert run_at_root("-c", code).strip() == str(
-        [(2, ""), (None, problems[0]), (None, problems[1]), (4, "")]
-    )
-
-
 def outcome(status, detail="", refused=None):
     return {"status": status, "detail": detail, "refused": refused or {}}
 
@@ -135,8 +111,9 @@ def test_a_refused_piece_is_told_of_the_operator_that_it_is_a_piece_of(folder):
     }
 
 
-def test_the_command_runs(tmp_path):
+def test_the_command_runs(tmp_path, monkeypatch, capsys):
     arguments = ["--suite", "operators-int64", "--only", "^(neg|clone)$", "--samples", "1"]
-    printed = run_at_root("-m", "tests.sweep", *arguments, "--workers", "1", "--output", str(tmp_path))
-    assert "| operators-int64 | 18 | 2 | 2 | 100.0% | 0 | 0 |" in printed
+    monkeypatch.setattr(sys, "argv", ["sweep", *arguments, "--workers", "1", "--output", str(tmp_path)])
+    main()
+    assert "| operators-int64 | 18 | 2 | 2 | 100.0% | 0 | 0 |" in capsys.readouterr().out
     assert json.loads((tmp_path / "summary.json").read_text())["operators-int64"]["13"]["passed"] == 2

@@ -1,0 +1,178 @@
+"""The command `opsetta sweep`."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from ...passes.target.levels import DEFAULT_LEVEL
+from ...registration import DEFAULT_OPSET, OpsettaError
+from ...registration.printable import printable
+from ..sweeps.engines.opening import LOCAL
+from ..sweeps.entry import SweepResults, sweep
+from ..sweeps.jobs.product import parse_opsets
+from ..sweeps.results.files import is_results, read_rows
+from ..sweeps.rows import NO_TARGET, OWN, Row, counted
+from . import export_options as options
+from . import sweep_options
+from .output import say
+from .tables import print_json, row, show, table
+
+_INTERRUPTED = 130
+"""What a shell gives for a command that SIGINT ended."""
+_MOST_FAILURES = 20
+
+
+def sweep_command(
+    zoo: sweep_options.Zoo,
+    output: sweep_options.Results = None,
+    opsets: sweep_options.Opsets = str(DEFAULT_OPSET),
+    dtypes: sweep_options.Dtypes = OWN,
+    shapes: sweep_options.Shapes = OWN,
+    targets: sweep_options.Targets = NO_TARGET,
+    engine: sweep_options.Engine = LOCAL,
+    workers: sweep_options.Workers = None,
+    seconds: sweep_options.Seconds = 600.0,
+    memory: sweep_options.Memory = None,
+    only: sweep_options.Only = "",
+    again: sweep_options.Again = "",
+    verify: sweep_options.Compare = True,
+    runs: sweep_options.Runs = 5,
+    optimize: options.Optimize = DEFAULT_LEVEL,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    html: sweep_options.Html = None,
+    as_json: options.Json = False,
+) -> None:
+    """Run a zoo of models at every opset, shape, element type and target, a row of results for each."""
+    if is_results(zoo):
+        _draw(zoo, html, output)
+        return
+    wanted: dict[str, Any] = {
+        "opsets": parse_opsets(opsets),
+        "shapes": _listed(shapes),
+        "dtypes": _listed(dtypes),
+        "targets": _listed(targets),
+        "again": _listed(again),
+        "output": output,
+        "engine": engine,
+        "workers": workers,
+        "seconds": seconds,
+        "memory": memory,
+        "only": only,
+        "verify": verify,
+        "runs": runs,
+        "optimize": optimize,
+        "rtol": rtol,
+        "atol": atol,
+    }
+    try:
+        with _progress() as progress:
+            results = sweep(zoo, **wanted, progress=progress)
+    except KeyboardInterrupt:
+        kept = (
+            ""
+            if output is None
+            else f"; '{output}' has the rows so far, and the same command goes on from there"
+        )
+        Console(stderr=True).print(
+            f"opsetta: interrupted{kept}", markup=False, highlight=False, soft_wrap=True
+        )
+        raise typer.Exit(_INTERRUPTED) from None
+    if html is not None:
+        results.save_html(html)
+    if as_json:
+        rows = [entry.as_plain() for entry in results.rows]
+        print_json({"executed": results.executed, "counts": results.counts, "rows": rows})
+    else:
+        _summarize(results)
+    if results.failures:
+        raise typer.Exit(1)
+
+
+def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | None) -> None:
+    if html is None or output is not None:
+        raise OpsettaError(f"'{path}' has the results of a sweep: draw them with --html FILE, and no -o")
+    from ..sweeps.results.matrix import write_matrix
+
+    rows = read_rows(path)
+    write_matrix(html, rows)
+    say(f"{html}: {_counts(counted(rows))}")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[Row, int, int], None]]:
+    """Yield a function to call after each job: a bar on a terminal, else a line for each job, on stderr."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda entry, count, total: print(
+            printable(f"{count}/{total} {_title(entry)}: {entry.status}"), file=console.file, flush=True
+        )
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    seen: list[Row] = []
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("listing the models", total=None)
+
+        def show_job(entry: Row, count: int, total: int) -> None:
+            seen.append(entry)
+            bar.update(task, completed=count, total=total, description=_counts(counted(seen)))
+
+        yield show_job
+
+
+def _title(entry: Row) -> str:
+    """A job in words: those of its axes that it does not leave to the model."""
+    parts = [entry.model, f"opset {entry.opset}", entry.shape, entry.dtype, entry.target]
+    return " ".join(part for part in parts if part not in (OWN, NO_TARGET))
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) or "no rows"
+
+
+def _summarize(results: SweepResults) -> None:
+    """Print how many jobs of each opset ended how, and the failures."""
+    statuses = list(results.counts)
+    shown = table("opset", "jobs", *statuses)
+    for opset in sorted({entry.opset for entry in results.rows}):
+        rows = [entry for entry in results.rows if entry.opset == opset]
+        counts = counted(rows)
+        row(shown, str(opset), str(len(rows)), *(str(counts.get(status, 0)) for status in statuses))
+    show(shown)
+    for entry in results.failures[:_MOST_FAILURES]:
+        reason = next(iter(entry.error.splitlines()), "")
+        say(
+            f"{_title(entry)}: {entry.status}: {entry.error_class}{': ' if entry.error_class else ''}{reason}"
+        )
+    hidden = len(results.failures) - _MOST_FAILURES
+    if hidden > 0:
+        say(f"and {hidden} more that did not pass")
+    kept = len(results.rows) - results.executed
+    before = f"; {kept} of them were done before" if kept else ""
+    say(f"{len(results.rows)} jobs: {_counts(results.counts)}{before}")

@@ -1,0 +1,71 @@
+"""Arguments and options of `sweep`."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Annotated
+
+import typer
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def parse_bytes(text: str) -> int:
+    """An amount of memory, such as `4GB`, in bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        raise typer.BadParameter(f"'{text}' is no amount of memory: write 500MB, 4GB or a number of bytes")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+Zoo = Annotated[
+    pathlib.Path,
+    typer.Argument(
+        metavar="ZOO.py | FOLDER | RESULTS",
+        help="A Python file with a factory for each model, or a folder of .onnx files. With --html alone "
+        "the results of a sweep, .parquet or .sqlite, to draw.",
+    ),
+]
+Results = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--output", "-o", help="The results, .parquet or .sqlite. What the file has is not repeated."
+    ),
+]
+Opsets = Annotated[str, typer.Option(metavar="N,N-N,...", help="The opsets, 9,13-15,18.")]
+Dtypes = Annotated[
+    str,
+    typer.Option(metavar="NAME,...", help="Element types: own, float16, bfloat16, float32, float64."),
+]
+Shapes = Annotated[
+    str,
+    typer.Option(
+        metavar="SHAPE,...",
+        help="Shapes: own; static, without dynamic dimensions; sizes for the parameters of factories, "
+        "batch=8; or several of these with + between them.",
+    ),
+]
+Targets = Annotated[
+    str, typer.Option(metavar="NAME,...", help="Consumers to write for; none is one of them too.")
+]
+Engine = Annotated[
+    str,
+    typer.Option(metavar="local | ray | ray://HOST:PORT", help="Where jobs run: here, or on a Ray cluster."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Jobs at a time; by default one for each processor.")
+]
+Seconds = Annotated[float, typer.Option(help="How long a job may take.")]
+Memory = Annotated[
+    int | None,
+    typer.Option(parser=parse_bytes, metavar="BYTES", help="The most memory of a job: 4GB. Linux only."),
+]
+Only = Annotated[str, typer.Option(metavar="REGEX", help="Only models in whose name it is found.")]
+Again = Annotated[str, typer.Option(metavar="STATUS,...", help="Repeat jobs that ended so: timeout,died.")]
+Compare = Annotated[bool, typer.Option("--verify/--no-verify", help="Whether results are compared.")]
+Runs = Annotated[int, typer.Option(min=0, help="Runs to measure the latency with; 0 measures none.")]
+Html = Annotated[
+    pathlib.Path | None,
+    typer.Option("--html", metavar="FILE", help="Draw the matrix of the results into an HTML page."),
+]

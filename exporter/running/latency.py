@@ -1,0 +1,34 @@
+"""The time that a model takes to run in onnxruntime."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from .session import Session
+
+_LEAST_RUNS = 3
+
+
+def median_seconds(model: ir.Model, feed: Mapping[str, Any], runs: int, budget: float = math.inf) -> float:
+    """The median time of some runs on one thread; one more run comes first and is not counted.
+
+    Args:
+        budget: seconds after which no further run begins, once three are done.
+
+    Raises:
+        InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
+    """
+    session = Session(model, threads=1)
+    session.run(feed)
+    seconds: list[float] = []
+    while len(seconds) < runs and (len(seconds) < _LEAST_RUNS or sum(seconds) < budget):
+        begin = time.perf_counter()
+        session.run(feed)
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)

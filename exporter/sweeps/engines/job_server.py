@@ -1,0 +1,193 @@
+"""The process that forks a process for each job, after the imports that all jobs need, and watches it.
+
+A fork takes milliseconds, where a new interpreter imports torch for seconds. The server has one thread, and
+runs none of the user's code: that happens in the forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import IO, Any
+
+from .outcomes import DIED, MEMORY, RAISED, TIMEOUT, Ended, Limits
+
+_POLL = 0.02
+"""Seconds between two looks at a process."""
+_SHOWN = 1500
+"""Bytes of the output of a process that a problem's detail has at most."""
+_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
+
+
+def serve(descriptor: int) -> None:
+    """Run jobs that come through a connection, one at a time, until its other end is closed."""
+    # An interrupt of the terminal is for the process that owns this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(descriptor)
+    while True:
+        try:
+            message: Any = connection.recv()
+        except EOFError:
+            return
+        if isinstance(message, list):
+            _import(message)
+        else:
+            payload, limits = message
+            connection.send(_run(payload, limits, connection))
+
+
+def _import(names: list[str]) -> None:
+    for name in names:
+        # A job that needs what is missing says so itself.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    # Objects that no collection visits stay in memory that all processes share.
+    gc.collect()
+    gc.freeze()
+
+
+def _run(payload: bytes, limits: Limits, connection: Connection) -> Ended:
+    """Run one job in a fork.
+
+    Args:
+        payload: a pickled function and its argument.
+    """
+    reader, writer = os.pipe()
+    begin = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            connection.close()
+            _work(payload, writer, output)
+        os.close(writer)
+        result, problem, usage, status = _watched(child, reader, limits, connection)
+        os.close(reader)
+        # The job may have left processes behind.
+        _kill_group(child)
+        ended = _ended(result, problem, status, limits, _tail(output))
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Ended(*ended, time.monotonic() - begin, peak, host=socket.gethostname())
+
+
+def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
+    """Be the process of a job: run it, and send what came of it."""
+    try:
+        os.setsid()
+        _end_with_parent()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
+        try:
+            function, argument = pickle.loads(payload)
+            content = pickle.dumps((function(argument), ""))
+        except BaseException as error:
+            traceback.print_exc()
+            content = pickle.dumps((None, f"{type(error).__name__}: {error}"))
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(content)
+    finally:
+        # Nothing of the server is cleaned up twice.
+        os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """Let the system end this process when the server ends, where the system can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _watched(
+    child: int, reader: int, limits: Limits, connection: Connection
+) -> tuple[bytes, str, resource.struct_rusage, int]:
+    """Read what a process sends until it ends, and end it at its limits.
+
+    Returns:
+        The result, the limit that was reached, the resources used, and the exit status.
+    """
+    result, problem = bytearray(), ""
+    deadline = time.monotonic() + limits.seconds
+    waited: list[Any] = [reader, connection]
+    while True:
+        ready = select.select(waited, [], [], _POLL)[0]
+        if reader in ready:
+            received = os.read(reader, 1 << 20)
+            result += received
+            if not received:
+                # The pipe is closed, and the process is about to end.
+                time.sleep(_POLL / 4)
+        if connection in ready:
+            # Nothing is sent while a job runs: the owner of this process has ended.
+            _kill_group(child)
+            os.kill(child, signal.SIGKILL)
+            os._exit(0)
+        ended, status, usage = os.wait4(child, os.WNOHANG)
+        if ended:
+            while select.select([reader], [], [], 0)[0] and (rest := os.read(reader, 1 << 20)):
+                result += rest
+            return bytes(result), problem, usage, status
+        if time.monotonic() > deadline:
+            problem = TIMEOUT
+        elif limits.memory is not None and resident(child) > limits.memory:
+            problem = MEMORY
+        if problem:
+            os.kill(child, signal.SIGKILL)
+
+
+def _kill_group(child: int) -> None:
+    """Kill the processes of a job's session. The first ends some time after it has begun the session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def resident(process: int) -> int:
+    """The bytes that a process holds in memory; 0 if it has ended. Linux only."""
+    try:
+        with open(f"/proc/{process}/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
+
+
+def _ended(content: bytes, problem: str, status: int, limits: Limits, tail: str) -> tuple[Any, str, str]:
+    """The result, the problem and its detail."""
+    if problem == TIMEOUT:
+        return None, problem, f"not done within {limits.seconds:g} seconds{tail}"
+    if problem == MEMORY:
+        return None, problem, f"more than {limits.memory or 0:,} bytes in memory{tail}"
+    try:
+        result, error = pickle.loads(content)
+    except (EOFError, pickle.UnpicklingError):
+        return None, DIED, f"the process ended {_exit(status)}{tail}"
+    return (None, RAISED, error + tail) if error else (result, "", "")
+
+
+def _exit(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"with code {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    return f"by signal {number} ({signal.strsignal(number)})"
+
+
+def _tail(output: IO[bytes]) -> str:
+    """The last lines that a process printed."""
+    output.seek(max(output.seek(0, os.SEEK_END) - _SHOWN, 0))
+    text = output.read().decode(errors="replace").strip()
+    return f"\n{text}" if text else ""

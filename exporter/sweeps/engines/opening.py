@@ -1,0 +1,34 @@
+"""Opens an engine by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....registration import UsageError
+from .processes import LocalEngine
+from .ray_cluster import RayEngine
+
+LOCAL = "local"
+
+
+def check_engine(name: str) -> None:
+    """Refuse a name that no engine has.
+
+    Raises:
+        UsageError: it is neither `"local"`, nor `"ray"`, nor an address that begins with `ray://`.
+    """
+    if name not in (LOCAL, "ray") and not name.startswith("ray://"):
+        raise UsageError(f"an engine is local, ray or ray://HOST:PORT, not '{name}'")
+
+
+def open_engine(
+    name: str, workers: int | None = None, imports: Sequence[str] = ()
+) -> LocalEngine | RayEngine:
+    """The engine of a name, as `check_engine` lists them; the arguments are those of the engines.
+
+    Raises:
+        UsageError: there is no such engine.
+        OpsettaError: Ray is not installed, or the cluster cannot be reached.
+    """
+    check_engine(name)
+    return LocalEngine(workers, imports) if name == LOCAL else RayEngine(name, workers, imports)

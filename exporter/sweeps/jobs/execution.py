@@ -1,0 +1,27 @@
+"""Executes one job: a model is made or read, written at an opset, compared and timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...targets.loading import chosen
+from ..rows import NO_TARGET, PASSED, WRITTEN
+from .measuring import Measurement
+from .settings import Settings, Task
+
+
+def measure(settings: Settings, task: Task) -> dict[str, Any]:
+    """Run a job in this process, and return the columns of its row."""
+    if task.is_python:
+        from .python_models import run
+    else:
+        from .onnx_models import run
+    found = Measurement()
+    try:
+        named = task.job.target
+        _, aim = chosen(task.job.opset, None if named == NO_TARGET else named)
+        run(settings, task, aim, found)
+        found.columns["status"] = PASSED if settings.verify else WRITTEN
+    except Exception as error:
+        found.fail(error)
+    return found.columns

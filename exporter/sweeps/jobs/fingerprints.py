@@ -1,0 +1,47 @@
+"""Fingerprints: what the results of a job depend on, in a few characters."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+
+from ...targets.loading import load_target
+from ..rows import NO_TARGET, Job
+from .settings import Settings
+
+_PACKAGE = pathlib.Path(__file__).parents[3]
+_FLOORS = ("registration", "symbolics", "passes", "exporter", "torch_onnx")
+_LIBRARIES = ("torch", "onnx", "onnx-ir", "onnxruntime", "numpy")
+
+
+def fingerprint(job: Job, model: str, settings: Settings) -> str:
+    """A digest of the model, the target, the settings, and of the versions of opsetta and of libraries.
+
+    Args:
+        model: the digest of the model's files.
+    """
+    aim = "" if job.target == NO_TARGET else repr(load_target(job.target))
+    parts = [model, aim, repr(settings), package_digest(), *map(_version, _LIBRARIES)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def package_digest() -> str:
+    """A digest of opsetta's own source, which changes between releases of the same version too."""
+    found = hashlib.sha256()
+    files = [file for floor in _FLOORS for file in (_PACKAGE / floor).rglob("*.py")]
+    for file in sorted(files):
+        found.update(file.relative_to(_PACKAGE).as_posix().encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@functools.cache
+def _version(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,42 @@
+"""A job on an ONNX file: it is converted, and compared with the original in onnxruntime. Needs no torch."""
+
+from __future__ import annotations
+
+from ....registration import UsageError
+from ....registration.schemas import operator_schema
+from ...files.summary import describe_file
+from ...loading import load
+from ...onnx_model import OnnxModel
+from ...running.comparison import random_feed
+from ...targets.target import Target
+from ..zoo.listing import file_of
+from .measuring import Measurement, record_graph, record_latency
+from .product import sizes_of
+from .settings import Settings, Task
+
+IMPORTS = ("opsetta.symbolics", __name__)
+"""Modules that every such job needs. None of them starts a thread, as onnxruntime does."""
+_SEED = 0
+
+
+def run(settings: Settings, task: Task, target: Target | None, found: Measurement) -> None:
+    """Convert, compare and time one file; `found` has the columns known so far when an error is raised."""
+    path = file_of(task.zoo, task.job.model)
+    with found.stage("loading"):
+        model = load(path)
+        if not isinstance(model, OnnxModel):
+            raise UsageError(f"'{path}' is no ONNX model: convert source files with `opsetta convert`")
+    with found.stage("lowering"):
+        converted = model.lower(task.job.opset, optimize=settings.optimize, target=target)
+    nodes = [node for node in model.source.graph.all_nodes() if node.domain in ("", "ai.onnx")]
+    composed = {node.op_type for node in nodes if operator_schema(node.op_type, task.job.opset) is None}
+    record_graph(found, converted.model, composed)
+    if not settings.verify and not settings.runs:
+        return
+    feed = random_feed(describe_file(path)["inputs"], _SEED, sizes_of(task.job.shape))
+    if settings.verify:
+        with found.stage("comparison"):
+            report = converted.verify((), feed, rtol=settings.rtol, atol=settings.atol)
+        found.columns["parity_error"] = report.max_absolute_error
+    if settings.runs:
+        record_latency(found, converted.model, feed, settings.runs)

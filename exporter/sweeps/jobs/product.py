@@ -1,0 +1,104 @@
+"""The jobs of a sweep: the product of models, opsets, shapes, element types and targets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+
+from ....registration import OpsettaError, UsageError
+from ....registration.opsets import check_opset
+from ...targets.loading import load_target
+from ..rows import NO_TARGET, OWN, Job
+from ..zoo.listing import Zoo
+
+STATIC = "static"
+DTYPES = (OWN, "float16", "bfloat16", "float32", "float64")
+_SIZE = re.compile(r"([A-Za-z_]\w*)=([1-9]\d*)")
+
+
+def jobs_of(
+    zoo: Zoo, opsets: Sequence[int], shapes: Sequence[str], dtypes: Sequence[str], targets: Sequence[str]
+) -> list[Job]:
+    """Every job, model by model.
+
+    Raises:
+        UsageError: a shape, an element type or a target is unknown, or does not fit the zoo.
+        OpsetError: an opset outside 7 to 26.
+    """
+    axes: list[Sequence] = [opsets, shapes, dtypes, targets]
+    for name, values in zip(("opsets", "shapes", "dtypes", "targets"), axes, strict=True):
+        if isinstance(values, str) or not values:
+            raise UsageError(f"{name} must be a list with an entry at least, not {values!r}")
+    for opset in opsets:
+        check_opset(opset)
+    for target in targets:
+        if target != NO_TARGET:
+            load_target(target)
+    _check_dtypes(zoo, dtypes)
+    named = {name for entry in zoo.models.values() for name in entry.sizes}
+    for shape in shapes:
+        _check_shape(zoo, shape, named)
+    products = itertools.product(zoo.models, *(dict.fromkeys(values) for values in axes))
+    return [Job(*values) for values in products]
+
+
+def sizes_of(shape: str) -> dict[str, int]:
+    """The sizes that a shape gives by name.
+
+    Raises:
+        UsageError: the shape has another form.
+    """
+    sizes = {}
+    for part in shape.split("+"):
+        found = _SIZE.fullmatch(part)
+        if found is not None:
+            sizes[found[1]] = int(found[2])
+        elif part not in (OWN, STATIC):
+            raise UsageError(
+                f"'{shape}' is no shape: write {OWN}, {STATIC}, NAME=SIZE, or several of these with + "
+                "between them"
+            )
+    return sizes
+
+
+def is_static(shape: str) -> bool:
+    """Whether a shape fixes the dimensions that the model's factory lets vary."""
+    return STATIC in shape.split("+")
+
+
+def _check_dtypes(zoo: Zoo, dtypes: Iterable[str]) -> None:
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise UsageError(f"there is no element type '{dtype}' to sweep (known: {', '.join(DTYPES)})")
+        if dtype != OWN and not zoo.is_python:
+            raise UsageError(f"ONNX files keep their element types: leave '{dtype}' out")
+
+
+def _check_shape(zoo: Zoo, shape: str, named: set[str]) -> None:
+    unknown = sorted(set(sizes_of(shape)) - named)
+    if unknown:
+        what = "factory has a parameter" if zoo.is_python else "file has a dimension"
+        listed = ", ".join(sorted(named)) or "none"
+        raise UsageError(f"shape '{shape}': no {what} '{unknown[0]}' (named: {listed})")
+    if is_static(shape) and not zoo.is_python:
+        raise UsageError(f"ONNX files keep the dimensions that vary: leave '{shape}' out")
+
+
+def parse_opsets(text: str) -> list[int]:
+    """Opsets from a text such as `9,13-15,18`.
+
+    Raises:
+        OpsettaError: the text has another form.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise OpsettaError(
+                f"--opsets '{text}': write opsets and ranges with commas between them, 9,13-15,18"
+            )
+        found += range(int(first), int(last if dash else first) + 1)
+    if not found:
+        raise OpsettaError(f"--opsets '{text}' names no opset")
+    return found

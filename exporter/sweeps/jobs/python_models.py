@@ -1,0 +1,109 @@
+"""A job on a model of a Python file: it is captured and lowered, and compared with eager PyTorch."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import onnx_ir as ir
+
+from ....registration import SOURCE, UsageError
+from ....registration.arguments import overloaded_name
+from ...factories import Example
+from ...targets.target import Target
+from ...torch_boundary.requirements import need_torch
+from ..rows import OWN
+from ..zoo.python_files import example_from
+from .measuring import Measurement, record_graph, record_latency
+from .product import is_static, sizes_of
+from .settings import Settings, Task
+
+IMPORTS = (
+    "torch",
+    "opsetta.symbolics",
+    "opsetta.exporter.capture.direct.recording",
+    "opsetta.exporter.capture.torch_export.capture",
+    "opsetta.exporter.entry",
+    "opsetta.exporter.lowering.source_passes",
+    "opsetta.exporter.running.torch_structures",
+    __name__,
+)
+"""Modules that every such job needs. None of them starts a thread, as onnxruntime does."""
+
+
+def run(settings: Settings, task: Task, target: Target | None, found: Measurement) -> None:
+    """Export, compare and time one model; `found` has the columns known so far when an error is raised."""
+    with found.stage("loading"):
+        need_torch("a sweep of PyTorch models")
+        example = _example(task)
+    from ...entry import captured, lowered
+
+    with found.stage("capture"):
+        capture = captured(example.model, example.args, example.kwargs, **example.options)
+    with found.stage("lowering"):
+        program = lowered(
+            capture, task.job.opset, optimize=settings.optimize, target=target, **_names(example)
+        )
+    record_graph(found, program.model, _composed(capture.source.graph, program.model.graph))
+    if settings.verify:
+        with found.stage("comparison"):
+            report = program.verify(rtol=settings.rtol, atol=settings.atol)
+        found.columns["parity_error"] = report.max_absolute_error
+    if settings.runs and capture.example is not None:
+        from ...running import calls
+        from ...running.torch_structures import callable_interface
+
+        interface = callable_interface(capture.interface)
+        leaves = calls.flatten(interface, *capture.example)
+        record_latency(
+            found, program.model, calls.feed(interface, program.input_names, leaves), settings.runs
+        )
+
+
+def _composed(source: ir.Graph, graph: ir.Graph) -> list[str]:
+    """The operators of a source graph that take more than one ONNX node each, on average."""
+    emitted = collections.Counter(node.metadata_props.get(SOURCE, "") for node in graph.all_nodes())
+    counts = collections.Counter(overloaded_name(node) for node in source.all_nodes())
+    return [name for name, count in counts.items() if emitted[name] > count]
+
+
+def _names(example: Example) -> dict[str, Any]:
+    """The options that give names, which lowering takes too."""
+    return {name: example.options.get(name) for name in ("input_names", "output_names")}
+
+
+def _example(task: Task) -> Example:
+    """The model and its arguments, with the sizes and the element type of a job.
+
+    Raises:
+        OpsettaError: the factory fails, or its model cannot have another element type.
+    """
+    import torch
+
+    # Every job of a model has the same weights and arguments.
+    torch.manual_seed(0)
+    job = task.job
+    sizes = {name: size for name, size in sizes_of(job.shape).items() if name in task.entry.sizes}
+    example = example_from(task.zoo, task.entry.digest, job.model, sizes)
+    model, args, kwargs, options = example.model, example.args, example.kwargs, dict(example.options)
+    if is_static(job.shape):
+        options.pop("dynamic_shapes", None)
+        options.pop("dynamic_axes", None)
+    if job.dtype != OWN:
+        from ...torch_boundary import pytree
+        from ...torch_boundary.structures import register_structures
+
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(
+                f"a {type(model).__name__} has no other element types: only a module can be converted"
+            )
+        dtype = getattr(torch, job.dtype)
+        register_structures(args, kwargs)
+
+        def converted(leaf: Any) -> Any:
+            is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            return leaf.to(dtype) if is_float else leaf
+
+        args, kwargs = pytree.tree_map(converted, (args, kwargs))
+        model = model.to(dtype)
+    return Example(model, args, kwargs, options)

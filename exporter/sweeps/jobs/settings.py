@@ -1,0 +1,49 @@
+"""The settings that all jobs of a sweep have in common, and one job with what it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....passes.target.levels import DEFAULT_LEVEL, check_level
+from ....registration import UsageError
+from ..rows import Job
+from ..zoo.listing import Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is done with each model.
+
+    Attributes:
+        optimize: how far graphs are optimized, as for `export`.
+        verify: whether results are compared with those of the original model.
+        runs: how many runs the latency is the median of; 0 measures none.
+        rtol, atol: tolerances; by default those of the output's element type.
+    """
+
+    optimize: str = DEFAULT_LEVEL
+    verify: bool = True
+    runs: int = 5
+    rtol: float | None = None
+    atol: float | None = None
+
+    def __post_init__(self) -> None:
+        check_level(self.optimize)
+        if isinstance(self.runs, bool) or not isinstance(self.runs, int) or self.runs < 0:
+            raise UsageError(f"runs is a number of runs, 0 or more, not {self.runs!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A job, with where its model is.
+
+    Attributes:
+        zoo: the path of the zoo.
+        is_python: whether the zoo is a Python file.
+        entry: the model's entry in the zoo.
+    """
+
+    job: Job
+    zoo: str
+    is_python: bool
+    entry: Entry

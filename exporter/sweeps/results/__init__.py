@@ -1,0 +1,1 @@
+"""The results of sweeps: files of rows, and the matrix that shows them."""

@@ -1,0 +1,212 @@
+"""Files of results: SQLite databases and Parquet files, which a sweep goes on with after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from ....registration import ModelFileError, OpsettaError
+from ...files import locks
+from ...files.publishing import publish
+from ...files.targets import resolve
+from ..rows import COLUMNS, KEY, Key, Row
+
+PARQUET = ".parquet"
+SQLITE = (".sqlite", ".sqlite3", ".db")
+_MARK = "opsetta.sweep"
+_VERSION = 1
+_APPLICATION = 0x6F707374
+"""What marks a database as one of results, `opst`."""
+_SQL = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
+_SIGNATURES = {PARQUET: b"PAR1", ".sqlite": b"SQLite format 3\0"}
+
+
+def is_results(path: str | os.PathLike) -> bool:
+    """Whether a path has the extension of a file of results."""
+    return pathlib.Path(path).suffix in (PARQUET, *SQLITE)
+
+
+def read_rows(path: str | os.PathLike) -> list[Row]:
+    """The rows of a file of results.
+
+    Raises:
+        OpsettaError: the file cannot be read, or holds something else.
+    """
+    file = pathlib.Path(path)
+    if not file.is_file():
+        raise OpsettaError(f"there is no file of results '{file}'")
+    if _is_parquet(file):
+        return _read_parquet(file)
+    _check_signature(file, ".sqlite")
+    with contextlib.closing(_connect(file)) as database:
+        return _read(database, file)
+
+
+class ResultsFile:
+    """A file of results that rows are added to. Every row is on the disk when `add` returns.
+
+    A Parquet file cannot grow: its rows go to a database beside it, `<name>.part.sqlite`, and into the file
+    when it is closed. A database that a killed process left behind is taken up again.
+
+    Attributes:
+        rows: all rows by their key.
+
+    Raises:
+        ModelFileError: the file cannot be written, or another sweep writes to it.
+        OpsettaError: it exists and holds something else, or pyarrow is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = pathlib.Path(path)
+        if not is_results(self.path):
+            listed = ", ".join((PARQUET, *SQLITE))
+            raise OpsettaError(f"'{self.path}' is no name of a file of results: it ends in one of {listed}")
+        status = resolve(self.path).status
+        existing = read_rows(self.path) if status is not None and status.st_size else []
+        self._is_parquet = _is_parquet(self.path)
+        if self._is_parquet:
+            _pyarrow()
+        self._is_new = status is None
+        self._place = self.path.with_name(f"{self.path.name}.part.sqlite") if self._is_parquet else self.path
+        self._database = _connect(self._place, create=True)
+        self._descriptor = os.open(self._place, os.O_RDONLY)
+        try:
+            if locks.acquire(self._descriptor) == locks.Lock.BUSY:
+                raise ModelFileError(f"another sweep writes to '{self.path}'")
+            later = _read(self._database, self._place)
+        except BaseException:
+            self._release()
+            raise
+        self.rows: dict[Key, Row] = {row.key: row for row in [*existing, *later]}
+
+    def add(self, row: Row) -> None:
+        """Add a row, in place of one with the same key."""
+        self.rows[row.key] = row
+        names = ", ".join(COLUMNS)
+        values = ", ".join("?" * len(COLUMNS))
+        try:
+            with self._database:
+                self._database.execute(
+                    f"INSERT OR REPLACE INTO results ({names}) VALUES ({values})", dataclasses.astuple(row)
+                )
+        except sqlite3.Error as error:
+            raise ModelFileError(f"'{self._place}' cannot be written: {error}") from error
+
+    def close(self) -> None:
+        """Finish the file. A new one without rows is removed."""
+        is_empty = self._is_new and not self.rows
+        if self._is_parquet and not is_empty:
+            _write_parquet(self.path, self.rows.values())
+        self._release()
+        if self._is_parquet or is_empty:
+            self._place.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        # Closing a descriptor of the file ends the locks of SQLite, so it comes last.
+        self._database.close()
+        os.close(self._descriptor)
+
+    def __enter__(self) -> ResultsFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _is_parquet(path: pathlib.Path) -> bool:
+    return path.suffix == PARQUET
+
+
+def _check_signature(file: pathlib.Path, kind: str) -> None:
+    """Refuse a file that begins as no file of its kind does."""
+    signature = _SIGNATURES[kind]
+    try:
+        with file.open("rb") as content:
+            found = content.read(len(signature))
+    except OSError as error:
+        raise ModelFileError(f"'{file}' cannot be read: {error.strerror}") from error
+    if found != signature:
+        raise _foreign(file)
+
+
+def _foreign(file: pathlib.Path) -> OpsettaError:
+    return OpsettaError(f"'{file}' has no results of a sweep of this version of opsetta: choose another file")
+
+
+def _connect(file: pathlib.Path, create: bool = False) -> sqlite3.Connection:
+    """A database of results.
+
+    Args:
+        create: whether an empty or missing file becomes one.
+
+    Raises:
+        ModelFileError: it cannot be opened.
+        OpsettaError: it holds something else.
+    """
+    try:
+        database = sqlite3.connect(file)
+        try:
+            if create and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                columns = ", ".join(f"{name} {_SQL[kind]}" for name, kind in COLUMNS.items())
+                with database:
+                    database.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    database.execute(f"PRAGMA user_version = {_VERSION}")
+                    database.execute(f"CREATE TABLE results ({columns}, PRIMARY KEY ({', '.join(KEY)}))")
+            marks = [
+                database.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version")
+            ]
+            if marks != [_APPLICATION, _VERSION]:
+                raise _foreign(file)
+        except BaseException:
+            database.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        raise ModelFileError(f"'{file}' cannot be opened: {error}") from error
+    return database
+
+
+def _read(database: sqlite3.Connection, file: pathlib.Path) -> list[Row]:
+    try:
+        found = database.execute(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY rowid").fetchall()
+    except sqlite3.Error as error:
+        raise _foreign(file) from error
+    return [Row(*values) for values in found]
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise OpsettaError(
+            "Parquet files need pyarrow: pip install 'opsetta[fleet]', or write to a .sqlite file"
+        ) from error
+    return pyarrow
+
+
+def _read_parquet(file: pathlib.Path) -> list[Row]:
+    _check_signature(file, PARQUET)
+    pyarrow = _pyarrow()
+    try:
+        table = pyarrow.parquet.read_table(file)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ModelFileError(f"'{file}' cannot be read: {' '.join(str(error).split())}") from error
+    if (table.schema.metadata or {}).get(_MARK.encode()) != str(_VERSION).encode():
+        raise _foreign(file)
+    return [Row(**values) for values in table.to_pylist()]
+
+
+def _write_parquet(path: pathlib.Path, rows: Iterable[Row]) -> None:
+    pyarrow = _pyarrow()
+    kinds = {"str": pyarrow.string(), "int": pyarrow.int64(), "float": pyarrow.float64()}
+    schema = pyarrow.schema(
+        [(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata={_MARK: str(_VERSION)}
+    )
+    table = pyarrow.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema)
+    publish(path, lambda file, location: pyarrow.parquet.write_table(table, file))

@@ -1,0 +1,103 @@
+"""What a zoo holds, without its models in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Mapping
+
+from ....registration import ModelFileError, OpsettaError
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One model of a zoo.
+
+    Attributes:
+        sizes: the names of sizes that can be given: the parameters of its factory, or the named dimensions
+            of its file.
+        digest: changes with the files that the model comes from.
+    """
+
+    sizes: tuple[str, ...]
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Zoo:
+    """The models of a zoo by name.
+
+    Attributes:
+        path: the Python file, or the folder of ONNX files, or one such file.
+        is_python: whether it is a Python file.
+        imports: modules that all of its models need.
+    """
+
+    path: str
+    is_python: bool
+    models: Mapping[str, Entry]
+    imports: tuple[str, ...] = ()
+
+
+def list_onnx_files(path: str) -> Zoo:
+    """The ONNX files of a folder and its folders, by their relative paths; or a single file.
+
+    Raises:
+        OpsettaError: there is no such folder or file, or no ONNX file in it.
+    """
+    place = pathlib.Path(path)
+    files = sorted(place.rglob("*.onnx")) if place.is_dir() else [place]
+    if not files:
+        raise OpsettaError(f"the folder '{path}' has no .onnx file")
+    root = place if place.is_dir() else place.parent
+    return Zoo(path, False, {file.relative_to(root).as_posix(): _entry(file) for file in files})
+
+
+def file_of(zoo: str, model: str) -> pathlib.Path:
+    """The file of a model of a zoo of ONNX files."""
+    place = pathlib.Path(zoo)
+    return place / model if place.is_dir() else place
+
+
+def digest_of(files: list[pathlib.Path]) -> str:
+    """A digest of the contents of files.
+
+    Raises:
+        OpsettaError: a file cannot be read.
+    """
+    found = hashlib.sha256()
+    for file in files:
+        try:
+            found.update(f"{file.stat().st_size} ".encode())
+            with file.open("rb") as content:
+                while block := content.read(1 << 20):
+                    found.update(block)
+        except OSError as error:
+            raise OpsettaError(f"'{file}' cannot be read: {error.strerror}") from error
+    return found.hexdigest()[:16]
+
+
+def _entry(file: pathlib.Path) -> Entry:
+    """The named dimensions of a file, and its digest.
+
+    External data may be large: its size and time of change stand for its contents.
+    """
+    from ...files.summary import describe_file
+
+    digest = digest_of([file])
+    try:
+        found = describe_file(file, trusted=True)
+    except ModelFileError:
+        # The job of this file reports what is wrong with it.
+        return Entry((), digest)
+    sizes = dict.fromkeys(
+        size for value in found["inputs"] for size in value["shape"] or () if isinstance(size, str)
+    )
+    parts = [digest]
+    for name in found["external_data"]:
+        data = file.parent / name
+        if data.is_file():
+            status = data.stat()
+            parts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    return Entry(tuple(sizes), hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])

@@ -1,0 +1,135 @@
+"""Zoos in Python files: a registry `MODELS` of factories, or a factory in each public function."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pathlib
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ....registration import OpsettaError
+from ...factories import Example, example_of, load_file
+from .listing import Entry, Zoo, digest_of
+
+_REGISTRY = "MODELS"
+Factory = Callable[..., Any]
+
+
+def list_models(path: str) -> Zoo:
+    """The models of a Python file. Runs the file, so it belongs in a process of its own.
+
+    Raises:
+        OpsettaError: there is no such file, it fails, or it has no models.
+    """
+    known, threads = set(sys.modules), _thread_count()
+    module = load_file(path)
+    found = _factories(path, module)
+    digest = _digest(path, known)
+    # A process with threads cannot be forked, so it must not import what starts them.
+    starts_threads = _thread_count() > threads
+    imports = () if starts_threads else tuple(_libraries(set(sys.modules) - known))
+    models = {name: Entry(tuple(_parameters(factory)), digest) for name, factory in found.items()}
+    return Zoo(path, True, models, imports)
+
+
+def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) -> Example:
+    """Make a model of a zoo, and the arguments to call it with.
+
+    Args:
+        digest: that of the file when it was listed.
+
+    Raises:
+        OpsettaError: the file is another than was listed, or the factory fails.
+    """
+    known = set(sys.modules)
+    module = load_file(path)
+    if _digest(path, known) != digest:
+        raise OpsettaError(f"'{path}' is not the file that the sweep began with")
+    return example_of(f"{path}:{name}", _factories(path, module)[name], **sizes)
+
+
+def _factories(path: str, module: types.ModuleType) -> dict[str, Factory]:
+    registry = getattr(module, _REGISTRY, None)
+    if registry is None:
+        found = {name: item for name, item in vars(module).items() if _is_factory(name, item, module)}
+        if not found:
+            raise OpsettaError(
+                f"'{path}' has no models: it needs MODELS, a dict from names to factories, or a public "
+                "function without required parameters for each model"
+            )
+        return found
+    if not isinstance(registry, Mapping) or not registry:
+        raise OpsettaError(
+            f"{_REGISTRY} in '{path}' must be a dict from names to factories, with an entry at least"
+        )
+    for name, factory in registry.items():
+        if not isinstance(name, str) or not callable(factory) or list(_required(factory)):
+            raise OpsettaError(
+                f"{_REGISTRY}[{name!r}] in '{path}' is not a factory: each name has a function without "
+                "required parameters, which returns (model, args), (model, args, kwargs) or a dict"
+            )
+    return dict(registry)
+
+
+def _is_factory(name: str, item: Any, module: types.ModuleType) -> bool:
+    is_own = inspect.isfunction(item) and item.__module__ == module.__name__
+    return is_own and not name.startswith("_") and not list(_required(item))
+
+
+def _required(factory: Factory) -> Iterator[str]:
+    """The parameters that a factory cannot be called without."""
+    for parameter in inspect.signature(factory).parameters.values():
+        is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not is_variadic:
+            yield parameter.name
+
+
+def _parameters(factory: Factory) -> Iterator[str]:
+    """The parameters that sizes can be given for."""
+    for parameter in inspect.signature(factory).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            yield parameter.name
+
+
+def _digest(path: str, known: set[str]) -> str:
+    """The digest of a file, and of the files that it imported from its own folder.
+
+    Args:
+        known: the modules that were imported before the file was run.
+    """
+    file = pathlib.Path(path).resolve()
+    beside = {
+        pathlib.Path(place).resolve()
+        for name in set(sys.modules) - known
+        if name.partition(".")[0] != "opsetta" and (place := _place(name))
+    }
+    inside = [other for other in beside if file.parent in other.parents and not _is_library(other)]
+    return digest_of([file, *sorted(other for other in inside if other != file and other.is_file())])
+
+
+def _libraries(names: set[str]) -> Iterator[str]:
+    """The installed packages among modules."""
+    for name in sorted(names):
+        if "." not in name and _is_library(pathlib.Path(_place(name))):
+            yield name
+
+
+def _place(name: str) -> str:
+    """The file of an imported module; empty if it has none."""
+    return getattr(sys.modules.get(name), "__file__", None) or ""
+
+
+def _is_library(file: pathlib.Path) -> bool:
+    return "site-packages" in file.parts or "dist-packages" in file.parts
+
+
+def _thread_count() -> int:
+    """The threads of this process; where the system does not tell, those that Python knows."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
