@@ -5,7 +5,8 @@
 2. What depends on weights becomes an initializer that is computed when it is written, one at a time.
 3. The file does not grow: the results of nodes that share weights have at most as many bytes as the weights
    that are no longer read. A weight with other readers is not copied.
-4. Initializers that keep their contents, and outputs of graphs, stay.
+4. Sizes that shapes give are constants (`known_sizes`).
+5. Initializers that keep their contents, and outputs of graphs, stay.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...registration.dtypes import FLOATS
 from ...registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
 from .deferred_constants import Deferred, deferred
 from .initializers import Initializers
+from .known_sizes import known_sizes, refine_shape
 
 _FREE_BYTES = 4096
 """Bytes that a result may take even if no weight becomes unread by it."""
@@ -51,13 +53,25 @@ class FoldConstants(ir.passes.InPlacePass):
         for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
             if node.domain or not node.inputs or any(value.is_graph_output() for value in node.outputs):
                 continue
-            if all(map(self._initializers.is_constant, node.inputs)) and self._fold_small(node):
+            if modified:
+                refine_shape(node)
+            if self._fold_sizes(node) or (
+                all(map(self._initializers.is_constant, node.inputs)) and self._fold_small(node)
+            ):
                 modified = True
                 continue
             step = deferred(node, lambda value: value in waiting or self._initializers.is_constant(value))
             if step is not None:
                 waiting[node.outputs[0]] = step
         return ir.passes.PassResult(model, self._fold_weights(waiting) or modified)
+
+    def _fold_sizes(self, node: ir.Node) -> bool:
+        sizes = known_sizes(node, self._initializers.is_constant)
+        if sizes is None:
+            return False
+        stem = (node.outputs[0].name or "sizes").removesuffix("_output_0")
+        self._replace(node, self._initializers.make(sizes, stem))
+        return True
 
     def _fold_small(self, node: ir.Node) -> bool:
         if len(node.outputs) != 1:
