@@ -37,17 +37,23 @@ LETTERS = {"symbolic": "s", "decomposed": "d", "refused": "r", None: "."}
 
 @event_priority(100)  # Before mkdocstrings reads its configuration.
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Show mkdocstrings the package under its name: the package is the root of the repository."""
-    folder = tempfile.TemporaryDirectory()
-    package = pathlib.Path(folder.name, "opsetta")
-    package.mkdir()
-    for name in ("__init__.py", "registration", "symbolics", "passes", "exporter", "torch_onnx"):
-        (package / name).symlink_to(ROOT / name)
+    """Show mkdocstrings the package."""
+    folder = package_folder()
     handlers = config.plugins["mkdocstrings"].config.handlers
     handlers["python"]["paths"] = [folder.name]
     # It is deleted together with the configuration.
     config.extra["package_folder"] = folder
     return config
+
+
+def package_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder with the package under its name: in the repository the package is the root."""
+    folder = tempfile.TemporaryDirectory()
+    package = pathlib.Path(folder.name, "opsetta")
+    package.mkdir()
+    for name in ("__init__.py", "registration", "symbolics", "passes", "exporter", "torch_onnx"):
+        (package / name).symlink_to(ROOT / name)
+    return folder
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -11,6 +11,7 @@ import re
 import shlex
 
 import pytest
+from markdown.extensions.toc import slugify
 from typer.main import get_command
 
 from opsetta.tests.document_programs import run_program
@@ -139,6 +140,27 @@ def test_links_inside_the_repository_lead_somewhere(document):
     links = re.findall(r"\]\(([^)\s#]+)", document.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (document.parent / link).exists()] == []
+
+
+def anchors_of(document: pathlib.Path) -> set[str]:
+    """What a link to the document may name after `#`: its headings, and what its API shows."""
+    text = document.read_text(encoding="utf-8")
+    fenced = {block.start + number for block in blocks_of(text) for number in range(len(block.lines))}
+    lines = [line for number, line in enumerate(text.splitlines()) if number not in fenced]
+    headings = [
+        re.sub(r"[`*\[]|\]\([^)]*\)", "", line.lstrip("# ")) for line in lines if re.match("#+ ", line)
+    ]
+    return {slugify(heading, "-") for heading in headings} | set(
+        re.findall(r"^::: (\S+)", text, re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_links_to_headings_lead_somewhere(document):
+    links = re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", document.read_text(encoding="utf-8"))
+    for path, anchor in links:
+        target = document.parent / path if path else document
+        assert target.suffix != ".md" or anchor in anchors_of(target), f"{path}#{anchor}"
 
 
 def test_blocks_keep_their_line_numbers():
