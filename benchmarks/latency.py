@@ -5,7 +5,9 @@ newer one at 18 or the opset above, its TorchScript exporter up to 20), and runs
 onnxruntime, with graph optimizations on and off. Prints medians; ratios are against the best of torch.onnx's
 files. Needs onnxscript for torch.onnx.
 
-    python benchmarks/latency.py [--models bert,vit] [--opsets 17,23] [--threads 1] [--runs 20] [--count]
+    python benchmarks/latency.py [--models bert,vit] [--opsets 17,23] [--threads 1,2] [--runs 20]
+    python benchmarks/latency.py --full-size --opsets 18
+    python benchmarks/latency.py --count --markdown
 """
 
 import argparse
@@ -59,8 +61,13 @@ def _tokens(length: int = 64) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.randint(3, 1000, (1, length))}
 
 
-def _masked() -> dict[str, torch.Tensor]:
-    return {**_tokens(), "attention_mask": torch.ones(1, 64, dtype=torch.int64)}
+def _masked(length: int = 64) -> dict[str, torch.Tensor]:
+    return {**_tokens(length), "attention_mask": torch.ones(1, length, dtype=torch.int64)}
+
+
+def _efficientnet() -> torch.nn.Module:
+    config = hf.EfficientNetConfig(width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280)
+    return hf.EfficientNetForImageClassification(config)
 
 
 def _uncached(build: type, config: hf.PretrainedConfig) -> torch.nn.Module:
@@ -71,12 +78,7 @@ def _uncached(build: type, config: hf.PretrainedConfig) -> torch.nn.Module:
 MODELS: dict[str, Callable[[], Case]] = {
     "resnet50": lambda: (hf.ResNetForImageClassification(hf.ResNetConfig()), _images(128)),
     "mobilenetv2": lambda: (hf.MobileNetV2ForImageClassification(hf.MobileNetV2Config()), _images(128)),
-    "efficientnet": lambda: (
-        hf.EfficientNetForImageClassification(
-            hf.EfficientNetConfig(width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280)
-        ),
-        _images(128),
-    ),
+    "efficientnet": lambda: (_efficientnet(), _images(128)),
     "convnext": lambda: (hf.ConvNextForImageClassification(hf.ConvNextConfig()), _images(128)),
     "vit": lambda: (hf.ViTForImageClassification(hf.ViTConfig(**_VISION)), _images(224)),
     "swin": lambda: (hf.SwinForImageClassification(hf.SwinConfig(depths=[2, 2, 2, 2])), _images(224)),
@@ -110,6 +112,14 @@ MODELS: dict[str, Callable[[], Case]] = {
     ),
     "lstm": lambda: (Recurrent(), _tokens()),
 }
+FULL_SIZE: dict[str, Callable[[], Case]] = {
+    "resnet50-224": lambda: (hf.ResNetForImageClassification(hf.ResNetConfig()), _images(224)),
+    "mobilenetv2-224": lambda: (hf.MobileNetV2ForImageClassification(hf.MobileNetV2Config()), _images(224)),
+    "efficientnet-b0": lambda: (_efficientnet(), _images(224)),
+    "vit-b16": lambda: (hf.ViTForImageClassification(hf.ViTConfig()), _images(224)),
+    "swin-t": lambda: (hf.SwinForImageClassification(hf.SwinConfig()), _images(224)),
+    "bert-base": lambda: (hf.BertForSequenceClassification(hf.BertConfig()), _masked(128)),
+}
 
 
 @contextlib.contextmanager
@@ -124,7 +134,7 @@ def _silent() -> Iterator[None]:
 def _case(name: str) -> Case:
     """A model with weights like those of a trained one."""
     torch.manual_seed(0)
-    model, inputs = MODELS[name]()
+    model, inputs = {**MODELS, **FULL_SIZE}[name]()
     spread_weights(model, 0.02)
     return model.eval(), inputs
 
@@ -234,69 +244,97 @@ def _at(opset: int) -> tuple[str, ...]:
 
 
 def rows(name: str, opset: int, options: argparse.Namespace, folder: str) -> Iterator[dict]:
-    """A row for each level."""
+    """A row for each number of threads and each level."""
     files = write(name, opset, folder, options.levels)
     feed = {key: value.numpy() for key, value in _case(name)[1].items()}
-    if options.count:
-        found = {writer: {"nodes": nodes(path)} for writer, path in files.items()}
-    else:
-        found = measure(files, feed, options.threads, options.runs, options.best)
-    peers = [found[writer] for writer in found if writer not in options.levels]
-    for level in options.levels:
-        row = {"model": name, "opset": opset, "level": level}
-        for key, value in found[level].items():
-            best = min((peer[key] for peer in peers), default=math.nan)
-            row[key] = value
-            row[f"{key} ratio"] = value / best
-        # A file of a higher opset may have operators that this one has not.
-        same = [found[writer] for writer in found if writer in _at(opset)]
-        row["best nodes"] = min((peer["nodes"] for peer in same), default=0)
-        row["nodes ratio"] = row["nodes"] / row["best nodes"] if same else math.nan
-        yield row
+    for threads in options.threads:
+        if options.count:
+            found = {writer: {"nodes": nodes(path)} for writer, path in files.items()}
+        else:
+            found = measure(files, feed, threads, options.runs, options.best)
+        peers = [found[writer] for writer in found if writer not in options.levels]
+        for level in options.levels:
+            row = {"model": name, "opset": opset, "threads": threads, "level": level}
+            for key, value in found[level].items():
+                best = min((peer[key] for peer in peers), default=math.nan)
+                row[key] = value
+                row[f"{key} ratio"] = value / best
+            # A file of a higher opset may have operators that this one has not.
+            same = [found[writer] for writer in found if writer in _at(opset)]
+            row["best nodes"] = min((peer["nodes"] for peer in same), default=0)
+            row["nodes ratio"] = row["nodes"] / row["best nodes"] if same else math.nan
+            yield row
 
 
-def main() -> None:
+def _integers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--opsets", default="17")
+    parser.add_argument("--models", help="names, with commas; by default the small ones")
+    parser.add_argument("--full-size", action="store_true", help="six models in the size that people use")
+    parser.add_argument("--opsets", type=_integers, help="by default 18; 13, 17, 18, 21 and 23 with --count")
     parser.add_argument("--levels", default=",".join(LEVELS))
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=_integers, default=[1])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument(
         "--best", action="store_true", help="minima for medians, on a machine with other work"
     )
     parser.add_argument("--count", action="store_true", help="count nodes, run nothing")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--folder", help="where to keep the files; those of torch.onnx are used again")
     options = parser.parse_args()
     options.levels = tuple(options.levels.split(","))
+    options.models = (
+        options.models.split(",") if options.models else FULL_SIZE if options.full_size else MODELS
+    )
+    options.opsets = options.opsets or ([13, 17, 18, 21, 23] if options.count else [18])
+    options.threads = [1] if options.count else options.threads
+    return options
+
+
+def _print(found: list[dict], options: argparse.Namespace, keys: list[str]) -> None:
+    """The table, and the means."""
+    heads = ["model", "opset", "threads", "level", "nodes", "best peer's"]
+    lines = [
+        [str(row[head]) for head in heads[:5]]
+        + [str(row["best nodes"] or "none"), *(f"{row[f'{key} ratio']:.2f}" for key in keys[1:])]
+        for row in found
+    ]
+    heads += [f"{key} ratio" for key in keys[1:]]
+    if options.markdown:
+        for line in (heads, ["---"] * len(heads), *lines):
+            print(f"| {' | '.join(line)} |")
+    else:
+        table = Table(*heads)
+        for line in lines:
+            table.add_row(*line)
+        Console(width=120).print(table)
+    for level in options.levels:
+        for threads in options.threads:
+            own = [row for row in found if row["level"] == level and row["threads"] == threads]
+            for key in keys:
+                ratios = [row[f"{key} ratio"] for row in own if not math.isnan(row[f"{key} ratio"])]
+                mean = math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan
+                largest = max(ratios, default=math.nan)
+                print(
+                    f"{level}, {threads} threads: {key}: mean {mean:.3f} (geometric), largest {largest:.2f}"
+                )
+
+
+def main() -> None:
+    options = _options()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or temporary
         found = [
             row
-            for name in options.models.split(",")
-            for opset in map(int, options.opsets.split(","))
+            for name in options.models
+            for opset in options.opsets
             for row in rows(name, opset, options, folder)
         ]
-    keys = ["nodes"] if options.count else ["nodes", "create", "on", "off"]
-    table = Table(*["model", "opset", "level", "nodes", "best peer's", *[f"{key} ratio" for key in keys[1:]]])
-    for row in found:
-        ratios = [f"{row[f'{key} ratio']:.2f}" for key in keys[1:]]
-        table.add_row(
-            row["model"],
-            str(row["opset"]),
-            row["level"],
-            str(row["nodes"]),
-            str(row["best nodes"]),
-            *ratios,
-        )
-    Console(width=120).print(table)
-    for level in options.levels:
-        own = [row for row in found if row["level"] == level]
-        for key in keys:
-            ratios = [row[f"{key} ratio"] for row in own if not math.isnan(row[f"{key} ratio"])]
-            mean = math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan
-            print(f"{level}: {key}: geometric mean {mean:.3f}, largest {max(ratios, default=math.nan):.2f}")
+    _print(found, options, ["nodes"] if options.count else ["nodes", "create", "on", "off"])
 
 
 if __name__ == "__main__":

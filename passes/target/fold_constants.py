@@ -6,13 +6,14 @@
 3. The file does not grow: the results of nodes that share weights have at most as many bytes as the weights
    that are no longer read. A weight with other readers is not copied.
 4. Sizes that shapes give are constants (`known_sizes`).
-5. Initializers that keep their contents, and outputs of graphs, stay.
+5. Conditions that depend on weights are computed at once, because what they never select can then go.
+6. Initializers that keep their contents, and outputs of graphs, stay.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ _BUDGET, _SHARE = 2**20, 100
 """Larger results, such as masks, may add `_BUDGET` bytes and one `_SHARE`th of the weights to a file."""
 _REARRANGED = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
 _SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
+_MAXIMUM_CONDITION = 2**16
+"""Bytes of a condition that is computed at once."""
 _MAXIMUM_STEPS = 64
 """Nodes that one initializer may be computed by."""
 
@@ -63,6 +66,7 @@ class FoldConstants(ir.passes.InPlacePass):
             step = deferred(node, lambda value: value in waiting or self._initializers.is_constant(value))
             if step is not None:
                 waiting[node.outputs[0]] = step
+        modified |= self._fold_conditions(waiting)
         return ir.passes.PassResult(model, self._fold_weights(waiting) or modified)
 
     def _fold_sizes(self, node: ir.Node) -> bool:
@@ -76,8 +80,12 @@ class FoldConstants(ir.passes.InPlacePass):
     def _fold_small(self, node: ir.Node) -> bool:
         if len(node.outputs) != 1:
             return False
-        tensors = [value.const_value for value in node.inputs if value is not None and value.const_value]
-        if any(tensor.size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS for tensor in tensors):
+        values = [value for value in node.inputs if value is not None and value.const_value]
+        tensors = [value.const_value for value in values if value.const_value is not None]
+        if any(
+            tensor.size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self._initializers.made
+            for value, tensor in zip(values, tensors, strict=True)
+        ):
             return False
         if any(tensor.size > _MAXIMUM_ELEMENTS for tensor in tensors):
             return False
@@ -118,6 +126,34 @@ class FoldConstants(ir.passes.InPlacePass):
         node.outputs[0].replace_all_uses_with(made)
         assert node.graph is not None
         node.graph.remove(node, safe=True)
+
+    def _fold_conditions(self, waiting: dict[ir.Value, Deferred]) -> bool:
+        modified = False
+        for value, last in list(waiting.items()):
+            if last.dtype != ir.DataType.BOOL or last.nbytes > _MAXIMUM_CONDITION:
+                continue
+            if all(_result(node) in waiting for node, _ in value.uses()):
+                continue
+            steps = _steps(value, waiting, waiting)
+            sources = _sources(steps, waiting)
+            tensors = [source.const_value for source in sources if source.const_value is not None]
+            if len(steps) > _MAXIMUM_STEPS or sum(tensor.size for tensor in tensors) > _MAXIMUM_ELEMENTS:
+                continue
+            array = _computation(steps, waiting, sources)(*(tensor.numpy() for tensor in tensors))
+            stem = (value.name or "condition").removesuffix("_output_0")
+            made = self._initializers.make(array, stem)
+            for node, _ in value.uses():
+                reader = waiting.get(node.outputs[0]) if node.outputs else None
+                if reader is not None:
+                    reader.sources[:] = [made if source is value else source for source in reader.sources]
+            value.replace_all_uses_with(made)
+            for step in reversed(steps):
+                node = waiting[step].node
+                if not step.uses() and node.graph is not None:
+                    node.graph.remove(node, safe=True)
+                    del waiting[step]
+            modified = True
+        return modified
 
     def _fold_weights(self, waiting: dict[ir.Value, Deferred]) -> bool:
         """Fold the groups of nodes after which the file is not larger."""
@@ -173,9 +209,7 @@ class FoldConstants(ir.passes.InPlacePass):
             if all(_result(node) in inside for node, _ in value.uses()):
                 continue
             steps = _steps(value, waiting, inside)
-            sources = list(
-                dict.fromkeys(each for step in steps for each in waiting[step].sources if each not in inside)
-            )
+            sources = _sources(steps, waiting)
             largest = max(sources, key=lambda each: each.const_value.nbytes if each.const_value else 0)
             sources = [largest, *(each for each in sources if each is not largest)]
             last = waiting[value]
@@ -226,7 +260,13 @@ def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
     return groups.values()
 
 
-def _steps(value: ir.Value, waiting: dict[ir.Value, Deferred], inside: set[ir.Value]) -> list[ir.Value]:
+def _sources(steps: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
+    """The constants that steps read."""
+    inside = set(steps)
+    return list(dict.fromkeys(each for step in steps for each in waiting[step].sources if each not in inside))
+
+
+def _steps(value: ir.Value, waiting: dict[ir.Value, Deferred], inside: Container[ir.Value]) -> list[ir.Value]:
     """The deferred values that a value is computed from, each after those that it reads, itself last.
 
     Stops at one more than `_MAXIMUM_STEPS`.

@@ -36,6 +36,7 @@ class Initializers:
         named: those whose names mean their contents, such as the parameters of a PyTorch model: what is
             derived from one gets another name.
         derived: those that were derived from others.
+        made: those that passes made from contents, which are no weights.
     """
 
     def __init__(self, model: ir.Model, kept: Collection[ir.Value] = (), named: Collection[ir.Value] = ()):
@@ -43,6 +44,7 @@ class Initializers:
         self.kept = kept
         self.named = named
         self.derived: set[ir.Value] = set()
+        self.made: set[ir.Value] = set()
         self._names: Names | None = None
         self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
 
@@ -69,6 +71,7 @@ class Initializers:
         made = self._made.get(key)
         if made is None or not self.is_constant(made):
             made = self._made[key] = self._added(tensor, self.unique(stem))
+            self.made.add(made)
         return made
 
     def derive(

@@ -11,11 +11,14 @@ from .conventions.joined_directions import JoinDirections
 from .fold_constants import FoldConstants
 from .fold_scales import FoldScales
 from .fusions.gelu import FuseGelu, OrderGelu
+from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
 from .fusions.rms_normalization import FuseRMSNormalization
+from .fusions.rotary_embedding import FuseRotaryEmbedding
 from .initializers import Initializers
 from .levels import DEFAULT_LEVEL
 from .padded_pooling import SeparatePaddedPools
+from .products.flatten_rows import FlattenRows
 from .products.gemm import WriteGemm
 from .products.linear_scales import FoldLinearScales
 from .quantized_products import SplitQuantizedProducts
@@ -23,6 +26,7 @@ from .recurrent_outputs import CompleteRecurrentOutputs
 from .simplification.constant_gathers import SimplifyGathers
 from .simplification.equal_initializers import MergeEqualInitializers
 from .simplification.exponents import AlignExponents
+from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentityArithmetic
 from .simplification.late_broadcasts import BroadcastLate
 from .simplification.nan_replacements import RemoveNaNReplacements
@@ -31,6 +35,7 @@ from .simplification.reciprocals import DivideByReciprocals
 from .simplification.shape_chains import MergeShapeChains
 from .simplification.single_pixels import RepeatSinglePixels
 from .simplification.uniform_values import RemoveUniformValues
+from .simplification.whole_pooling import PoolWhole
 from .sliced_dimensions import NameSlicedDimensions
 from .transposes.push_transposes import PushTransposes
 
@@ -120,9 +125,11 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         PushTransposes(known),
         # Small results of weights are constants only after they have been folded.
         FoldConstants(known),
+        FindFalseConditions(known),
         RemoveUniformValues(known),
         BroadcastLate(known),
         RepeatSinglePixels(),
+        PoolWhole(),
         MergeShapeChains(known),
         SimplifyGathers(known),
         RemoveIdentityArithmetic(known),
@@ -135,6 +142,9 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         # Shape changes may follow one another where a scale stood between them.
         found += [FoldScales(known), FoldLinearScales(known), MergeShapeChains(known)]
         found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]
-        found += [FuseRMSNormalization(), DivideByReciprocals(), MergeEqualInitializers(known)]
+        found += [FuseRMSNormalization(), FuseRotaryEmbedding(known), DivideByReciprocals(), GroupHeads()]
+        found.append(MergeEqualInitializers(known))
+    # Scales behind linear layers are folded before, because Gemms of matrices hide them.
+    found += [FlattenRows(known), WriteGemm(known)]
     found += [JoinDirections(known), SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
     return found

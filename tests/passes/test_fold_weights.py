@@ -144,3 +144,27 @@ def test_two_results_of_one_constant_have_different_names() -> None:
     assert all(
         case.model.graph.initializers[node.inputs[1].name] is node.inputs[1] for node in case.model.graph
     )
+
+
+def test_a_condition_on_a_weight_is_computed_at_once() -> None:
+    case = Case([2, LARGE])
+    weight = case.weight("bias", numbers(2, LARGE * 32))
+    empty = case.g.op("Less", case.g.op("ReduceMax", weight, axes=[1], keepdims=1), -3e38)
+    case.returns(case.g.op("Where", empty, 0.0, case.x), case.g.op("Exp", weight))
+    assert folded(case)
+    assert "Less" not in case.ops()
+    [condition] = [
+        value for value in case.model.graph.initializers.values() if value.dtype == ir.DataType.BOOL
+    ]
+    assert not isinstance(condition.const_value, ir.LazyTensor)
+    assert not condition.const_value.numpy().any()
+
+
+def test_a_condition_may_be_read_by_what_is_computed_later() -> None:
+    case = Case([2, LARGE])
+    weight = case.weight("bias", numbers(2, LARGE * 32))
+    low = case.g.op("Less", weight, 1.0)
+    limited = case.g.op("Where", low, weight, case.g.op("Mul", weight, weight))
+    case.returns(limited, case.g.op("Where", low, 1.0, case.g.op("ReduceSum", case.x)))
+    case.checked(X, FoldConstants(case.known), exact=False)
+    assert "Less" not in case.ops()

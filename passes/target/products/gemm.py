@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ....registration.runtimes import has_kernel
+from ....registration.schemas import operator_schema
 from ..initializers import Initializers
 from ..node_pass import ConstantPass
 
@@ -100,6 +101,18 @@ class WriteGemm(ConstantPass):
         assert before.graph is not None
         before.graph.insert_before(before, node)
         return result
+
+
+def is_biased_product(node: ir.Node, opset: int) -> bool:
+    """Whether a MatMul of a weight, and the Add of a bias behind it, would be one Gemm if x were a matrix."""
+    if node.op_type != "MatMul" or node.domain or _bias_addition(node) is None:
+        return False
+    x, weight = node.inputs
+    schema = operator_schema("Gemm", opset)
+    if x is None or weight is None or schema is None or x.dtype is None or x.dtype != weight.dtype:
+        return False
+    fits = x.dtype in schema.inputs[0].dtypes and has_kernel("Gemm", x.dtype)
+    return fits and _is_matrix(weight) and 0 not in (weight.shape or ())
 
 
 def _transposed_weight(value: ir.Value) -> ir.Node | None:

@@ -32,7 +32,7 @@ class MergeShapeChains(ConstantPass):
         inner = maker_for(node, node.inputs[0], *_SHAPES)
         if inner is None or inner.inputs[0] is None:
             return False
-        target = _target(node.outputs[0].shape)
+        target = reshape_target(node.outputs[0].shape)
         if target is None:
             return False
         if node.op_type == "Reshape":
@@ -50,7 +50,7 @@ class MergeShapeChains(ConstantPass):
         return True
 
 
-def _target(shape: ir.Shape | None) -> list[int] | None:
+def reshape_target(shape: ir.Shape | None) -> list[int] | None:
     """A shape as the second input of Reshape, valid at every opset; None if that cannot state it."""
     if shape is None:
         return None

@@ -1,0 +1,326 @@
+"""Target pass: computes linear layers and what is between them on matrices, where that saves nodes.
+
+    [2, 64, 256] -> MatMul -> Add -> LayerNormalization -> MatMul -> Add
+    [2, 64, 256] -> Reshape [128, 256] -> Gemm -> LayerNormalization -> Gemm -> Reshape [2, 64, 256]
+
+1. `row_rules` knows the operators that treat each row on its own. Their results have known columns, and at
+   most one of the other sizes is unknown, so that Reshape can restore them.
+2. A Reshape in front of such nodes gives the matrix itself, and one behind them reads it. Elsewhere a
+   Reshape is added.
+3. A part of the graph is rewritten if the Reshapes that go, and the Adds of a bias that Gemm takes in, are
+   more than the Reshapes that come. `WriteGemm` then writes the Gemms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+from ..initializers import Initializers
+from ..simplification.shape_chains import reshape_target
+from .gemm import is_biased_product
+from .row_rules import ByRows, RowRules, matrix_shape
+
+_ROUNDS = 4
+
+
+class FlattenRows(ir.passes.InPlacePass):
+    """Merges the first dimensions of tensors that are computed row by row."""
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self._known = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
+        modified = False
+        opset = model.opset_imports.get("", 0)
+        for graph in (model.graph, *model.graph.subgraphs()):
+            plan = _Plan(graph, RowRules(self._known, opset), self._known, opset)
+            if plan.make():
+                _Rewriter(plan, self._known).rewrite()
+                modified = True
+        return ir.passes.PassResult(model, modified)
+
+
+class _Plan:
+    """Chooses the nodes of one graph that compute on matrices.
+
+    Attributes:
+        chosen: those nodes, in the order of the graph, and how they do.
+    """
+
+    def __init__(self, graph: ir.Graph, rules: RowRules, known: Initializers, opset: int):
+        self.graph = graph
+        self._known = known
+        self.chosen: dict[ir.Node, ByRows] = {}
+        self._products: set[ir.Node] = set()
+        self._rows: dict[ir.Value, bool] = {}
+        for node in graph:
+            found = rules.by_rows(node)
+            if found is not None:
+                self.chosen[node] = found
+                if is_biased_product(node, opset):
+                    self._products.add(node)
+
+    def make(self) -> bool:
+        """Leave the nodes that do not pay out of the choice, and report whether any remain."""
+        if not self._products and not any(node.op_type == "Gemm" for node in self.graph):
+            return False
+        pending = list(self.chosen)
+        for _ in range(_ROUNDS):
+            dropped = [node for node in pending if node in self.chosen and self._is_dropped(node)]
+            pending = list(dict.fromkeys(each for node in dropped for each in _beside(node)))
+        for part in self._parts():
+            kept = {node: self.chosen[node] for node in part}
+            values = self._around(part)
+            before = self._cost(values, part)
+            for node in part:
+                del self.chosen[node]
+            if before < self._cost(values, part):
+                self.chosen.update(kept)
+        order = {node: place for place, node in enumerate(self.graph)}
+        self.chosen = dict(sorted(self.chosen.items(), key=lambda item: order[item[0]]))
+        return bool(self.chosen)
+
+    def _is_dropped(self, node: ir.Node) -> bool:
+        """Take a node out of the choice if that costs nothing."""
+        values = self._around([node])
+        rule = self.chosen[node]
+        before = self._cost(values, self._neighbours(node))
+        del self.chosen[node]
+        if self._cost(values, self._neighbours(node)) <= before:
+            return True
+        self.chosen[node] = rule
+        return False
+
+    def _neighbours(self, node: ir.Node) -> list[ir.Node]:
+        """A node, and the product whose bias it adds."""
+        makers = [value.producer() for value in node.inputs if value is not None]
+        return [node, *(maker for maker in makers if maker in self._products and maker is not None)]
+
+    def _around(self, nodes: Iterable[ir.Node]) -> list[ir.Value]:
+        """The values whose cost depends on whether nodes are chosen."""
+        found: dict[ir.Value, None] = {}
+        for node in nodes:
+            for value in (*node.inputs, *node.outputs):
+                if value is None or not self._has_rows(value):
+                    continue
+                found[value] = None
+                for reader, _ in value.uses():
+                    if reader.op_type == "Reshape" and reader.outputs and not reader.domain:
+                        found[reader.outputs[0]] = None
+        return list(found)
+
+    def _has_rows(self, value: ir.Value) -> bool:
+        if value not in self._rows:
+            self._rows[value] = matrix_shape(value.shape) is not None
+        return self._rows[value]
+
+    def _cost(self, values: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> int:
+        """The nodes that the choice adds around values, less those that it saves there and among nodes."""
+        return sum(map(self._reshapes, values)) - sum(map(self._is_gemm, nodes))
+
+    def _is_gemm(self, node: ir.Node) -> bool:
+        if node not in self._products or node not in self.chosen:
+            return False
+        return all(addition in self.chosen for addition, _ in node.outputs[0].uses())
+
+    def _reshapes(self, value: ir.Value) -> int:
+        """The Reshapes that are added for a value, less the one that goes."""
+        if self.is_superfluous(value):
+            return -1
+        if not self._has_rows(value) or self._known.is_constant(value):
+            return 0
+        maker = value.producer()
+        read, others = self._readers(value)
+        if maker in self.chosen:
+            return int(others)
+        gives_matrix = is_reshape(maker) and maker is not None and maker.graph is self.graph
+        return int(read and (others or not gives_matrix))
+
+    def _readers(self, value: ir.Value) -> tuple[bool, bool]:
+        """Whether chosen nodes read a value as a matrix, and whether others need it as it is."""
+        read, others = False, value.is_graph_output()
+        for node, index in value.uses():
+            if node in self.chosen and index in self.chosen[node].operands:
+                read = True
+            elif not self.takes_matrix(node, index):
+                others = True
+        return read, others
+
+    def takes_matrix(self, node: ir.Node, index: int) -> bool:
+        """Whether a node is a Reshape that can as well read the matrix."""
+        if not is_reshape(node) or index or node.graph is not self.graph:
+            return False
+        target = node.inputs[1].const_value if node.inputs[1] is not None else None
+        if target is None or not self._known.is_constant(node.inputs[1]):
+            return False
+        return 0 not in target.numpy() or reshape_target(node.outputs[0].shape) is not None
+
+    def is_superfluous(self, value: ir.Value) -> bool:
+        """Whether a Reshape between a tensor and the matrix of its rows makes a value, and goes."""
+        node, shape = value.producer(), value.shape
+        if node is None or not is_reshape(node) or node.graph is not self.graph or shape is None:
+            return False
+        data = node.inputs[0]
+        if data is None or data.shape is None or min(len(shape), len(data.shape)) < 2:
+            return False
+        if data.shape[-1] != shape[-1] or not isinstance(shape[-1], int) or value.is_graph_output():
+            return False
+        if len(shape) == 2:
+            return data.producer() in self.chosen
+        read, others = self._readers(value)
+        return read and not others and (len(data.shape) == 2 or data.producer() in self.chosen)
+
+    def _parts(self) -> list[list[ir.Node]]:
+        """The chosen nodes, those together that share values or meet at a Reshape."""
+        parents: dict[object, object] = {}
+
+        def root(item: object) -> object:
+            while parents.setdefault(item, item) is not item:
+                parents[item] = parents[parents[item]]
+                item = parents[item]
+            return item
+
+        for node, rule in self.chosen.items():
+            for value in (*(node.inputs[index] for index in rule.operands), *node.outputs):
+                if value is None or self._known.is_constant(value):
+                    continue
+                parents[root(value)] = root(node)
+                maker = value.producer()
+                if maker is not None and is_reshape(maker) and self.is_superfluous(value):
+                    parents[root(maker.inputs[0])] = root(node)
+        parts: dict[object, list[ir.Node]] = {}
+        for node in self.chosen:
+            parts.setdefault(root(node), []).append(node)
+        return list(parts.values())
+
+
+class _Rewriter:
+    """Lets the chosen nodes compute on matrices."""
+
+    def __init__(self, plan: _Plan, known: Initializers):
+        self._plan = plan
+        self._known = known
+        self._matrices: dict[ir.Value, ir.Value] = {}
+
+    def rewrite(self) -> None:
+        shapes: dict[ir.Value, ir.Shape] = {}
+        for node, rule in self._plan.chosen.items():
+            operands = [(index, node.inputs[index]) for index in rule.operands]
+            rule.edit()
+            for index, value in operands:
+                assert value is not None
+                node.replace_input_with(index, self._matrix(value))
+            for value in node.outputs:
+                assert value.shape is not None
+                shapes[value] = value.shape
+                self._matrices[value] = value
+        for value, shape in shapes.items():
+            value.shape = matrix_shape(shape)
+            self._reread(value, shape)
+        self._remove_unread()
+
+    def _matrix(self, value: ir.Value) -> ir.Value:
+        """The value as a matrix."""
+        found = self._matrices.get(value)
+        if found is None:
+            found = self._matrices[value] = self._made(value)
+        return found
+
+    def _made(self, value: ir.Value) -> ir.Value:
+        shape = matrix_shape(value.shape)
+        assert shape is not None
+        if self._known.is_constant(value) and value.const_value is not None:
+            sizes, dtype = shape.numpy(), value.const_value.dtype
+            return self._known.derive([value], lambda a: a.reshape(sizes), dtype, sizes, suffix="reshaped")
+        maker, data = value.producer(), value
+        if maker is not None and is_reshape(maker) and maker.graph is self._plan.graph:
+            data = maker.inputs[0] or value
+            if data.shape is not None and len(data.shape) > 1 and data.shape[-1] == shape[-1]:
+                if data in self._matrices:
+                    return self._matrices[data]
+                if len(data.shape) == 2:
+                    return data
+        return self._reshaped(data, shape)
+
+    def _reshaped(self, data: ir.Value, shape: ir.Shape) -> ir.Value:
+        """A value in another shape."""
+        target = self._known.make(np.array(reshape_target(shape), dtype=np.int64), "rows_shape")
+        name = self._known.unique(f"{(data.name or 'rows').removesuffix('_output_0')}/Reshape")
+        node = ir.Node("", "Reshape", [data, target], num_outputs=1, name=name)
+        result = node.outputs[0]
+        result.name, result.type, result.shape = self._known.unique(f"{name}_output_0"), data.type, shape
+        maker, graph = data.producer(), self._plan.graph
+        if maker is not None and maker.graph is graph:
+            node.metadata_props.update(maker.metadata_props)
+            graph.insert_after(maker, node)
+        else:
+            graph.insert_before(graph[0], node)
+        return result
+
+    def _reread(self, value: ir.Value, shape: ir.Shape) -> None:
+        """Give the readers of a result what they read: the matrix, or a tensor of the shape that it had."""
+        others = []
+        for node, index in list(value.uses()):
+            rule = self._plan.chosen.get(node)
+            if rule is not None and index in rule.operands:
+                continue
+            if self._plan.takes_matrix(node, index):
+                self._read_matrix(node, value)
+            else:
+                others.append((node, index))
+        if not others and not value.is_graph_output():
+            return
+        restored = self._reshaped(value, shape)
+        for node, index in others:
+            node.replace_input_with(index, restored)
+        if value.is_graph_output():
+            name = value.name
+            value.name = self._known.unique(f"{name}_rows")
+            restored.name = name
+            outputs = self._plan.graph.outputs
+            for place, output in enumerate(outputs):
+                if output is value:
+                    outputs[place] = restored
+
+    def _read_matrix(self, reshape: ir.Node, matrix: ir.Value) -> None:
+        result, target = reshape.outputs[0], reshape.inputs[1]
+        shape = result.shape
+        if shape is not None and len(shape) == 2 and shape[-1] == matrix.shape[-1]:  # type: ignore[index]
+            if not result.is_graph_output():
+                result.replace_all_uses_with(matrix)
+            return
+        assert target is not None
+        assert target.const_value is not None
+        if 0 in target.const_value.numpy():
+            sizes = reshape_target(shape)
+            reshape.replace_input_with(1, self._known.make(np.array(sizes, dtype=np.int64), "rows_shape"))
+
+    def _remove_unread(self) -> None:
+        for node in reversed(list(self._plan.graph)):
+            if is_reshape(node) and not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+                self._plan.graph.remove(node, safe=True)
+
+
+def _beside(node: ir.Node) -> Iterable[ir.Node]:
+    """The nodes that make what a node reads, and those that read what it makes."""
+    for value in node.inputs:
+        maker = value.producer() if value is not None else None
+        if maker is not None:
+            yield maker
+    for value in node.outputs:
+        yield from (reader for reader, _ in value.uses())
+
+
+def is_reshape(node: ir.Node | None) -> bool:
+    """Whether a node is a Reshape whose target, zeros apart, means the same for an input of another shape."""
+    if node is None or node.op_type != "Reshape" or node.domain or len(node.inputs) != 2:
+        return False
+    keeps_zeros, target = node.attributes.get("allowzero"), node.inputs[1]
+    if keeps_zeros is None or not keeps_zeros.as_int():
+        return True
+    return target is not None and target.const_value is not None and 0 not in target.const_value.numpy()

@@ -1,0 +1,203 @@
+"""Which operators give the same numbers when all dimensions of a tensor but the last are merged into one.
+
+A tensor [..., columns] is then a matrix [rows, columns], and each row is computed on its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration.schemas import operator_schema
+from ..initializers import Initializers
+
+_UNARY = frozenset(
+    "Abs Cast Ceil Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not "
+    "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh".split()
+)
+_BROADCASTING = frozenset(
+    "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Sum Where".split()
+)
+_NORMALIZATIONS = frozenset(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"))
+_REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare".split())
+_MAXIMUM_READERS = 64
+"""Values with more readers stay as they are, so that the time stays in proportion to the nodes."""
+_MAXIMUM_COPY = 4096
+"""Elements of a constant that may be copied, because other nodes read it too."""
+_COLUMNS = 1
+"""The axis of a matrix along which its columns are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ByRows:
+    """How a node computes on matrices.
+
+    Attributes:
+        operands: the positions of the inputs that become matrices.
+        edit: changes attributes and constants of the node.
+    """
+
+    operands: tuple[int, ...]
+    edit: Callable[[], None]
+
+
+def _nothing() -> None:
+    return None
+
+
+def matrix_shape(shape: ir.Shape | None) -> ir.Shape | None:
+    """The shape with the first dimensions merged; None where Reshape cannot restore them.
+
+    The columns must be known, and all but one of the other sizes.
+    """
+    if shape is None or len(shape) < 3 or 0 in shape or not isinstance(shape[-1], int):
+        return None
+    unknown = [size for size in shape[:-1] if not isinstance(size, int)]
+    known = [size for size in shape[:-1] if isinstance(size, int)]
+    if len(unknown) > 1:
+        return None
+    rows = unknown[0] if math.prod(known) == 1 and unknown else None if unknown else math.prod(known)
+    return ir.Shape([rows, shape[-1]])
+
+
+class RowRules:
+    """The rules for one model."""
+
+    def __init__(self, known: Initializers, opset: int):
+        self._known = known
+        self._opset = opset
+
+    def by_rows(self, node: ir.Node) -> ByRows | None:
+        """How a node computes on matrices; None if it cannot, or its results would not be matrices."""
+        if node.domain or not node.inputs or node.inputs[0] is None:
+            return None
+        used = [value for value in node.outputs if value.uses() or value.is_graph_output()]
+        if not used or any(matrix_shape(value.shape) is None for value in node.outputs):
+            return None
+        if any(len(value.uses()) > _MAXIMUM_READERS for value in node.outputs):
+            return None
+        found = self._rule(node)
+        if found is None or any(matrix_shape(node.inputs[index].shape) is None for index in found.operands):  # type: ignore[union-attr]
+            return None
+        return found
+
+    def _rule(self, node: ir.Node) -> ByRows | None:
+        op_type = node.op_type
+        if op_type in _UNARY:
+            return ByRows((0,), _nothing)
+        if op_type in _BROADCASTING:
+            return self._broadcasting(node)
+        if op_type == "MatMul":
+            weight = node.inputs[1]
+            is_matrix = weight is not None and weight.shape is not None and len(weight.shape) == 2
+            return ByRows((0,), _nothing) if is_matrix else None
+        if op_type in _NORMALIZATIONS:
+            return self._normalization(node)
+        if op_type in _REDUCTIONS:
+            return self._reduction(node)
+        if op_type in ("Split", "Concat"):
+            return _joining(node)
+        return None
+
+    def _broadcasting(self, node: ir.Node) -> ByRows | None:
+        result = node.outputs[0].shape
+        assert result is not None
+        operands, vectors = [], []
+        for index, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            if value.shape is None:
+                return None
+            if _has_rows_of(value.shape, result):
+                if self._known.is_constant(value) and len(value.uses()) > 1 and not _is_small(value):
+                    return None
+                operands.append(index)
+            elif len(value.shape) > 1:
+                if not (self._known.is_constant(value) and all(size == 1 for size in value.shape[:-1])):
+                    return None
+                vectors.append((index, value))
+
+        def edit() -> None:
+            for index, value in vectors:
+                node.replace_input_with(index, self._vector(value))
+
+        computed = any(not self._known.is_constant(node.inputs[index]) for index in operands)
+        return ByRows(tuple(operands), edit) if computed else None
+
+    def _vector(self, value: ir.Value) -> ir.Value:
+        tensor = value.const_value
+        assert tensor is not None
+        size = tensor.shape.numpy()[-1]
+        return self._known.derive(
+            [value], lambda array: array.reshape(size), tensor.dtype, (size,), suffix="reshaped"
+        )
+
+    def _normalization(self, node: ir.Node) -> ByRows | None:
+        schema = operator_schema(node.op_type, self._opset)
+        given = node.attributes.get("axis")
+        used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
+        if schema is None or used:
+            return None
+        axis = schema.attributes["axis"].default if given is None else given.as_int()
+        if not isinstance(axis, int) or not _is_last([axis], node):
+            return None
+        vectors = [value.shape for value in node.inputs[1:] if value is not None]
+        if any(shape is None or len(shape) > 1 for shape in vectors):
+            return None
+        if given is None or axis == -1:
+            return ByRows((0,), _nothing)
+        return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64("axis", _COLUMNS)))
+
+    def _reduction(self, node: ir.Node) -> ByRows | None:
+        keepdims = node.attributes.get("keepdims")
+        if keepdims is not None and not keepdims.as_int():
+            return None
+        attribute = node.attributes.get("axes")
+        given = node.inputs[1] if len(node.inputs) > 1 else None
+        if attribute is not None:
+            if not _is_last(attribute.as_ints(), node):
+                return None
+            return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64s("axes", [_COLUMNS])))
+        if given is None or given.const_value is None or not self._known.is_constant(given):
+            return None
+        if not _is_last([int(axis) for axis in given.const_value.numpy().reshape(-1)], node):
+            return None
+        axes = self._known.make(np.array([_COLUMNS], dtype=np.int64), "columns")
+        return ByRows((0,), lambda: node.replace_input_with(1, axes))
+
+
+def _is_small(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.size <= _MAXIMUM_COPY
+
+
+def _has_rows_of(shape: ir.Shape, result: ir.Shape) -> bool:
+    """Whether an operand has a row for each row of the result."""
+    if len(shape) != len(result):
+        return False
+    pairs = zip(shape[:-1], result[:-1], strict=True)
+    return all(
+        own == size and own is not None and (isinstance(own, int) or own.value is not None)
+        for own, size in pairs
+    )
+
+
+def _is_last(axes: Sequence[int], node: ir.Node) -> bool:
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    return shape is not None and [axis % len(shape) for axis in axes] == [len(shape) - 1]
+
+
+def _joining(node: ir.Node) -> ByRows | None:
+    """Split and Concat along the columns."""
+    axis = node.attributes.get("axis")
+    if axis is None or not _is_last([axis.as_int()], node):
+        return None
+    data = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+    first = node.outputs[0].shape
+    assert first is not None
+    if any(value is None or value.shape is None or not _has_rows_of(value.shape, first) for value in data):
+        return None
+    return ByRows(tuple(range(len(data))), lambda: node.attributes.add(ir.AttrInt64("axis", _COLUMNS)))

@@ -1,0 +1,63 @@
+"""Target pass: writes pooling by one window that covers the image as global pooling.
+
+1. The sizes of the image are known. The window begins at its first pixel or in the padding before it, and
+   reaches its last pixel.
+2. An AveragePool that counts padding has none, and a window of the size of the image.
+3. A MaxPool gives no indices.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ....registration.runtimes import has_kernel
+from ..node_pass import NodePass, replace_node
+
+_GLOBAL = {"AveragePool": "GlobalAveragePool", "MaxPool": "GlobalMaxPool"}
+
+
+class PoolWhole(NodePass):
+    """Replaces AveragePool and MaxPool by global pooling."""
+
+    op_types = tuple(_GLOBAL)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace a node whose only window covers the image."""
+        image, name = node.inputs[0], _GLOBAL[node.op_type]
+        if image is None or image.dtype is None or not has_kernel(name, image.dtype):
+            return False
+        if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+            return False
+        if image.shape is None or not _covers(node, image.shape):
+            return False
+        replace_node(node, name, [image])
+        return True
+
+
+def _covers(node: ir.Node, shape: ir.Shape) -> bool:
+    """Whether the only window of a node covers an image."""
+    given = {name: attribute.value for name, attribute in node.attributes.items()}
+    sizes, window = shape[2:], given.get("kernel_shape")
+    if (
+        window is None
+        or len(window) != len(sizes)
+        or given.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    ):
+        return False
+    count = len(window)
+    pads, strides = given.get("pads", [0] * 2 * count), given.get("strides", [1] * count)
+    if any(step != 1 for step in given.get("dilations", ())):
+        return False
+    exact = bool(given.get("count_include_pad", 0)) and node.op_type == "AveragePool"
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, int) or size < 1:
+            return False
+        before, after = pads[axis], pads[count + axis]
+        rest = size + before + after - window[axis]
+        if exact and (before or after or rest):
+            return False
+        # A negative rest is a window that ceil_mode completes.
+        positions = 1 + (-(-rest // strides[axis]) if given.get("ceil_mode", 0) else rest // strides[axis])
+        if positions != 1 or not before <= window[axis] - size:
+            return False
+    return True
