@@ -18,6 +18,7 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.origins import inherit
 from ..initializers import Initializers
 from ..simplification.shape_chains import reshape_target
 from .gemm import is_biased_product
@@ -256,7 +257,7 @@ class _Rewriter:
         result.name, result.type, result.shape = self._known.unique(f"{name}_output_0"), data.type, shape
         maker, graph = data.producer(), self._plan.graph
         if maker is not None and maker.graph is graph:
-            node.metadata_props.update(maker.metadata_props)
+            inherit(node, maker)
             graph.insert_after(maker, node)
         else:
             graph.insert_before(graph[0], node)
