@@ -179,10 +179,21 @@ class Construction:
             text = f"it would take a constant of {shown} elements, more than are made of a file"
             raise UnsupportedError(self.limits.beyond(text))
 
-    def opset_import(self, domain: str) -> int:
-        """The version of another domain that the graph imports; imported at its newest when first used."""
+    def opset_import(self, domain: str, wanted: int | None = None) -> int:
+        """The version of another domain that the graph imports; imported at its newest when first used.
+
+        Args:
+            wanted: the version to import it at.
+
+        Raises:
+            UnsupportedError: the graph imports the domain at another version than `wanted`.
+        """
         version = self._opset_imports.get(domain)
         if version is None:
-            version = _NEWEST.get(domain, 1)
+            version = _NEWEST.get(domain, 1) if wanted is None else wanted
             self._opset_imports[domain] = version
+        elif wanted not in (None, version):
+            raise UnsupportedError(
+                f"the model asks for version {wanted} of domain '{domain}', and elsewhere for {version}"
+            )
         return version

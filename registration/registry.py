@@ -138,6 +138,10 @@ class Registry:
         _check_opset(symbolic.name, symbolic.opset, 1)
         self._first.setdefault(symbolic.name, {})[symbolic.opset] = symbolic
 
+    def first(self, name: str, opset: int) -> SymbolicFunction | None:
+        """The function of `put_first` at exactly this name and opset, or None."""
+        return self._first.get(name, {}).get(opset)
+
     def remove_first(self, name: str, opset: int) -> bool:
         """Undo `put_first` for a name and opset; return whether there was a function."""
         return self._first.get(name, {}).pop(opset, None) is not None

@@ -17,7 +17,7 @@ ALLOWED = {
     "symbolics": {"registration"},
     "passes": {"registration"},
     "exporter": {"registration", "symbolics", "passes"},
-    "torch_onnx": {"registration"},
+    "torch_onnx": {"registration", "exporter"},
 }
 EXPORTER = [
     "source",

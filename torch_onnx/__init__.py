@@ -1,79 +1,41 @@
-"""Runs symbolic functions written for torch.onnx; only their imports change.
+"""torch.onnx's own names over opsetta: `export`, `replaced`, and symbolic functions written for torch.onnx.
 
-    from opsetta.torch_onnx import register_custom_op_symbolic, symbolic_helper
+    from opsetta.torch_onnx import export, register_custom_op_symbolic, symbolic_helper
 
-The function is given a graph and values that spell things as torch.onnx does. Everything that it emits is
-bound to the schema of the target opset, as everything is here. `symbolic_helper`, `symbolic_opset9` to
-`symbolic_opset20` and `errors` stand for the modules of torch.onnx of these names.
+`export` has the signature of `torch.onnx.export`. `with replaced():` sends the calls of other people's code
+here, and so does `python -m opsetta.torch_onnx SCRIPT`; see docs/torch-onnx.md.
+
+A symbolic function gets a graph and values with the methods that torch.onnx's have. What it emits is bound to
+the schema of the target opset. `symbolic_helper`, `symbolic_opset9` to `symbolic_opset20` and `errors` stand
+for the modules of torch.onnx of these names.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-import warnings
-from collections.abc import Callable
-from typing import Any
 
-from ..registration import DataType, RegistrationError, default_registry
+from ..registration import DataType
 from . import errors, symbolic_helper
-from ._registered import TorchSymbolicFunction
+from ._custom_operators import register_custom_op_symbolic, unregister_custom_op_symbolic
 from ._symbolic_functions import SymbolicFunctions
 from ._type_utils import JitScalarType
 from .errors import OnnxExporterError
+from .exporting.entry import export
+from .exporting.replacement import replaced
 
 __all__ = [
     "JitScalarType",
     "OnnxExporterError",
     "TensorProtoDataType",
     "errors",
+    "export",
     "register_custom_op_symbolic",
+    "replaced",
     "symbolic_helper",
     "unregister_custom_op_symbolic",
 ]
 
 TensorProtoDataType = DataType
-
-_NAME = re.compile(r"[\w-]+::[A-Za-z_-][\w-]*")
-
-
-def register_custom_op_symbolic(
-    symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int
-) -> None:
-    """Register a symbolic function as `torch.onnx.register_custom_op_symbolic` does.
-
-    Args:
-        symbolic_name: `domain::op`; `::op` means `aten::op`. It serves every overload.
-        symbolic_fn: takes a graph, then every argument of the operator by position, and returns its results.
-        opset_version: it serves from this opset on, and goes before what opsetta has. Below 9 the one
-            registered nearest at or above serves.
-
-    Raises:
-        RegistrationError: a name out of form, an operator that never reaches lowering, or an opset out
-            of range.
-    """
-    name = _qualified(symbolic_name)
-    if name == "prim::PythonOp":
-        raise RegistrationError(
-            "prim::PythonOp is never seen: torch.export looks into a torch.autograd.Function, and exports "
-            "what its forward does. Make it an operator with torch.library.custom_op, and register that"
-        )
-    default_registry.put_first(TorchSymbolicFunction(name, opset_version, symbolic_fn))
-
-
-def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
-    """Undo `register_custom_op_symbolic` at this opset; warn if nothing is registered."""
-    name = _qualified(symbolic_name)
-    if not default_registry.remove_first(name, opset_version):
-        warnings.warn(f"no custom function is registered for '{name}' at opset {opset_version}", stacklevel=2)
-
-
-def _qualified(symbolic_name: str) -> str:
-    name = f"aten{symbolic_name}" if symbolic_name.startswith("::") else symbolic_name
-    if not _NAME.fullmatch(name):
-        raise RegistrationError(f"'{symbolic_name}' is not an operator name of the form domain::name")
-    return name
-
 
 for _opset in range(7, 21):
     _name = f"symbolic_opset{_opset}"

@@ -13,6 +13,7 @@ from ..registration import ArgumentError, SymbolicFunction
 from ..registration.arguments import qualified_name
 from ..registration.builder import Builder
 from ..registration.dispatch import Parameter
+from ..registration.registry import split_name
 from ._context import GraphContext, current
 from ._values import Value
 
@@ -49,7 +50,7 @@ class TorchSymbolicFunction(SymbolicFunction):
             ) from None
         token = current.set(context)
         try:
-            return _unwrapped(self.function(context, *given))
+            return unwrapped(self.function(context, *given))
         finally:
             current.reset(token)
 
@@ -65,7 +66,7 @@ class TorchSymbolicFunction(SymbolicFunction):
         """The arguments of the operator's schema; None if the function is called for another operator."""
         node = g.node
         torch = sys.modules.get("torch")
-        if torch is None or node is None or qualified_name(node) != self.name:
+        if torch is None or node is None or qualified_name(node) != split_name(self.name)[0]:
             return None
         packet = getattr(getattr(torch.ops, node.domain), node.op_type, None)
         operator = getattr(packet, node.overload or "default", None) if packet is not None else None
@@ -75,7 +76,8 @@ class TorchSymbolicFunction(SymbolicFunction):
         return formal if set(arguments) <= {argument.name for argument in formal} else None
 
 
-def _unwrapped(result: Any) -> Any:
+def unwrapped(result: Any) -> Any:
+    """The values behind views, in the same lists."""
     if isinstance(result, (list, tuple)):
-        return [_unwrapped(item) for item in result]
+        return [unwrapped(item) for item in result]
     return result.held if isinstance(result, Value) else result

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..registration import default_registry
-from . import register_custom_op_symbolic
+from ._custom_operators import register_custom_op_symbolic
 from ._symbolic_functions import function_of
 
 

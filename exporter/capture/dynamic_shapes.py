@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.export import Dim
 from ...registration import CaptureError
 from ..torch_boundary import symbolic_sizes as functions
 from ..torch_boundary.pytree import children
+from .axis_labels import AxisLabel
 from .dynamic_axes import by_parameter, unknown_names
 
 _DYNAMIC = type(Dim.DYNAMIC)
@@ -179,8 +181,13 @@ def resolve(
     dynamic_axes: Mapping[str, Any] | None,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None = None,
+    *,
+    numbers: bool = False,
 ) -> Leaves:
     """Match `dynamic_shapes` or `dynamic_axes` with the example arguments.
+
+    Args:
+        numbers: whether Python numbers among the arguments are inputs of the graph.
 
     Raises:
         CaptureError: both were given, or an entry does not fit the arguments.
@@ -189,25 +196,44 @@ def resolve(
         raise CaptureError("give dynamic_shapes or dynamic_axes, not both")
     bound = bind(function, args, kwargs)
     if dynamic_axes is not None:
-        dynamic_shapes = by_parameter(dynamic_axes, bound, input_names, output_names)
+        ordered = {name: bound[name] for name in call_order(bound, kwargs)}
+        dynamic_shapes = by_parameter(dynamic_axes, ordered, input_names, output_names, numbers=numbers)
     by_name = _by_parameter(dynamic_shapes, bound)
     found = [
         leaf for name in call_order(bound, kwargs) for leaf in _walk(bound[name], by_name.get(name), name)
     ]
     leaves = Leaves(_distinct(found), [axes for _, axes, _ in found], [path for _, _, path in found])
+    _separate_labels(leaves)
     _check_example_sizes(leaves)
     return leaves
 
 
-def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
-    """The leaves, with a copy for each further use of the same tensor in a dynamic place.
+def _separate_labels(leaves: Leaves) -> None:
+    """Give another name to an `AxisLabel` whose size in the example differs from that of its first use."""
+    first: dict[tuple[str, int], str] = {}
+    for leaf, axis, label in list(leaves.dynamic()):
+        if isinstance(label, AxisLabel):
+            size = leaves.values[leaf].shape[axis]
+            taken = sum(1 for known, _ in first if known == label)
+            name = first.setdefault((label, size), f"{label}_{taken + 1}" if taken else str(label))
+            leaves.wanted[leaf][axis] = AxisLabel(name)
+            if name != label:
+                warnings.warn(
+                    f"{leaves.place(leaf, axis)} is called '{name}' in the file, because '{label}' has "
+                    "another size in the example",
+                    stacklevel=2,
+                )
 
-    torch.export assumes that the dimensions of the same tensor are equal everywhere.
+
+def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
+    """The leaves, with another tensor object over the same memory for each further use of a tensor.
+
+    torch.export takes the same object at two places for one input.
     """
     values: list[Any] = []
-    for value, axes, _ in found:
+    for value, _, _ in found:
         again = isinstance(value, torch.Tensor) and any(value is other for other in values)
-        values.append(value.detach() if again and axes else value)
+        values.append(value.detach().requires_grad_(value.requires_grad) if again else value)
     return values
 
 
@@ -240,7 +266,13 @@ def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], 
             continue
         place = leaves.place(leaf, axis)
         known, other = first.setdefault(size.node.expr, (name, place))
-        if known != name:
+        if known != name and isinstance(name, AxisLabel) and isinstance(known, AxisLabel):
+            warnings.warn(
+                f"{place} is called '{known}' in the file and not '{name}', because the model makes it equal "
+                f"to {other}{lines(size.node.expr)}",
+                stacklevel=2,
+            )
+        elif known != name:
             raise CaptureError(
                 f"the model makes the dimensions '{known}' ({other}) and '{name}' ({place}) equal"
                 f"{lines(size.node.expr)}: give both the same name"

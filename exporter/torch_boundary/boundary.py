@@ -26,18 +26,18 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
     """
     with LOCK, contextlib.ExitStack() as stack:
         try:
-            with _interrupts_deferred():
+            with interrupts_deferred():
                 process_state.save(stack)
                 for patch in patches:
                     stack.enter_context(patch)
             yield
         finally:
-            with _interrupts_deferred():
+            with interrupts_deferred():
                 stack.close()
 
 
 @contextlib.contextmanager
-def _interrupts_deferred() -> Iterator[None]:
+def interrupts_deferred() -> Iterator[None]:
     """Defer SIGINT until the end of the context; Python delivers it to the main thread only."""
     held = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(held):

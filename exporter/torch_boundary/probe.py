@@ -199,6 +199,14 @@ PREPACKING = Feature(
     ),
 )
 CHECKPOINTS = Feature("reading a checkpoint of torch.save", ("torch:UntypedStorage._checkpoint_offset",))
+ONNX_FLAG = Feature(
+    "torch.onnx.is_in_onnx_export() during opsetta.torch_onnx.export",
+    ("torch.onnx._internal.exporter._flags:_is_onnx_exporting",),
+)
+ONNX_FUNCTIONS = Feature(
+    "using symbolic functions that were registered with torch.onnx before opsetta.torch_onnx.replaced()",
+    ("torch.onnx._internal.torchscript_exporter.registration:registry._registry",),
+)
 CAUSAL_MASKS = Feature(
     "capturing nn.Transformer with masks", ("torch.nn.modules.transformer:_detect_is_causal_mask",)
 )

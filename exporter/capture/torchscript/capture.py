@@ -63,7 +63,9 @@ def capture_torchscript(
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
-    leaves = shapes.resolve(signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names)
+    leaves = shapes.resolve(
+        signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names, numbers=True
+    )
     static = {
         name
         for name, wanted in (dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ())

@@ -1,0 +1,51 @@
+"""`register_custom_op_symbolic` and its counterpart, over the default registry."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ..registration import RegistrationError, default_registry
+from ._registered import TorchSymbolicFunction
+
+_NAME = re.compile(r"[\w-]+::[A-Za-z_-][\w-]*")
+
+
+def register_custom_op_symbolic(
+    symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int
+) -> None:
+    """Register a symbolic function as `torch.onnx.register_custom_op_symbolic` does.
+
+    Args:
+        symbolic_name: `domain::op`; `::op` means `aten::op`. It serves every overload.
+        symbolic_fn: takes a graph, then every argument of the operator by position, and returns its results.
+        opset_version: it serves from this opset on, and goes before what opsetta has. Below 9 the one
+            registered nearest at or above serves.
+
+    Raises:
+        RegistrationError: a name out of form, an operator that never reaches lowering, or an opset out
+            of range.
+    """
+    name = qualified(symbolic_name)
+    if name == "prim::PythonOp":
+        raise RegistrationError(
+            "prim::PythonOp is never seen: torch.export looks into a torch.autograd.Function, and exports "
+            "what its forward does. Make it an operator with torch.library.custom_op, and register that"
+        )
+    default_registry.put_first(TorchSymbolicFunction(name, opset_version, symbolic_fn))
+
+
+def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
+    """Undo `register_custom_op_symbolic` at this opset; warn if nothing is registered."""
+    name = qualified(symbolic_name)
+    if not default_registry.remove_first(name, opset_version):
+        warnings.warn(f"no custom function is registered for '{name}' at opset {opset_version}", stacklevel=2)
+
+
+def qualified(symbolic_name: str) -> str:
+    name = f"aten{symbolic_name}" if symbolic_name.startswith("::") else symbolic_name
+    if not _NAME.fullmatch(name):
+        raise RegistrationError(f"'{symbolic_name}' is not an operator name of the form domain::name")
+    return name

@@ -1,0 +1,1 @@
+"""`torch.onnx.export` over opsetta, and its place in other people's code."""

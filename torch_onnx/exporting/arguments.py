@@ -1,0 +1,138 @@
+"""The example call, names and dynamic axes of `torch.onnx.export`, as opsetta takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...exporter.capture.axis_labels import AxisLabel
+from ...registration import UsageError
+
+
+@dataclasses.dataclass
+class Call:
+    """What to capture.
+
+    Attributes:
+        args, kwargs: the example arguments.
+        input_names, output_names: the names that the caller gives, possibly too many.
+        dynamic_shapes, dynamic_axes: at most one of them is given.
+    """
+
+    model: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    input_names: list[str] | None
+    output_names: list[str] | None
+    dynamic_shapes: Any
+    dynamic_axes: dict[str, Any] | None
+
+
+def example_call(options: Mapping[str, Any]) -> Call:
+    """The call that the arguments of `torch.onnx.export` describe.
+
+    Raises:
+        UsageError: `kwargs` or `dynamic_axes` is no dict.
+    """
+    import torch
+
+    model, given = options["model"], dict(options)
+    if isinstance(model, torch.onnx.ExportableModule) and not given["args"] and not given["kwargs"]:
+        given["args"], given["kwargs"] = model.example_arguments()
+        for name in ("input_names", "output_names", "dynamic_shapes"):
+            if given[name] is None:
+                given[name] = getattr(model, name)()
+    args, kwargs = _arguments(model, given["args"], given["kwargs"])
+    shapes, axes = given["dynamic_shapes"], given["dynamic_axes"]
+    if isinstance(model, torch.export.ExportedProgram):
+        args, kwargs, axes = (), {}, None
+    elif not options["dynamo"]:
+        kwargs = _in_order_of_signature(model, kwargs)
+    return Call(
+        model,
+        args,
+        kwargs,
+        _names(given["input_names"]),
+        _names(given["output_names"]),
+        labelled(shapes),
+        _labelled_axes(axes) if shapes is None and axes else None,
+    )
+
+
+def _names(names: Any) -> Any:
+    return list(names) if isinstance(names, Sequence) and not isinstance(names, str) else names
+
+
+def _arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments; a dict at the end of `args` has the latter, as in torch.onnx."""
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise UsageError(f"kwargs is a dict of the model's keyword arguments, not {type(kwargs).__name__}")
+    positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    if kwargs or not positional or not isinstance(positional[-1], dict):
+        return positional, dict(kwargs or {})
+    *rest, last = positional
+    if not last and rest and isinstance(rest[-1], dict):
+        return _last_by_name(model, tuple(rest))
+    return tuple(rest), dict(last)
+
+
+def _last_by_name(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same call with its last argument, a dict, as a keyword: opsetta would take it for keywords."""
+    names = _parameters(model)
+    return (args[:-1], {names[len(args) - 1]: args[-1]}) if len(names) >= len(args) else (args, {})
+
+
+def _in_order_of_signature(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords in the order of the forward's parameters: the order of the inputs in a trace."""
+    names = _parameters(model)
+    return dict(
+        sorted(kwargs.items(), key=lambda item: names.index(item[0]) if item[0] in names else len(names))
+    )
+
+
+def _parameters(model: Any) -> list[str]:
+    try:
+        return list(inspect.signature(getattr(model, "forward", model)).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def labelled(shapes: Any) -> Any:
+    """Dynamic shapes whose names only label axes, because torch.onnx does not compare them."""
+    if isinstance(shapes, str):
+        return AxisLabel(shapes)
+    if isinstance(shapes, Mapping):
+        return {key: labelled(entry) for key, entry in shapes.items()}
+    if isinstance(shapes, (list, tuple)):
+        return type(shapes)(labelled(entry) for entry in shapes) if type(shapes) in (list, tuple) else shapes
+    return shapes
+
+
+def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
+    """`dynamic_axes` in the form `{"input": {0: label}}`; a list of axes gets torch.onnx's names.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    if not isinstance(dynamic_axes, Mapping):
+        raise UsageError(
+            "dynamic_axes is a dict from names to axes, such as {'x': {0: 'batch'}}, "
+            f"not {type(dynamic_axes).__name__}"
+        )
+    found = {}
+    for name, axes in dynamic_axes.items():
+        if isinstance(axes, Mapping):
+            found[name] = {axis: labelled(label) for axis, label in axes.items()}
+        elif axes is None or isinstance(axes, (list, tuple)):
+            listed = list(dict.fromkeys(axes or ()))
+            if len(listed) < len(axes or ()):
+                warnings.warn(f"dynamic_axes['{name}'] names an axis twice", stacklevel=2)
+            found[name] = {
+                axis: AxisLabel(f"{name}_dynamic_axes_{place + 1}") for place, axis in enumerate(listed)
+            }
+        else:
+            raise UsageError(f"dynamic_axes['{name}'] is a dict or a list of axes, not {axes!r}")
+    return found

@@ -1,0 +1,98 @@
+"""The files that `report`, `profile` and `dump_exported_program` of `torch.onnx.export` ask for."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import os
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...registration import ModelFileError
+
+if TYPE_CHECKING:
+    from .onnx_program import ONNXProgram
+
+
+class Artifacts:
+    """Notes the stages of one export, and writes what is asked for.
+
+    A failed export gets its report too, with the error.
+    """
+
+    def __init__(self, options: Mapping[str, Any]):
+        self._options = options
+        now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+        self._stem = pathlib.Path(os.fspath(options["artifacts_dir"])) / f"onnx_export_{now}"
+        self._stages: list[tuple[str, float, int]] = []
+
+    def begin(self, stage: str) -> None:
+        """Note the time and memory at the beginning of a stage; print its name if `verbose` asks for it."""
+        self._stages.append((stage, time.perf_counter(), _peak_memory()))
+        if self._options["verbose"]:
+            print(f"[torch.onnx] {stage}")
+
+    def write(self, result: ONNXProgram) -> None:
+        """Write what is asked for after an export.
+
+        Raises:
+            ModelFileError: a file cannot be written.
+        """
+        self.begin("end")
+        if self._options["dump_exported_program"] and result.exported_program is not None:
+            import torch
+
+            torch.export.save(result.exported_program, f"{self._stem}.pt2")
+        if self._options["profile"]:
+            self._put("profile", ["# Profile of an export", "", *self._times()])
+        if self._options["report"]:
+            self._put("success", [*self._heading("succeeded"), *_contents(result), *self._times()])
+
+    def write_failure(self, error: BaseException) -> None:
+        """Write the report of a failed export, if a report is asked for."""
+        if self._options["report"]:
+            self.begin("end")
+            text = [f"    {line}" for line in f"{type(error).__name__}: {error}".splitlines()]
+            self._put("failed", [*self._heading("failed"), *text, "", *self._times()])
+
+    def _heading(self, outcome: str) -> list[str]:
+        model, opset = type(self._options["model"]).__name__, self._options["opset_version"]
+        return ["# ONNX export", "", f"The export of `{model}` at opset {opset} {outcome}.", ""]
+
+    def _times(self) -> list[str]:
+        lines = ["| stage | seconds | peak memory, MB |", "|---|---|---|"]
+        for (stage, start, _), (_, end, memory) in zip(self._stages, self._stages[1:], strict=False):
+            lines.append(f"| {stage} | {end - start:.3f} | {memory / 1e6:.0f} |")
+        return lines
+
+    def _put(self, kind: str, lines: list[str]) -> None:
+        path = f"{self._stem}_{kind}.md"
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+        except OSError as error:
+            raise ModelFileError(f"artifacts_dir: {path} cannot be written: {error.strerror}") from error
+
+
+def _contents(result: ONNXProgram) -> list[str]:
+    """The opsets, inputs, outputs and operators of a model."""
+    graph = result.model.graph
+    counts = collections.Counter(node.op_type for node in graph)
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in graph.opset_imports.items())
+    lines = [f"Opsets: {opsets}.", "", "| | name | element type | shape |", "|---|---|---|---|"]
+    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
+        lines += [f"| {kind} | {value.name} | {value.dtype} | {value.shape} |" for value in values]
+    lines += ["", "| operator | nodes |", "|---|---|"]
+    lines += [f"| {name} | {count} |" for name, count in sorted(counts.items())]
+    return [*lines, ""]
+
+
+def _peak_memory() -> int:
+    """The largest resident memory of this process so far in bytes; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

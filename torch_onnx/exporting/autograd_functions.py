@@ -1,0 +1,110 @@
+"""`torch.autograd.Function` with a static `symbolic` method, which says what the file has for a call."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ... import registration
+from ...registration import Registry, SymbolicFunction
+from ...registration.builder import Builder
+from .._context import GraphContext, current
+from .._registered import unwrapped
+
+_NAME = "opsetta::autograd_function"
+
+
+@dataclasses.dataclass
+class _Call:
+    """A call of an autograd function.
+
+    Attributes:
+        function: the class, with its static method `symbolic`.
+        args: its arguments; tensors are replaced by those of the operator.
+        single: whether it returned one tensor, and no tuple.
+    """
+
+    function: Any
+    args: tuple[Any, ...]
+    single: bool = True
+
+    def with_tensors(self, tensors: Any) -> list[Any]:
+        """The arguments with other tensors."""
+        given = iter(tensors)
+        return [next(given) if isinstance(item, torch.Tensor) else item for item in self.args]
+
+
+class AutogradFunctions:
+    """The calls of autograd functions in one export."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Call] = {}
+        self._thread = threading.get_ident()
+
+    def register(self, registry: Registry) -> None:
+        """Make their `symbolic` methods what the registry has for the calls."""
+        registry.put_first(_StaticSymbolic(_NAME, 1, self._emit))
+
+    def _emit(self, g: registration.GraphContext, tensors: list[Any], key: str) -> Any:
+        call = self._calls[key]
+        context = GraphContext(g, g.opset)
+        token = current.set(context)
+        try:
+            shown = [context.wrap(tensor) for tensor in tensors]
+            found = unwrapped(call.function.symbolic(context, *call.with_tensors(shown)))
+        finally:
+            current.reset(token)
+        return found if isinstance(found, list) else [found]
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Replace calls of functions with a `symbolic` method by an operator; run inside `boundary`."""
+        apply = vars(torch.autograd.Function)["apply"]
+        torch.autograd.Function.apply = classmethod(self._apply)  # type: ignore[method-assign, assignment]
+        _recording.append(self)
+        try:
+            yield
+        finally:
+            _recording.remove(self)
+            torch.autograd.Function.apply = apply  # type: ignore[method-assign]
+
+    def _apply(self, function: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+        exports = threading.get_ident() == self._thread
+        if not exports or kwargs or not hasattr(function, "symbolic"):
+            return _APPLY(function, *args, **kwargs)
+        key = str(len(self._calls))
+        self._calls[key] = _Call(function, args)
+        results = _operator([item for item in args if isinstance(item, torch.Tensor)], key)
+        return results[0] if self._calls[key].single else tuple(results)
+
+    def run(self, tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
+        """What the forward of a call gives."""
+        call = self._calls[key]
+        found = _APPLY(call.function, *call.with_tensors(tensors))
+        call.single = isinstance(found, torch.Tensor)
+        # The result of an operator may not be one of its arguments.
+        return [item.clone() for item in ([found] if call.single else found)]
+
+
+class _StaticSymbolic(SymbolicFunction):
+    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
+        return self.function(g, **arguments)
+
+
+_APPLY = vars(torch.autograd.Function)["apply"].__func__
+_recording: list[AutogradFunctions] = []
+
+
+@torch.library.custom_op(_NAME, mutates_args=())
+def _operator(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
+    return _recording[-1].run(tensors, key)
+
+
+@_operator.register_fake
+def _shapes(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
+    return _recording[-1].run(tensors, key)

@@ -1,0 +1,272 @@
+"""`export`, with the signature of `torch.onnx.export`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from ...exporter.source import specializations
+from ...registration import CaptureError, OpsettaError
+from . import keywords
+from .arguments import Call, example_call
+from .artifacts import Artifacts
+
+if TYPE_CHECKING:
+    from ...exporter.program import Program
+    from ...exporter.source.capture import Capture
+    from .onnx_program import ONNXProgram
+    from .translation_table import TranslationTable
+
+
+def export(
+    model: Any,
+    args: Any = (),
+    f: str | os.PathLike | IO[bytes] | None = None,
+    *,
+    kwargs: dict[str, Any] | None = None,
+    verbose: bool | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset_version: int | None = None,
+    dynamo: bool = True,
+    external_data: bool = True,
+    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | list[Any] | None = None,
+    custom_translation_table: dict[Callable, Callable] | None = None,
+    report: bool = False,
+    optimize: bool = True,
+    verify: bool = False,
+    profile: bool = False,
+    dump_exported_program: bool = False,
+    artifacts_dir: str | os.PathLike = ".",
+    export_params: bool = True,
+    keep_initializers_as_inputs: bool = False,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | Mapping[str, Sequence[int]] | None = None,
+    training: Any = None,
+    operator_export_type: Any = None,
+    do_constant_folding: bool = True,
+    custom_opsets: Mapping[str, int] | None = None,
+    export_modules_as_functions: bool | Collection[type] = False,
+    autograd_inlining: bool = True,
+    fallback: bool = False,
+    **removed: Any,
+) -> ONNXProgram:
+    """Export a model as `torch.onnx.export` does, at exactly `opset_version`.
+
+    docs/torch-onnx.md says for each keyword what it does here. The model may write to its buffers: the file
+    leaves that out, with a warning.
+
+    Args:
+        model: an `nn.Module`, a function, TorchScript, an `ExportedProgram` or an `ExportableModule`.
+        args: example arguments; a dict at their end has keyword arguments.
+        f: where to write the file: a path, a binary file object, or None to write none.
+        opset_version: 7 to 26; None means 17.
+        removed: keywords that torch.onnx once had.
+
+    Returns:
+        An `ONNXProgram`, also with `dynamo=False`, where torch.onnx returns None.
+
+    Raises:
+        OpsettaError: the errors of `opsetta.export`, and a `UsageError` for a value that a keyword cannot
+            take. Each is a `torch.onnx.OnnxExporterError` too.
+    """
+    options = dict(locals())
+    from ...exporter.targets.loading import chosen
+
+    with _as_error_of_torch():
+        keywords.check(options)
+        options["opset_version"] = chosen(opset_version, None)[0]
+        artifacts = Artifacts(options)
+        try:
+            result = _exported(options, artifacts)
+        except Exception as error:
+            artifacts.write_failure(error)
+            raise
+        artifacts.write(result)
+    return result
+
+
+def _exported(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
+    """Capture, lower, verify and save, in this order."""
+    from ...exporter.torch_boundary.requirements import need_torch
+
+    need_torch("exporting a model")
+    from ...exporter.torch_boundary.boundary import boundary
+    from ...exporter.torch_boundary.onnx_exporter import exporting
+    from .translation_table import TranslationTable
+
+    table = TranslationTable(options["custom_translation_table"])
+    call = example_call(options)
+    with boundary(exporting(), *_static_symbolics(options, table)), _mode(options):
+        program = _lowered(options, call, table, artifacts)
+        table.warn_of_unused(program.source)
+        result = _finished(options, call, program)
+        if options["verify"]:
+            artifacts.begin("verifying")
+            program.verify()
+    if options["f"] is not None:
+        artifacts.begin("saving")
+        is_path = isinstance(options["f"], (str, os.PathLike))
+        result.save(
+            options["f"],
+            include_initializers=options["export_params"],
+            keep_initializers_as_inputs=bool(options["keep_initializers_as_inputs"]),
+            external_data=True if options["external_data"] and options["dynamo"] and is_path else None,
+        )
+    return result
+
+
+def _static_symbolics(
+    options: Mapping[str, Any], table: TranslationTable
+) -> list[contextlib.AbstractContextManager[None]]:
+    """With `dynamo=False`, what makes the `symbolic` methods of autograd functions known to the export."""
+    if options["dynamo"]:
+        return []
+    from .autograd_functions import AutogradFunctions
+
+    functions = AutogradFunctions()
+    functions.register(table.registry)
+    return [functions.recorded()]
+
+
+def _lowered(
+    options: Mapping[str, Any], call: Call, table: TranslationTable, artifacts: Artifacts
+) -> Program:
+    from ...exporter.entry import lowered
+
+    found = _captured(options, call, artifacts)
+    artifacts.begin("lowering")
+    folds = options["optimize"] and (options["dynamo"] or options["do_constant_folding"])
+    outputs = call.output_names
+    if options["dynamo"]:
+        outputs = _as_many("output_names", outputs, len(found.source.graph.outputs))
+    return lowered(
+        found,
+        options["opset_version"],
+        table.registry,
+        input_names=(call.input_names or [])[: len(found.source.graph.inputs)] or None,
+        output_names=outputs,
+        optimize="full" if folds else "none",
+    )
+
+
+def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Capture:
+    """Capture the model; where decisions are fixed, as a trace if that keeps branches or loops of scripts."""
+    from ...exporter.entry import captured
+
+    capture = functools.partial(
+        captured,
+        call.model,
+        call.args,
+        call.kwargs,
+        dynamic_shapes=None if _is_exported_program(call.model) else call.dynamic_shapes,
+        dynamic_axes=call.dynamic_axes,
+        input_names=call.input_names,
+        output_names=call.output_names,
+        mutations="drop",
+        source_lines=bool(options["verbose"]),
+        progress=artifacts.begin,
+    )
+    if options["dump_exported_program"]:
+        return capture(capture="torch.export")
+    if options["dynamo"] and not options["fallback"]:
+        return capture()
+    with warnings.catch_warnings(record=True) as told:
+        found = capture(specialize=True)
+    if specializations.read(found.source.metadata_props):
+        with contextlib.suppress(CaptureError):
+            traced = capture(capture="trace")
+            if any(node.domain == "prim" and node.op_type in ("If", "Loop") for node in traced.source.graph):
+                warnings.warn(
+                    "the model was captured by torch.jit.trace, which keeps branches and loops of scripts; "
+                    "other decisions of Python code on values are fixed at those of the example",
+                    stacklevel=2,
+                )
+                return traced
+    for entry in told:
+        warnings.warn_explicit(entry.message, entry.category, entry.filename, entry.lineno)
+    return found
+
+
+def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXProgram:
+    """The result, with the names and versions that `torch.onnx.export` gives the finished model."""
+    from . import model_edits
+    from .onnx_program import ONNXProgram
+
+    weights = (call.input_names or [])[len(program.source.graph.inputs) :]
+    if weights and options["dynamo"]:
+        _as_many("input_names", call.input_names, len(program.source.graph.inputs))
+        weights = []
+    state = model_edits.state_names(call.model) if weights else []
+    axes: dict[str, str] = {}
+    if _is_exported_program(call.model) and call.dynamic_shapes:
+        axes = model_edits.axis_names(program.model.graph.inputs, call.dynamic_shapes)
+
+    def finish(model: Any) -> None:
+        model_edits.name_weights(model, state, weights)
+        model_edits.set_domain_versions(model, options["custom_opsets"] or {})
+        model_edits.label_outputs(model, call.dynamic_axes or {})
+        if axes:
+            model_edits.rename_axes(model, axes)
+
+    return ONNXProgram(program, finish)
+
+
+def _as_many(option: str, names: list[str] | None, count: int) -> list[str] | None:
+    """The first names; warn if there are more than `count`."""
+    if names is not None and len(names) > count:
+        warnings.warn(
+            f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored",
+            stacklevel=2,
+        )
+        return names[:count]
+    return names
+
+
+def _is_exported_program(model: Any) -> bool:
+    import torch
+
+    return isinstance(model, torch.export.ExportedProgram)
+
+
+@contextlib.contextmanager
+def _mode(options: Mapping[str, Any]) -> Iterator[None]:
+    """The model in the mode that `training` asks for; each of its modules gets its own mode back."""
+    import torch
+
+    model = options["model"]
+    mode = keywords.name_of(options["training"], "EVAL")
+    if options["dynamo"] or mode == "PRESERVE" or not isinstance(model, torch.nn.Module):
+        yield
+        return
+    before = [(module, module.training) for module in model.modules()]
+    try:
+        model.train(mode == "TRAINING")
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextlib.contextmanager
+def _as_error_of_torch() -> Iterator[None]:
+    """Make the errors of opsetta instances of `torch.onnx.OnnxExporterError`, which callers catch, too."""
+    try:
+        yield
+    except OpsettaError as error:
+        kind: Any = type(error)
+        error.__class__ = _joint_error(kind)
+        raise
+
+
+@functools.cache
+def _joint_error(kind: Any) -> Any:
+    import torch
+
+    if issubclass(kind, torch.onnx.OnnxExporterError):
+        return kind
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind, torch.onnx.OnnxExporterError), names)

@@ -1,0 +1,68 @@
+"""Checks the keywords of `torch.onnx.export`; docs/torch-onnx.md says what each does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...registration import UsageError
+
+REMOVED = ("enable_onnx_checker", "example_outputs", "strip_doc_string", "use_external_data_format")
+"""Keywords without effect that left torch.onnx before 2.0, and that old code still passes."""
+
+_SWITCHES = (
+    "dynamo external_data report optimize verify profile dump_exported_program export_params "
+    "do_constant_folding autograd_inlining fallback"
+).split()
+_MODES = ("EVAL", "PRESERVE", "TRAINING")
+_EXPORT_TYPES = ("ONNX", "ONNX_ATEN_FALLBACK", "ONNX_FALLTHROUGH")
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Refuse what `export` cannot honour, by name and with what to do instead.
+
+    Raises:
+        UsageError: a keyword has a value that cannot be honoured, or of a wrong type.
+    """
+    unknown = [name for name in given["removed"] if name not in REMOVED]
+    if unknown:
+        raise UsageError(f"torch.onnx.export has no argument '{unknown[0]}'")
+    for name in _SWITCHES:
+        if given[name] not in (True, False, None):
+            raise UsageError(f"{name} is True or False, not {given[name]!r}")
+    target = given["f"]
+    if target is not None and not isinstance(target, (str, os.PathLike)) and not hasattr(target, "write"):
+        raise UsageError(f"f is a path, a binary file object or None, not {type(target).__name__}")
+    _check_enumerations(given)
+    if given["export_modules_as_functions"]:
+        raise UsageError(
+            "export_modules_as_functions: modules are not written as functions; nodes have their module's "
+            "path as metadata, see docs/metadata.md"
+        )
+    versions = given["custom_opsets"] or {}
+    if not isinstance(versions, Mapping) or not all(
+        isinstance(domain, str) and isinstance(version, int) for domain, version in versions.items()
+    ):
+        raise UsageError(f"custom_opsets is a dict from domains to versions, not {versions!r}")
+    if "" in versions or "ai.onnx" in versions:
+        raise UsageError("custom_opsets names the domain of ONNX itself: opset_version= is its version")
+
+
+def _check_enumerations(given: Mapping[str, Any]) -> None:
+    if name_of(given["training"], "EVAL") not in _MODES:
+        raise UsageError(f"training is a torch.onnx.TrainingMode, not {given['training']!r}")
+    kind = name_of(given["operator_export_type"], "ONNX")
+    if kind == "ONNX_ATEN":
+        raise UsageError(
+            "operator_export_type=ONNX_ATEN: ATen operators are not written, because no runtime has them; an "
+            "operator that ONNX lacks needs a symbolic function: "
+            "opsetta.torch_onnx.register_custom_op_symbolic"
+        )
+    if kind not in _EXPORT_TYPES:
+        raise UsageError(f"operator_export_type is a torch.onnx.OperatorExportTypes, not {kind}")
+
+
+def name_of(member: Any, default: str) -> str:
+    """The name of a member of one of torch's enumerations; None has the default's."""
+    return default if member is None else str(getattr(member, "name", repr(member)))

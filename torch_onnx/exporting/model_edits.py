@@ -1,0 +1,159 @@
+"""Edits of a finished model: names of weights and axes, versions of domains, weights as inputs."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import DIMENSIONS
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+
+
+def state_names(model: Any) -> list[str]:
+    """The names in a model's state_dict, in its order; of a tensor with several names the first."""
+    state = model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else {}
+    first: dict[int, str] = {}
+    for name, tensor in state.items():
+        first.setdefault(id(tensor), name)
+    return list(first.values())
+
+
+def list_weights_as_inputs(model: ir.Model, names: Sequence[str], *, with_values: bool) -> None:
+    """Make weights inputs of the graph, after the others.
+
+    Args:
+        names: the weights, in order; names that the graph does not have are left out.
+        with_values: whether their values stay in the file as defaults.
+    """
+    graph = model.graph
+    for name in names:
+        weight = graph.initializers.get(name)
+        if weight is None:
+            continue
+        if weight.is_graph_input():
+            # A file below opset 9 lists them already, in another order.
+            graph.inputs.remove(weight)
+        graph.inputs.append(weight)
+        if not with_values:
+            graph.initializers.pop(name)
+            weight.const_value = None
+
+
+def name_weights(model: ir.Model, state: Sequence[str], given: Sequence[str]) -> None:
+    """Rename weights: the first name of `given` is that of the first weight of `state`, and so on.
+
+    Warns: UserWarning: there are more names than weights, or a weight was folded into another.
+    """
+    absent = list(given[len(state) :])
+    for old, new in zip(state, given, strict=False):
+        weight = model.graph.initializers.pop(old, None)
+        if weight is None:
+            absent.append(new)
+            continue
+        weight.name = new
+        if weight.const_value is not None:
+            weight.const_value.name = new
+        model.graph.initializers[new] = weight
+    if absent:
+        warnings.warn(
+            f"input_names: no weight of the file has the name {', '.join(map(repr, absent))}, because it was "
+            "folded into another weight, or because the model has fewer",
+            stacklevel=2,
+        )
+
+
+def set_domain_versions(model: ir.Model, versions: Mapping[str, int]) -> None:
+    """Declare these versions of the domains that the model uses."""
+    for domain in model.graph.opset_imports:
+        if domain in versions:
+            model.graph.opset_imports[domain] = versions[domain]
+
+
+def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, Any]]) -> None:
+    """Name the axes of outputs whose size is unknown or computed.
+
+    A size that an input has keeps the input's name. A label that names an axis of an input is not used for an
+    axis of another size.
+    """
+    of_inputs = {size for value in model.graph.inputs for size in _sizes(value)}
+    for value in model.graph.outputs:
+        labels = axes.get(value.name or "")
+        if not labels or value.shape is None:
+            continue
+        sizes = _sizes(value)
+        for axis, label in labels.items():
+            known = not -len(sizes) <= axis < len(sizes) or isinstance(sizes[axis], int)
+            if not known and sizes[axis] not in of_inputs and str(label) not in of_inputs:
+                sizes[axis] = str(label)
+        value.shape = ir.Shape(sizes)
+
+
+def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str]:
+    """The new name of each axis, as the names in `dynamic_shapes` say, one entry for each input in order."""
+    entries = list(_entries(dynamic_shapes))
+    if len(entries) != len(inputs):
+        warnings.warn(
+            f"dynamic_shapes has {len(entries)} entries for {len(inputs)} inputs, and names no axis",
+            stacklevel=2,
+        )
+        return {}
+    renamed: dict[str, str] = {}
+    for value, entry in zip(inputs, entries, strict=True):
+        items = entry.items() if isinstance(entry, Mapping) else enumerate(entry or ())
+        sizes = _sizes(value)
+        for axis, dimension in items:
+            name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", None)
+            size = sizes[axis]
+            if isinstance(name, str) and isinstance(size, str):
+                renamed.setdefault(size, str(name))
+    return renamed
+
+
+def _entries(dynamic_shapes: Any) -> Any:
+    """The entries for single tensors, from any nesting."""
+    if isinstance(dynamic_shapes, Mapping) and not any(isinstance(key, int) for key in dynamic_shapes):
+        for entry in dynamic_shapes.values():
+            yield from _entries(entry)
+    elif isinstance(dynamic_shapes, (list, tuple)) and any(
+        isinstance(entry, (Mapping, list, tuple)) for entry in dynamic_shapes
+    ):
+        for entry in dynamic_shapes:
+            yield from _entries(entry)
+    else:
+        yield dynamic_shapes
+
+
+def rename_axes(model: ir.Model, names: Mapping[Any, str]) -> None:
+    """Give axes other names, in formulas and in the model's conditions on sizes too.
+
+    Args:
+        names: the new name by the old one, a string or an `onnx_ir.SymbolicDim`.
+    """
+    by_name = {str(old.value if isinstance(old, ir.SymbolicDim) else old): new for old, new in names.items()}
+
+    def renamed(text: str) -> str:
+        return _IDENTIFIER.sub(lambda found: by_name.get(found[0], found[0]), text)
+
+    seen: set[int] = set()
+    for graph in model.graphs():
+        values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
+        for value in values:
+            if value.shape is not None and id(value) not in seen:
+                seen.add(id(value))
+                value.shape = ir.Shape(
+                    [renamed(size) if isinstance(size, str) else size for size in _sizes(value)]
+                )
+    if DIMENSIONS in model.metadata_props:
+        model.metadata_props[DIMENSIONS] = renamed(model.metadata_props[DIMENSIONS])
+
+
+def _sizes(value: ir.Value) -> list[int | str | None]:
+    """The sizes of a value: numbers, names and formulas, or None."""
+    if value.shape is None:
+        return []
+    return [size.value if isinstance(size, ir.SymbolicDim) else size for size in value.shape]

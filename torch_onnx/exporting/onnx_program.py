@@ -1,0 +1,228 @@
+"""`ONNXProgram`: what `export` returns, with the methods of `torch.onnx.ONNXProgram`."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnx_ir as ir
+import torch
+
+from ...exporter.files import writing
+from ...exporter.program import Program
+from ...exporter.running import tensors
+from ...exporter.running.session import open_session
+from ...registration import UsageError
+from . import model_edits
+
+Finish = Callable[[ir.Model], None]
+
+
+class ONNXProgram(torch.onnx.ONNXProgram):
+    """An exported model that is called with torch tensors.
+
+    It is a `torch.onnx.ONNXProgram` with the same methods, and needs no onnxscript.
+
+    Attributes:
+        model: the ONNX model, an `onnx_ir.Model`. It may be changed in place.
+        exported_program: the `torch.export.ExportedProgram` that was captured; None if the model was captured
+            without torch.export, as by default. `dump_exported_program=True` uses torch.export.
+        program: the `opsetta.Program`, which verifies, plans, and lowers to other opsets.
+    """
+
+    def __init__(self, program: Program, finish: Finish = lambda model: None):
+        exported = program.source_model._capture.exported
+        found = exported if isinstance(exported, torch.export.ExportedProgram) else None
+        super().__init__(program.model, found)
+        self.program = program
+        self._finish = finish
+        self._session: Any = None
+        self._folder: tempfile.TemporaryDirectory | None = None
+        finish(self.model)
+
+    def __repr__(self) -> str:
+        return f"ONNXProgram({self.program!r})"
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """The ONNX model as a new protobuf message."""
+        return ir.to_proto(self.model)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        """Run the model with onnxruntime on the arguments of the PyTorch model.
+
+        Returns:
+            The outputs of the graph, in order. Complex numbers are real pairs, [..., 2].
+
+        Raises:
+            OpsettaError: the arguments do not have the structure of the example.
+            DimensionError: the model is not valid for a size.
+        """
+        feed = self._feed(args, kwargs)
+        if self._session is None:
+            self.initialize_inference_session()
+        return tuple(tensors.to_torch(value) for value in self._session.run_with_ort_values(None, feed))
+
+    def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        """Run the model with `onnx.reference`."""
+        feed = {name: value.numpy() for name, value in self._feed(args, kwargs).items()}
+        results = onnx.reference.ReferenceEvaluator(self.model_proto).run(None, feed)
+        return tuple(torch.from_numpy(np.array(result)) for result in results)
+
+    def compute_values(
+        self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> tuple[torch.Tensor, ...]:
+        """The values of these names, for arguments of the model.
+
+        Raises:
+            ValueError: the graph has no value of a name.
+        """
+        graph = self.model.graph
+        values = {v.name: v for v in (*graph.inputs, *graph.initializers.values())}
+        values |= {value.name: value for node in graph for value in node.outputs}
+        unknown = [name for name in value_names if name not in values]
+        if unknown:
+            raise ValueError(f"the model has no value '{unknown[0]}'")
+        outputs = list(graph.outputs)
+        self.release()
+        graph.outputs[:] = [values[name] for name in value_names]
+        try:
+            return self(*args, **(kwargs or {}))
+        finally:
+            graph.outputs[:] = outputs
+            self.release()
+
+    def optimize(self) -> None:
+        """Optimize the model; one that was exported with `optimize=True` already is."""
+        if self.program.optimize != "full":
+            self._replace(self.program.lower(self.program.opset, optimize="full"))
+
+    def apply_weights(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+        """Replace weights by their names in the state_dict, and optimize with the new values.
+
+        `model` becomes a new object: changes that were made to it are lost.
+
+        Raises:
+            UsageError: a tensor has another shape or element type than the weight.
+            Warns: `torch.onnx.errors.OnnxExporterWarning` for names that the model does not have.
+        """
+        weights = self.program.source.graph.initializers
+        found: dict[str, ir.TensorProtocol] = {}
+        for name, tensor in state_dict.items():
+            if name not in weights:
+                text = f"the model has no weight '{name}': it is not applied"
+                warnings.warn(text, torch.onnx.errors.OnnxExporterWarning, stacklevel=2)
+                continue
+            found[name] = _as_weight(name, tensor, weights[name])
+        for name, weight in found.items():
+            weights[name].const_value = weight
+        if found:
+            self._replace(self.program.lower(self.program.opset))
+
+    def _replace(self, program: Program) -> None:
+        self.release()
+        self.program, self.model = program, program.model
+        self._finish(self.model)
+
+    def save(
+        self,
+        destination: str | os.PathLike | IO[bytes],
+        *,
+        include_initializers: bool = True,
+        keep_initializers_as_inputs: bool = False,
+        external_data: bool | None = None,
+    ) -> None:
+        """Write the model to a path or a binary file object.
+
+        Args:
+            include_initializers: False makes the weights inputs without values, so that the file stays valid.
+            keep_initializers_as_inputs: list the weights as inputs, with their values as defaults. These two
+                write the captured model again, with every weight as it is in the state_dict: changes that
+                were made to `model` are not in that file.
+            external_data: True puts weights above 1 KiB into `<name>.data` beside the file. None does so
+                above 2 GB.
+
+        Raises:
+            UsageError: `external_data` for a file object.
+            ModelFileError: the file cannot be written. No partial file remains.
+        """
+        model = self.model
+        if keep_initializers_as_inputs or not include_initializers:
+            model = self._with_weight_inputs(include_initializers)
+        place: str | bool | None = None if external_data is None else False
+        if external_data:
+            if not isinstance(destination, (str, os.PathLike)):
+                raise UsageError("external_data needs a path, and a file object was given")
+            place = f"{os.path.basename(os.fspath(destination))}.data"
+        writing.save(model, destination, external_data=place)
+
+    def _with_weight_inputs(self, with_values: bool) -> ir.Model:
+        """The model with unchanged weights, which are inputs of the graph."""
+        program = self.program
+        given = program.opset, program.registry, program.optimize, (), True
+        model = program.source_model._lowered(*given).model
+        known = list(program.source.graph.initializers)
+        order = [
+            name for name in model_edits.state_names(program.source_model._capture.module) if name in known
+        ]
+        names = [*order, *(name for name in known if name not in order)]
+        model_edits.list_weights_as_inputs(model, names, with_values=with_values)
+        self._finish(model)
+        return model
+
+    def initialize_inference_session(
+        self, initializer: Callable[[str | bytes], Any] = lambda model: open_session(model, "the model")
+    ) -> None:
+        """Create the onnxruntime session that calls use.
+
+        Args:
+            initializer: makes a session of the bytes of the model, or of the path of a larger one.
+        """
+        self.release()
+        payload: str | bytes | None = writing.to_bytes(self.model)
+        if payload is None:
+            self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+            payload = os.path.join(self._folder.name, "model.onnx")
+            writing.save(self.model, payload)
+        self._session = initializer(payload)
+
+    def release(self) -> None:
+        """Close the onnxruntime session."""
+        self._session = None
+        gc.collect()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
+        """Give axes other names: `{"s0": "batch"}`, or with an `onnx_ir.SymbolicDim` as key."""
+        model_edits.rename_axes(self.model, rename_mapping)
+
+    def _feed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        count = len(self.program.source.graph.inputs)
+        names = [value.name or "" for value in list(self.model.graph.inputs)[:count]]
+        _, feed = self.program._calls.fed(names, tuple(args), kwargs)
+        self.program._check_sizes(feed)
+        return feed
+
+
+def _as_weight(name: str, tensor: torch.Tensor, weight: ir.Value) -> ir.TensorProtocol:
+    """A tensor of the user as the value of a weight.
+
+    Raises:
+        UsageError: it has another shape or element type.
+    """
+    given = ir.tensor_adapters.TorchTensor(tensor.detach(), name=name)
+    if given.dtype != weight.dtype or (weight.shape is not None and weight.shape != given.shape):
+        raise UsageError(
+            f"the weight '{name}' is {weight.dtype} of shape {weight.shape}, and the tensor is {given.dtype} "
+            f"of shape {given.shape}"
+        )
+    return given

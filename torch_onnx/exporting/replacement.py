@@ -1,0 +1,263 @@
+"""`replaced`: sends the calls of torch.onnx in other people's code to opsetta, and puts everything back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...registration import SymbolicFunction, default_registry
+from .. import _custom_operators, symbolic_helper
+from .._registered import TorchSymbolicFunction
+from .._symbolic_functions import SymbolicFunctions
+from .._type_utils import JitScalarType
+from .entry import export
+
+_LOCK = threading.RLock()
+_OPSETS = range(7, 21)
+
+
+class _Use:
+    """One `with replaced()` that is entered.
+
+    Attributes:
+        opset: the opset of every export in it, whatever the caller asks for; None keeps the caller's.
+        registered: what was at each name and opset of the registry before it.
+    """
+
+    def __init__(self, opset: int | None):
+        self.opset = opset
+        self.registered: list[tuple[str, int, SymbolicFunction | None]] = []
+
+    def put(self, function: TorchSymbolicFunction) -> None:
+        """Register a function until the end of this use."""
+        self.remember(function.name, function.opset)
+        default_registry.put_first(function)
+
+    def remember(self, name: str, opset: int) -> None:
+        """Note what is registered at a name and opset."""
+        self.registered.append((name, opset, default_registry.first(name, opset)))
+
+    def undo(self) -> None:
+        """Restore the registry."""
+        for name, opset, function in reversed(self.registered):
+            default_registry.remove_first(name, opset)
+            if function is not None:
+                default_registry.put_first(function)
+
+
+_uses: list[_Use] = []
+_undo: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def replaced(opset: int | None = None) -> Iterator[None]:
+    """Send the calls of `torch.onnx.export` and its companions to opsetta within the block.
+
+    Replaced are `torch.onnx.export`, `torch.onnx.utils.export`, `register_custom_op_symbolic`,
+    `unregister_custom_op_symbolic`, `symbolic_helper`, `symbolic_opset7` to `symbolic_opset20` and
+    `JitScalarType`; also where a module has bound one of them to a global name, as by
+    `from torch.onnx import export`, before or within the block. Symbolic functions registered before the
+    block are used in it, and those registered within it are forgotten at its end.
+
+    Everything is put back at the end of the block, whatever ends it. Blocks may be nested, and entered in
+    several threads at once: all threads see the replacement until the last block ends.
+
+    Args:
+        opset: the opset of every export, in place of the one that the code asks for.
+
+    Raises:
+        OpsettaError: torch is not installed.
+        OpsetError: an opset outside 7 to 26.
+    """
+    from ...exporter.targets.loading import chosen
+    from ...exporter.torch_boundary.boundary import interrupts_deferred
+    from ...exporter.torch_boundary.requirements import need_torch
+
+    need_torch("replacing torch.onnx")
+    use = _Use(None if opset is None else chosen(opset, None)[0])
+    try:
+        with interrupts_deferred(), _LOCK:
+            _uses.append(use)
+            if len(_uses) == 1:
+                _replace(use)
+        yield
+    finally:
+        with interrupts_deferred(), _LOCK:
+            use.undo()
+            _uses.remove(use)
+            if not _uses:
+                _put_back()
+
+
+def _replace(use: _Use) -> None:
+    import torch
+
+    utils = importlib.import_module("torch.onnx.utils")
+    ours: dict[int, tuple[Any, Any]] = {}
+    for name, own in _FUNCTIONS.items():
+        for holder in (torch.onnx, utils):
+            original = getattr(holder, name)
+            if id(original) not in ours:
+                traced = holder is utils and name == "export"
+                stand_in = _sent(original, functools.partial(own, dynamo=False) if traced else own)
+                ours[id(original)] = original, stand_in
+            _set(holder, name, ours[id(original)][1], original)
+    for module in _modules():
+        ours |= _replaced_module(*module)
+    back = {id(new): (new, old) for old, new in ours.values()}
+    _undo.append(lambda: _rebind(back))
+    original = torch.onnx.JitScalarType
+    _set(torch.onnx, "JitScalarType", JitScalarType, original)
+    _rebind(ours | {id(original): (original, JitScalarType)}, _undo)
+    for name, opset, function in _registered_before():
+        use.put(TorchSymbolicFunction(name, opset, _ported(function)))
+
+
+def _put_back() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def _set(holder: Any, name: str, item: Any, before: Any) -> None:
+    """Set an attribute, and note how to undo that."""
+    _undo.append(functools.partial(setattr, holder, name, before))
+    setattr(holder, name, item)
+
+
+def _modules() -> Iterator[tuple[str, types.ModuleType]]:
+    """The modules of torch.onnx for symbolic functions, with ours."""
+    yield "symbolic_helper", symbolic_helper
+    for opset in _OPSETS:
+        name = f"symbolic_opset{opset}"
+        yield name, SymbolicFunctions(f"torch.onnx.{name}", f"The functions of `torch.onnx.{name}`.")
+
+
+def _replaced_module(name: str, own: types.ModuleType) -> dict[int, tuple[Any, Any]]:
+    """Replace a module of torch.onnx; return what its users may have bound, with what stands for it."""
+    import torch
+
+    bound = vars(torch.onnx).get(name)
+    original = importlib.import_module(f"torch.onnx.{name}")
+    stand_in = _ModuleTwin(own, original)
+    _set(torch.onnx, name, stand_in, original if bound is None else bound)
+    sys.modules[original.__name__] = stand_in
+    _undo.append(functools.partial(sys.modules.__setitem__, original.__name__, original))
+    found = {id(module): (module, stand_in) for module in (original, bound) if module is not None}
+    for key, item in vars(original).items():
+        if isinstance(item, types.FunctionType) and hasattr(own, key):
+            found[id(item)] = (item, getattr(stand_in, key))
+    return found
+
+
+class _ModuleTwin(types.ModuleType):
+    """A module of ours under the name of torch's; its functions are twins, so that they can be put back."""
+
+    def __init__(self, own: types.ModuleType, original: types.ModuleType):
+        super().__init__(original.__name__, own.__doc__)
+        self.__file__ = original.__file__
+        self.__spec__ = original.__spec__
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(self._own, name)
+        if isinstance(found, types.FunctionType):
+            found = _twin(found)
+            setattr(self, name, found)
+        return found
+
+
+def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own that does what another one does."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _sent(original: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls ours within a block, and torch's after it, where somebody has kept it."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not _uses:
+            return original(*args, **kwargs)
+        opset = next((use.opset for use in reversed(_uses) if use.opset is not None), None)
+        if opset is not None and getattr(own, "func", own) is export:
+            kwargs["opset_version"] = opset
+        return own(*args, **kwargs)
+
+    return call
+
+
+def _register(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
+    with _LOCK:
+        _uses[-1].remember(_custom_operators.qualified(symbolic_name), opset_version)
+        _custom_operators.register_custom_op_symbolic(symbolic_name, _ported(symbolic_fn), opset_version)
+
+
+def _unregister(symbolic_name: str, opset_version: int) -> None:
+    with _LOCK:
+        _uses[-1].remember(_custom_operators.qualified(symbolic_name), opset_version)
+        _custom_operators.unregister_custom_op_symbolic(symbolic_name, opset_version)
+
+
+def _ported(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with our `parse_args` where torch's was applied to it before the block."""
+    inner = getattr(function, "__wrapped__", None)
+    descriptors = getattr(inner, "_arg_descriptors", None)
+    if inner is None or descriptors is None:
+        return function
+    return symbolic_helper.parse_args(*descriptors)(inner)
+
+
+def _registered_before() -> Iterator[tuple[str, int, Callable[..., Any]]]:
+    """What was registered with torch.onnx before the block; not another library's operators that we have."""
+    from ...exporter.torch_boundary.onnx_exporter import registered_functions
+
+    for name, opset, function in registered_functions():
+        own = default_registry.first_opset(name) is not None
+        if name.startswith(("aten::", "prim::")) or not own:
+            yield name, opset, function
+
+
+def _rebind(replacements: dict[int, tuple[Any, Any]], undo: list[Callable[[], None]] | None = None) -> None:
+    """Replace objects that modules have bound to global names; the modules of torch and opsetta keep theirs.
+
+    Args:
+        undo: gets a function for each name that undoes this.
+    """
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__name__", None)
+        if not isinstance(module, types.ModuleType) or not isinstance(name, str):
+            continue
+        if name.split(".")[0] in ("torch", __name__.split(".")[0]):
+            continue
+        for key, item in list(vars(module).items()):
+            old, new = replacements.get(id(item), (None, None))
+            if old is not None and old is item:
+                vars(module)[key] = new
+                if undo is not None:
+                    undo.append(functools.partial(_restore, module, key, old, new))
+
+
+def _restore(module: types.ModuleType, key: str, old: Any, new: Any) -> None:
+    """Put an object back, unless the module has bound the name anew."""
+    if vars(module).get(key) is new:
+        vars(module)[key] = old
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "export": export,
+    "register_custom_op_symbolic": _register,
+    "unregister_custom_op_symbolic": _unregister,
+}

@@ -1,0 +1,226 @@
+"""Runs functions of ONNX Script on values of the graph under construction.
+
+A plain function runs as Python code, and each call of an operator emits one. A function under `@script` is
+read as the ONNX function that ONNX Script makes of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from ... import registration
+from ...registration import DataType, UnsupportedError
+from ...registration.schemas import operator_schema
+from .._context import GraphContext
+from .._values import Value
+
+_OPERATORS = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "matmul": "MatMul", "pow": "Pow",
+    "and": "And", "or": "Or",
+}  # fmt: skip
+_COMPARISONS = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+_NEWEST = 18
+"""The opset of Python's operators on tensors."""
+_REMEDY = (
+    "write the control flow in the model, with torch.cond or torch.while_loop, or register a symbolic "
+    "function with opsetta.onnx_symbolic"
+)
+
+
+class ScriptTensor(ir.Value):
+    """A value of the graph as ONNX Script shows it: with shape, element type, and Python's operators."""
+
+    def __init__(self, evaluator: Evaluator, held: ir.Value):
+        super().__init__(name=held.name, shape=held.shape, type=held.type, const_value=held.const_value)
+        self.evaluator = evaluator
+        self.held = held
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions; None if it is unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    def __bool__(self) -> bool:
+        raise UnsupportedError(f"a function of ONNX Script branches on the value of a tensor: {_REMEDY}")
+
+    def __neg__(self) -> Any:
+        return self.evaluator.emit("Neg", "", _NEWEST, [self], {}, 1)
+
+    def __mod__(self, other: Any) -> Any:
+        floating = self.dtype is not None and self.dtype.is_floating_point()
+        return self.evaluator.emit("Mod", "", _NEWEST, [self, other], {"fmod": 1} if floating else {}, 1)
+
+    def __ne__(self, other: Any) -> Any:
+        equal = self.evaluator.emit("Equal", "", _NEWEST, [self, other], {}, 1)
+        return self.evaluator.emit("Not", "", _NEWEST, [equal], {}, 1)
+
+    __hash__ = ir.Value.__hash__
+
+
+def _operator(op_type: str, reflected: bool) -> Callable[[ScriptTensor, Any], Any]:
+    def method(self: ScriptTensor, other: Any) -> Any:
+        operands = [other, self] if reflected else [self, other]
+        return self.evaluator.emit(op_type, "", _NEWEST, operands, {}, 1)
+
+    return method
+
+
+for _name, _op_type in (_OPERATORS | _COMPARISONS).items():
+    setattr(ScriptTensor, f"__{_name}__", _operator(_op_type, False))
+    if _name in _OPERATORS:
+        setattr(ScriptTensor, f"__r{_name}__", _operator(_op_type, True))
+
+
+class Evaluator:
+    """An evaluator of ONNX Script that emits operators at the target opset.
+
+    An operator has the meaning that it has in the function's own opset.
+    """
+
+    def __init__(self, g: registration.GraphContext):
+        self._g = g
+
+    def results(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a function gives for arguments of the graph: values, or a list of them."""
+        from onnxscript import evaluator
+
+        shown = [self._shown(item) for item in args]
+        named = {name: self._shown(item) for name, item in kwargs.items()}
+        with evaluator.default_as(self):
+            return self._held(function(*shown, **named))
+
+    def eval_op(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Emit an operator that a function calls."""
+        outputs = _count(op.name, op.op_schema, args, kwargs)
+        return self.emit(op.name, op.opset.domain, op.opset.version, args, kwargs, outputs)
+
+    def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Emit the nodes of a function under `@script`."""
+        bound = inspect.signature(function.function).bind(*args, **kwargs)
+        proto = function.to_function_proto()
+        values: dict[str, Any] = {name: bound.arguments.get(name) for name in proto.input}
+        attributes: dict[str, Any] = {
+            a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute_proto
+        }
+        attributes |= {name: item for name, item in bound.arguments.items() if name not in values}
+        versions = {entry.domain: entry.version for entry in proto.opset_import}
+        called = _functions_of(function)
+        for node in proto.node:
+            inputs = [values[name] if name else None for name in node.input]
+            given = dict(_attributes(node, attributes))
+            if (node.domain, node.op_type) in called:
+                found = self.eval_function(called[node.domain, node.op_type], inputs, given)
+            else:
+                version = versions.get(node.domain, 1)
+                found = self.emit(node.op_type, node.domain, version, inputs, given, len(node.output))
+            values |= zip(node.output, found if isinstance(found, tuple) else (found,), strict=True)
+        results = tuple(values[name] for name in proto.output)
+        return results[0] if len(results) == 1 else results
+
+    def emit(
+        self,
+        op_type: str,
+        domain: str,
+        version: int,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        outputs: int,
+    ) -> Any:
+        """Emit an operator as it is at an opset of its domain; return what a function sees of its results."""
+        given = {name: _attribute(item) for name, item in kwargs.items() if item is not None}
+        if domain == "" and op_type == "Constant":
+            return self._shown(self._constant(given))
+        inputs = [self._held(item) for item in args]
+        if domain == "" and version > self._g.opset:
+            return self._shown(self._newer(op_type, version, inputs, given, outputs))
+        context = GraphContext(self._g, version)
+        results = context.op(f"{domain}::{op_type}" if domain else op_type, *inputs, outputs=outputs, **given)
+        return self._shown(results)
+
+    def _newer(
+        self, op_type: str, version: int, inputs: Sequence[Any], given: Mapping[str, Any], outputs: int
+    ) -> Any:
+        """Emit an operator of a newer opset than the target's: the version ladder says what stands for it."""
+        schema = operator_schema(op_type, version)
+        if schema is None:
+            raise UnsupportedError(f"ONNX has no operator {op_type} at opset {version}")
+        if schema.inputs and schema.inputs[-1].variadic:
+            found = self._g.op(op_type, *inputs, outputs=outputs, **given)
+        else:
+            named = {formal.name: item for formal, item in zip(schema.inputs, inputs, strict=False)}
+            found = self._g.op(op_type, outputs=outputs, **named, **given)
+        return tuple(found) if isinstance(found, list) else found
+
+    def _constant(self, given: Mapping[str, Any]) -> Any:
+        [(kind, item)] = given.items()
+        dtype = {"value_int": DataType.INT64, "value_float": DataType.FLOAT}.get(kind.removesuffix("s"))
+        return item if kind == "value_string" else self._g.constant(item, dtype)
+
+    def _shown(self, item: Any) -> Any:
+        """An argument or result as a function sees it."""
+        if isinstance(item, Value):
+            item = item.held
+        if isinstance(item, tuple):
+            return tuple(map(self._shown, item))
+        if isinstance(item, list):
+            return [self._shown(member) for member in item]
+        return ScriptTensor(self, item) if isinstance(item, ir.Value) else item
+
+    def _held(self, item: Any) -> Any:
+        """The value behind what a function sees."""
+        if isinstance(item, (list, tuple)):
+            return [self._held(member) for member in item]
+        return item.held if isinstance(item, ScriptTensor) else item
+
+
+def _attribute(item: Any) -> Any:
+    """The value of an attribute in Python's or numpy's terms."""
+    if isinstance(item, onnx.TensorProto):
+        return numpy_helper.to_array(item)
+    if isinstance(item, ir.TensorProtocol):
+        return item.numpy()
+    if callable(item) or isinstance(item, (onnx.GraphProto, ir.Graph)) or hasattr(item, "function_ir"):
+        _refuse_graphs()
+    return item.decode() if isinstance(item, bytes) else item
+
+
+def _attributes(node: onnx.NodeProto, of_function: Mapping[str, Any]) -> Any:
+    """The attributes of a node of a function, those that refer to the function's own with their values."""
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if of_function.get(attribute.ref_attr_name) is not None:
+                yield attribute.name, of_function[attribute.ref_attr_name]
+        elif attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            _refuse_graphs()
+        else:
+            yield attribute.name, onnx.helper.get_attribute_value(attribute)
+
+
+def _refuse_graphs() -> NoReturn:
+    raise UnsupportedError(f"a function of ONNX Script has If, Loop or Scan: {_REMEDY}")
+
+
+def _functions_of(function: Any) -> dict[tuple[str, str], Any]:
+    """The functions under `@script` that a function can call, by domain and name."""
+    names = inspect.getclosurevars(function.function)
+    found = [
+        item for item in (*names.globals.values(), *names.nonlocals.values()) if hasattr(item, "function_ir")
+    ]
+    return {(item.function_ir.domain, item.name): item for item in found}
+
+
+def _count(op_type: str, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """How many results a call of an operator has, as ONNX Script counts them."""
+    if schema is None:
+        return 1
+    if op_type == "Split":
+        return int(kwargs.get("num_outputs") or len(args[1]))
+    if op_type == "BatchNormalization" and not kwargs.get("training_mode"):
+        return 1
+    return len(schema.outputs)

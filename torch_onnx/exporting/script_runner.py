@@ -1,0 +1,124 @@
+"""Runs another program as `python SCRIPT` or `python -m MODULE` would, with torch.onnx replaced."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import runpy
+import signal
+import sys
+import threading
+import types
+from collections.abc import Sequence
+
+from ...registration import MAXIMUM_OPSET, MINIMUM_OPSET
+from .replacement import replaced
+
+USAGE = """usage: python -m opsetta.torch_onnx [--opset N] (SCRIPT | -m MODULE) [ARGUMENTS...]
+
+Runs SCRIPT or MODULE with its ARGUMENTS, and sends its calls of torch.onnx.export to opsetta.
+
+  --opset N   write every file at opset N, whatever the program asks for
+"""
+_OURS = (os.path.dirname(os.path.abspath(__file__)), "<frozen runpy>", runpy.__file__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a program; return its exit code, 2 for wrong usage."""
+    rest = list(arguments)
+    opset: int | None = None
+    if rest and (rest[0] == "--opset" or rest[0].startswith("--opset=")):
+        text = rest.pop(0).partition("=")[2] or (rest.pop(0) if rest else "")
+        if not text.isdigit():
+            return _misused(f"--opset takes a number, not {text!r}")
+        opset = int(text)
+        if not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
+            return _misused(f"--opset takes a number from {MINIMUM_OPSET} to {MAXIMUM_OPSET}, not {opset}")
+    if rest[:1] in (["-h"], ["--help"]):
+        print(USAGE, end="")
+        return 0
+    as_module = rest[:1] == ["-m"]
+    program = rest[1:] if as_module else rest
+    if not program or (program[0].startswith("-") and not as_module):
+        missing = "-m needs the name of a module" if as_module else "a script or -m MODULE is missing"
+        return _misused(missing if not program else f"unknown option {rest[0]}")
+    if not as_module and not os.path.exists(program[0]):
+        print(f"python -m opsetta.torch_onnx: there is no file {program[0]!r}", file=sys.stderr)
+        return 2
+    before = sys.argv[:], sys.path[:], sys.modules.get("__main__")
+    try:
+        with replaced(opset):
+            if as_module:
+                _run_module(program)
+            else:
+                _run_script(program)
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread() and not thread.daemon:
+                    thread.join()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        return _told(error)
+    finally:
+        sys.argv, sys.path[:] = before[0], before[1]
+        if before[2] is not None:
+            sys.modules["__main__"] = before[2]
+    return 0
+
+
+def _misused(text: str) -> int:
+    print(f"{USAGE}\npython -m opsetta.torch_onnx: {text}", file=sys.stderr)
+    return 2
+
+
+def _run_module(program: list[str]) -> None:
+    sys.argv = program[:]
+    if not _safe_path():
+        sys.path[0] = os.getcwd()
+    runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+
+
+def _run_script(program: list[str]) -> None:
+    path = program[0]
+    sys.argv = program[:]
+    if os.path.isdir(path) or not _is_source(path):
+        if not _safe_path():
+            del sys.path[0]
+        runpy.run_path(path, run_name="__main__")
+        return
+    if not _safe_path():
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
+    with io.open_code(os.path.abspath(path)) as file:
+        code = compile(file.read(), path, "exec")
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _is_source(path: str) -> bool:
+    """Whether a file is Python source, and not compiled code or an archive."""
+    with open(path, "rb") as file:
+        return b"\0" not in file.read(1024)
+
+
+def _safe_path() -> bool:
+    """Whether Python was told not to put the folder of the program into `sys.path`."""
+    return bool(getattr(sys.flags, "safe_path", False))
+
+
+def _told(error: BaseException) -> int:
+    """Show an error as Python does, without the frames of this package before the program's first."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    if trace is None and not isinstance(error, SyntaxError):
+        trace = error.__traceback__
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    if isinstance(error, KeyboardInterrupt):
+        # As Python itself ends: shells then see that the program was interrupted.
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 1

@@ -1,0 +1,168 @@
+"""`custom_translation_table`: functions of ONNX Script as symbolic functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ... import registration
+from ...registration import ArgumentError, DataType, UsageError, default_registry
+from ...registration.builder import Builder
+from ...registration.dispatch import Parameter
+from .._registered import TorchSymbolicFunction
+from .script_evaluator import Evaluator
+
+_STORAGE = frozenset({"device", "layout", "pin_memory", "memory_format", "generator"})
+
+
+class TranslationTable:
+    """The functions of a `custom_translation_table`, as an overlay over the default registry.
+
+    Attributes:
+        registry: where the functions take precedence.
+    """
+
+    def __init__(self, table: Mapping[Any, Callable[..., Any]] | None):
+        self.registry = default_registry.fork()
+        if table is not None and not isinstance(table, Mapping):
+            raise UsageError(
+                f"custom_translation_table is a dict from operators to functions, not {type(table).__name__}"
+            )
+        of_sizes = [target for target in table or {} if not _is_operator(target)]
+        if of_sizes:
+            names = ", ".join(getattr(target, "__name__", repr(target)) for target in of_sizes)
+            warnings.warn(
+                f"custom_translation_table: {names} have no effect, because opsetta computes sizes itself",
+                stacklevel=2,
+            )
+        entries = [(target, item) for target, item in (table or {}).items() if _is_operator(target)]
+        self._functions = [_of_entry(target, function) for target, function in entries]
+        for function in self._functions:
+            self.registry.put_first(function)
+
+    def warn_of_unused(self, source: ir.Model) -> None:
+        """Warn of functions for operators that the captured model does not have."""
+        unused = [function.called for function in self._functions if not function.nodes]
+        if unused:
+            present = sorted({f"{node.domain}::{node.op_type}" for node in source.graph if node.domain})
+            warnings.warn(
+                f"custom_translation_table: the model was captured without {', '.join(unused)}; it has "
+                f"{', '.join(present)}",
+                stacklevel=2,
+            )
+
+
+def _is_operator(target: Any) -> bool:
+    """Whether a key is an operator, and no function of Python on sizes.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    import torch
+
+    if not callable(target):
+        raise UsageError(
+            f"custom_translation_table has the key {target!r}: keys are operators, such as "
+            "torch.ops.aten.gelu.default"
+        )
+    return isinstance(target, (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu)))
+
+
+def _of_entry(target: Any, function: Any) -> ScriptFunction:
+    import torch
+
+    if not callable(function):
+        raise UsageError(f"custom_translation_table[{target}] is one function, not {type(function).__name__}")
+    overload = isinstance(target, type(torch.ops.aten.relu.default))
+    packet, _, name = str(target).rpartition(".") if overload else (str(target), "", "")
+    operator = packet.replace(".", "::", 1)
+    return ScriptFunction(operator if name in ("", "default") else f"{operator}.{name}", 1, function, name)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScriptFunction(TorchSymbolicFunction):
+    """A function of ONNX Script, called with the arguments that a call of its operator gives.
+
+    Attributes:
+        overload: the overload that it serves, "" for all.
+        nodes: the names of the nodes that it was called for.
+    """
+
+    overload: str = ""
+    nodes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def called(self) -> str:
+        """The operator as torch calls it: `aten::gelu.default`."""
+        return self.name if self.overload != "default" else f"{self.name}.default"
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """None by name: its arguments come by position."""
+        return {}
+
+    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
+        """Call the function with arguments by schema name.
+
+        Raises:
+            ArgumentError: it does not take the arguments of the call.
+        """
+        assert isinstance(g, registration.GraphContext)
+        if self.overload and g.node is not None and (g.node.overload or "default") != self.overload:
+            return _inherited(g, self.name)(g, arguments)
+        self.nodes.append(g.node.name or "" if g.node is not None else "")
+        positional, named = self._given(g, arguments)
+        evaluator = Evaluator(g)
+        try:
+            inspect.signature(self.function).bind(*positional, **named)
+        except TypeError as error:
+            raise ArgumentError(f"the function for {self.called} does not take its call: {error}") from None
+        return evaluator.results(self.function, positional, named)
+
+    def _given(
+        self, g: registration.GraphContext, arguments: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as a call gives them; those at the end that equal their default are left out."""
+        schema = self._schema(g, arguments)
+        if schema is None:
+            return list(arguments.values()), {}
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for formal in schema:
+            item = arguments.get(formal.name, formal.default_value)
+            if not formal.kwarg_only:
+                positional.append(item)
+            elif formal.name not in _STORAGE and not _is_default(item, formal):
+                named[formal.name] = int(item) if isinstance(item, DataType) else item
+        formals = [formal for formal in schema if not formal.kwarg_only]
+        while positional and _is_default(positional[-1], formals[len(positional) - 1]):
+            positional.pop()
+        return positional, named
+
+
+def _is_default(item: Any, formal: Any) -> bool:
+    if not formal.has_default_value() or isinstance(item, ir.Value):
+        return False
+    return bool(item is None and formal.default_value is None) or _plain_equal(item, formal.default_value)
+
+
+def _plain_equal(item: Any, default: Any) -> bool:
+    plain = (bool, int, float, str)
+    if isinstance(item, Sequence) and isinstance(default, Sequence) and not isinstance(item, str):
+        return len(item) == len(default) and all(map(_plain_equal, item, default))
+    return isinstance(item, plain) and isinstance(default, plain) and item == default
+
+
+def _inherited(g: registration.GraphContext, name: str) -> registration.SymbolicFunction:
+    """The function that serves another overload, as without the table."""
+    assert g.node is not None
+    found = default_registry.lookup(name, g.node.overload or "", g.opset)
+    if found is None:
+        raise registration.UnsupportedError(f"{name} has no symbolic function at opset {g.opset}")
+    return found
