@@ -12,7 +12,7 @@ from typing import Any
 from ....registration.printable import printable
 from ...files.publishing import publish
 
-_SCRIPTS = ("elements.js", "layout.js", "graph.js", "plots.js", "page.js")
+_SCRIPTS = ("elements.js", "layout.js", "drawing.js", "graph.js", "plots.js", "sections.js", "page.js")
 
 
 def render(facts: Mapping[str, Any]) -> str:

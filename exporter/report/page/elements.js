@@ -38,12 +38,17 @@ function short(value) {
 }
 
 function seconds(value) {
-  return value >= 1 ? `${value.toFixed(2)} s` : value >= 1e-3 ? `${short(value * 1e3)} ms` : `${short(value * 1e6)} µs`;
+  if (value >= 1) return `${value.toFixed(2)} s`;
+  return value >= 1e-3 ? `${short(value * 1e3)} ms` : `${short(value * 1e6)} µs`;
 }
 
 function bytes(value) {
   if (value === null || value === undefined) return "unknown";
-  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+  for (const [unit, size] of [
+    ["GB", 1e9],
+    ["MB", 1e6],
+    ["kB", 1e3],
+  ]) {
     if (Math.abs(value) >= size) return `${(value / size).toFixed(1)} ${unit}`;
   }
   return `${value} bytes`;
@@ -53,17 +58,49 @@ function counted(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-// A table in a box that scrolls by itself, so that the page never does. Cells are text or elements.
+// A table in a box that scrolls by itself, so that the page never does. Cells are text or elements; `numbers`
+// and `wide` are the columns of numbers, and of names that should not be broken into short lines.
 function table(caption, heads, rows, options) {
-  const numbers = new Set((options || {}).numbers || []);
-  const cell = (tag, content, place) => element(tag, {
-    class: numbers.has(place) ? "number" : null, scope: tag === "th" ? "col" : null,
-    // Narrow screens show a row as a list with these names.
-    "data-name": tag === "td" ? heads[place] : null,
-  }, content);
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    element("table", {},
+  const { numbers = [], wide = [] } = options || {};
+  const kind = (place) => (numbers.includes(place) ? "number" : wide.includes(place) ? "wide" : null);
+  const cell = (tag, content, place) =>
+    element(
+      tag,
+      {
+        class: kind(place),
+        scope: tag === "th" ? "col" : null,
+        // Narrow screens show a row as a list with these names.
+        "data-name": tag === "td" ? heads[place] : null,
+      },
+      content,
+    );
+  return element(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    element(
+      "table",
+      {},
       element("caption", { class: "hidden" }, caption),
-      element("thead", {}, element("tr", {}, heads.map((head, place) => cell("th", head, place)))),
-      element("tbody", {}, rows.map((row) => element("tr", {}, row.map((content, place) => cell("td", content, place)))))));
+      element(
+        "thead",
+        {},
+        element(
+          "tr",
+          {},
+          heads.map((head, place) => cell("th", head, place)),
+        ),
+      ),
+      element(
+        "tbody",
+        {},
+        rows.map((row) =>
+          element(
+            "tr",
+            {},
+            row.map((content, place) => cell("td", content, place)),
+          ),
+        ),
+      ),
+    ),
+  );
 }

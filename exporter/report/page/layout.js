@@ -8,11 +8,39 @@ const LONGEST_EDGE = 8; // Ranks that a line crosses; a longer edge is a short m
 
 // The tree of modules, with what is drawn between the children of each.
 function makeTree(picture) {
-  const modules = picture.modules.map(([name, path, kind, parent, counts, cut], place) =>
-    ({ id: `m${place}`, place, name, path, kind, parent, counts, cut, children: [], size: 0, isModule: true }));
-  const nodes = picture.nodes.map(([operator, name, module, origin, sources, results, line, attributes], place) =>
-    ({ id: `n${place}`, place, operator, name, parent: module, origin, sources, results, line, attributes, isModule: false }));
-  for (const module of modules) Object.assign(module, { lines: new Map(), enters: new Set(), leaves: new Set(), depth: module.parent < 0 ? 0 : modules[module.parent].depth + 1 });
+  const modules = picture.modules.map(([name, path, kind, parent, counts, cut], place) => ({
+    id: `m${place}`,
+    place,
+    name,
+    path,
+    kind,
+    parent,
+    counts,
+    cut,
+    children: [],
+    size: 0,
+    isModule: true,
+  }));
+  const nodes = picture.nodes.map(([operator, name, module, origin, sources, results, line, attributes], place) => ({
+    id: `n${place}`,
+    place,
+    operator,
+    name,
+    parent: module,
+    origin,
+    sources,
+    results,
+    line,
+    attributes,
+    isModule: false,
+  }));
+  for (const module of modules)
+    Object.assign(module, {
+      lines: new Map(),
+      enters: new Set(),
+      leaves: new Set(),
+      depth: module.parent < 0 ? 0 : modules[module.parent].depth + 1,
+    });
   const placed = new Set();
   for (const node of nodes) {
     let item = node;
@@ -42,11 +70,16 @@ function above(tree, item) {
 
 // The parts of one edge: out of the modules of its maker, across, and into the modules of its reader.
 function addLines(tree, maker, reader) {
-  const out = above(tree, maker), into = above(tree, reader);
-  while (out.length > 1 && into.length > 1 && out[out.length - 2] === into[into.length - 2]) { out.pop(); into.pop(); }
+  const out = above(tree, maker),
+    into = above(tree, reader);
+  while (out.length > 1 && into.length > 1 && out[out.length - 2] === into[into.length - 2]) {
+    out.pop();
+    into.pop();
+  }
   const common = out.pop();
   into.pop();
-  let from = maker, to = reader;
+  let from = maker,
+    to = reader;
   for (const module of out) {
     addLine(module, from, null, maker);
     module.leaves.add(maker.place);
@@ -76,15 +109,21 @@ function clipped(text, most) {
 
 function boxOf(item) {
   if (item.isModule) {
-    const title = clipped(item.name || "model", 30), note = clipped(noteOf(item), 34);
+    const title = clipped(item.name || "model", 30),
+      note = clipped(noteOf(item), 34);
     return { width: Math.max(110, textWidth(title, 13), textWidth(note, 11)) + 28, height: 50 };
   }
   const note = noteOfNode(item);
-  return { width: Math.max(64, textWidth(clipped(item.origin < 0 ? item.name : item.operator, 26), 12), textWidth(note, 10)) + 20, height: note ? 38 : 28 };
+  return {
+    width:
+      Math.max(64, textWidth(clipped(item.origin < 0 ? item.name : item.operator, 26), 12), textWidth(note, 10)) + 20,
+    height: note ? 38 : 28,
+  };
 }
 
 function noteOf(module) {
-  return `${module.kind ? `${module.kind} · ` : ""}${counted(module.counts.reduce((a, b) => a + b, 0) || module.size, "node")}`;
+  const count = module.counts.reduce((a, b) => a + b, 0) || module.size;
+  return (module.kind ? `${module.kind} · ` : "") + counted(count, "node");
 }
 
 // What stands below the operator: the module of a node that is its only one, or the result.
@@ -113,11 +152,13 @@ function layout(tree, module, unfolded, known) {
     for (const maker of module.enters) addPort(cells, portOf(module, maker, false), maker, false);
     for (const maker of module.leaves) addPort(cells, portOf(module, maker, true), maker, true);
   }
-  const lines = [...module.lines.values()].map((line) => ({
-    from: cells.get(line.from ? line.from.id : portOf(module, line.maker, false)),
-    to: cells.get(line.to ? line.to.id : portOf(module, line.maker, true)),
-    maker: line.maker,
-  })).filter((line) => line.from && line.to);
+  const lines = [...module.lines.values()]
+    .map((line) => ({
+      from: cells.get(line.from ? line.from.id : portOf(module, line.maker, false)),
+      to: cells.get(line.to ? line.to.id : portOf(module, line.maker, true)),
+      maker: line.maker,
+    }))
+    .filter((line) => line.from && line.to);
   const ranks = ranked([...cells.values()], lines);
   const { rows, links, marks } = routed(ranks, lines);
   order(rows, links);
@@ -148,7 +189,8 @@ function ranked(cells, lines) {
   const first = new Map();
   for (const line of lines) first.set(line.from.id, Math.min(first.get(line.from.id) ?? Infinity, line.to.rank));
   for (const cell of cells) {
-    if (cell.port === undefined && !read.has(cell.id) && first.has(cell.id)) cell.rank = Math.max(cell.rank, first.get(cell.id) - 1);
+    if (cell.port === undefined && !read.has(cell.id) && first.has(cell.id))
+      cell.rank = Math.max(cell.rank, first.get(cell.id) - 1);
   }
   const bottom = Math.max(0, ...cells.filter((cell) => !cell.last).map((cell) => cell.rank)) + 1;
   for (const cell of cells) if (cell.last) cell.rank = bottom;
@@ -161,7 +203,10 @@ function routed(cells, lines) {
   const rows = [];
   const add = (cell) => (rows[cell.rank] = rows[cell.rank] || []).push(cell);
   cells.forEach(add);
-  const links = [], marks = [], joints = new Map(), known = new Set();
+  const links = [],
+    marks = [],
+    joints = new Map(),
+    known = new Set();
   for (const line of lines) {
     const begin = line.from.open ? `${line.from.id} ${line.maker}` : line.from.id;
     const whole = `${begin} ${line.to.id} ${line.to.open ? line.maker : ""}`;
@@ -189,16 +234,23 @@ function routed(cells, lines) {
 }
 
 function neighbours(links) {
-  const up = new Map(), down = new Map();
-  const add = (map, key, value) => map.has(key) ? map.get(key).push(value) : map.set(key, [value]);
-  for (const link of links) { add(down, link.from.id, link.to); add(up, link.to.id, link.from); }
+  const up = new Map(),
+    down = new Map();
+  const add = (map, key, value) => (map.has(key) ? map.get(key).push(value) : map.set(key, [value]));
+  for (const link of links) {
+    add(down, link.from.id, link.to);
+    add(up, link.to.id, link.from);
+  }
   return { up, down };
 }
 
 // Fewer crossings: cells move to the mean place of what they are linked with, row by row, down and up.
 function order(rows, links) {
   const { up, down } = neighbours(links);
-  const number = (row) => row.forEach((cell, index) => { cell.at = index; });
+  const number = (row) =>
+    row.forEach((cell, index) => {
+      cell.at = index;
+    });
   rows.forEach(number);
   for (let sweep = 0; sweep < 6; sweep += 1) {
     const upwards = sweep % 2 === 1;
@@ -228,7 +280,10 @@ function position(rows, links, inner, hasBorder) {
   const { up, down } = neighbours(links);
   for (const row of rows) {
     let x = 0;
-    for (const cell of row) { cell.x = x; x += cell.width + gap(cell); }
+    for (const cell of row) {
+      cell.x = x;
+      x += cell.width + gap(cell);
+    }
     const shift = x / 2;
     for (const cell of row) cell.x -= shift;
   }
@@ -251,9 +306,14 @@ function position(rows, links, inner, hasBorder) {
     y += height + (row.every((cell) => cell.port !== undefined) ? GAP.y / 2 : GAP.y);
   }
   const size = { width: right - left + 2 * GAP.border, height: y - GAP.y + (hasBorder ? 8 : 0) };
-  for (const row of rows) for (const cell of row) {
-    if (cell.port !== undefined) { cell.y = cell.last ? size.height - 4 : 0; cell.top = cell.y; cell.bottom = cell.y + 4; }
-  }
+  for (const row of rows)
+    for (const cell of row) {
+      if (cell.port !== undefined) {
+        cell.y = cell.last ? size.height - 4 : 0;
+        cell.top = cell.y;
+        cell.bottom = cell.y + 4;
+      }
+    }
   for (const link of links) {
     link.x1 = meets(link.from, link.maker, inner, true);
     link.x2 = meets(link.to, link.maker, inner, false);
@@ -272,10 +332,15 @@ function settle(row, linked) {
     if (!others) return cell.x;
     return others.reduce((sum, other) => sum + other.x + other.width / 2, 0) / others.length - cell.width / 2;
   });
-  const fromLeft = [...wanted], fromRight = [...wanted];
-  for (let i = 1; i < row.length; i += 1) fromLeft[i] = Math.max(wanted[i], fromLeft[i - 1] + row[i - 1].width + gap(row[i - 1]));
-  for (let i = row.length - 2; i >= 0; i -= 1) fromRight[i] = Math.min(wanted[i], fromRight[i + 1] - row[i].width - gap(row[i]));
-  row.forEach((cell, i) => { cell.x = (fromLeft[i] + fromRight[i]) / 2; });
+  const fromLeft = [...wanted],
+    fromRight = [...wanted];
+  for (let i = 1; i < row.length; i += 1)
+    fromLeft[i] = Math.max(wanted[i], fromLeft[i - 1] + row[i - 1].width + gap(row[i - 1]));
+  for (let i = row.length - 2; i >= 0; i -= 1)
+    fromRight[i] = Math.min(wanted[i], fromRight[i + 1] - row[i].width - gap(row[i]));
+  row.forEach((cell, i) => {
+    cell.x = (fromLeft[i] + fromRight[i]) / 2;
+  });
 }
 
 // The modules that are unfolded at first: outer ones, as long as few boxes are seen.
