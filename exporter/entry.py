@@ -16,6 +16,7 @@ from ..registration import (
     registry_or_default,
 )
 from .export_arguments import model_call, refuse_unknown
+from .files.garbage_collection import rare_collections
 from .lowering.driver import check_names
 from .program import Program, SourceModel
 from .source import specializations
@@ -114,26 +115,27 @@ def export(
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
     check_names("output_names", output_names)
-    found = captured(
-        model,
-        args,
-        kwargs,
-        dynamic_shapes=dynamic_shapes,
-        dynamic_axes=dynamic_axes,
-        input_names=input_names,
-        output_names=output_names,
-        mutations=mutations,
-        strict=strict,
-        capture=capture,
-        specialize=specialize,
-        source_lines=source_lines,
-        weights=weights,
-        progress=progress,
-    )
-    if progress is not None:
-        progress("lowering")
-    names = {"input_names": input_names, "output_names": output_names}
-    return lowered(found, wanted, registry, **names, optimize=level, target=aim)
+    with rare_collections():
+        found = captured(
+            model,
+            args,
+            kwargs,
+            dynamic_shapes=dynamic_shapes,
+            dynamic_axes=dynamic_axes,
+            input_names=input_names,
+            output_names=output_names,
+            mutations=mutations,
+            strict=strict,
+            capture=capture,
+            specialize=specialize,
+            source_lines=source_lines,
+            weights=weights,
+            progress=progress,
+        )
+        if progress is not None:
+            progress("lowering")
+        names = {"input_names": input_names, "output_names": output_names}
+        return lowered(found, wanted, registry, **names, optimize=level, target=aim)
 
 
 def captured(
@@ -165,7 +167,7 @@ def captured(
     from .torch_boundary.boundary import boundary
 
     probe.need(probe.CAPTURE)
-    with boundary():
+    with boundary(), rare_collections():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
         from .capture.stored_weights.stored_weights import (

@@ -114,6 +114,7 @@ DIRECT_CAPTURE = Feature(
         "torch.utils._thunk:Thunk",
         "torch._guards:TracingContext",
         "torch._guards:tracing",
+        "torch._library.utils:handle_dispatch_mode",
         "torch.amp.autocast_mode:_enter_autocast",
         "torch.amp.autocast_mode:_exit_autocast",
         "torch.utils.weak:TensorWeakRef",

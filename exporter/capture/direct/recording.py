@@ -76,7 +76,7 @@ class _Recording:
         self._transient = non_persistent(model)
         self._constants = Constants(model)
         self._call = sizes.fake_call(args, kwargs)
-        self._weights = replace_weights(model, sizes.mode)
+        self._weights = replace_weights(model, self._named, sizes.mode)
         self.recorder = Recorder(model, sizes.mode, source_lines=source_lines)
         self._graph = self.recorder.graph
         self._entries: list[InputSpec] = []

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
-def replace_weights(model: torch.nn.Module, mode: FakeTensorMode) -> dict[str, torch.Tensor]:
+def replace_weights(
+    model: torch.nn.Module, named: Mapping[str, torch.Tensor], mode: FakeTensorMode
+) -> dict[str, torch.Tensor]:
     """Replace every parameter and buffer by a fake tensor; the caller restores the model.
 
+    Args:
+        named: the parameters and buffers by name, tied ones under each of their names.
+
     Returns:
-        The fake tensors by name, parameters first; one tensor under several names is one fake tensor.
+        The fake tensors by name; one tensor under several names is one fake tensor.
     """
     # Modes of torch functions, of which there are some in a capture, see each reading of an attribute.
     with torch._C.DisableTorchFunction():
-        makers = _Fakes(model, mode)
-        fakes = {
-            name: makers(tensor)
-            for named in (model.named_parameters, model.named_buffers)
-            for name, tensor in named(remove_duplicate=False)
-        }
+        makers = _Fakes(named.values(), mode)
+        fakes = {name: makers(tensor) for name, tensor in named.items()}
         for module in model.modules():
             for held in (module._parameters, module._buffers):
                 for name, tensor in held.items():
@@ -37,17 +39,16 @@ class _Fakes:
 
     A tensor that is all of its storage needs only a meta tensor, which takes a fraction of the time that
     torch takes to keep track of shared storages.
+
+    Args:
+        tensors: all that will be replaced.
     """
 
-    def __init__(self, model: torch.nn.Module, mode: FakeTensorMode):
+    def __init__(self, tensors: Iterable[torch.Tensor], mode: FakeTensorMode):
         self._mode = mode
         self._made: dict[int, torch.Tensor] = {}
         self._replaced: set[int] = set()
-        tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
-        storages = [_storage(tensor) for tensor in tensors.values()]
-        self._counts: dict[Any, int] = {}
-        for storage in storages:
-            self._counts[storage] = self._counts.get(storage, 0) + 1
+        self._counts = collections.Counter(map(_storage, {id(each): each for each in tensors}.values()))
 
     def __call__(self, tensor: Any) -> Any:
         if id(tensor) in self._replaced:
@@ -75,7 +76,7 @@ class _Fakes:
             and not tensor.is_quantized
             and not (tensor.is_conj() or tensor.is_neg())
             and tensor.device.type == "cpu"
-            and self._counts.get(_storage(tensor)) == 1
+            and self._counts[_storage(tensor)] == 1
             and tensor.storage_offset() == 0
             and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
         )

@@ -73,6 +73,7 @@ class Recorder:
         self._root = Root(model)
         self._lines = source_lines
         self._track_others = proxy_tensor.track_tensor
+        self._handle_other = torch._library.utils.handle_dispatch_mode
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
         self.graph.owning_module = self.root  # type: ignore[assignment]
@@ -124,7 +125,14 @@ class Recorder:
             enter(proxy_tensor._set_make_fx_tracer(self._maker))
             enter(self._paths.followed())
             enter(replaced(proxy_tensor, "track_tensor", self._track))
+            enter(replaced(torch._library.utils, "handle_dispatch_mode", self._handle))
             yield
+
+    def _handle(self, mode: Any, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a mode for an operator; replaces torch's function, which first looks for types of tensors."""
+        if mode is self._maker.proxy_mode and not self._lines:
+            return self._dispatch(func, (), args, kwargs)
+        return self._handle_other(mode, func, *args, **kwargs)
 
     def run(self, leaves: Sequence[Any], structure: Any) -> Any:
         """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
@@ -173,7 +181,11 @@ class Recorder:
             result = self._known_results.run(func, args, kwargs)
         finally:
             tracer.enable_thunkify = held
-        node = self.graph.create_node("call_function", func, given, named, name)
+        node = self.graph.create_node("call_function", func, (), {}, name)
+        # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
+        node.args = given
+        if named:
+            node.kwargs = named
         node.meta["nn_module_stack"] = self._paths.current
         node.meta["val"] = result
         if self._environment.pending_fresh_unbacked_symbols:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import operator
 import sys
 import types
 from collections.abc import Iterator
@@ -80,7 +81,8 @@ def _reachable(roots: tuple[Any, ...]) -> list[Any]:
     waiting = list(roots)
     while waiting:
         item = waiting.pop()
-        if type(item) in _VALUES or id(item) in seen:
+        kind = type(item)
+        if kind in _VALUES or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, torch.Tensor):
@@ -93,7 +95,7 @@ def _reachable(roots: tuple[Any, ...]) -> list[Any]:
         elif isinstance(item, types.FunctionType):
             if _is_users(item.__module__):
                 waiting.extend(_outside(item))
-        elif type(item) in _CONTAINERS:
+        elif kind in _CONTAINERS:
             found.append(item)
             waiting.extend(item.values() if isinstance(item, dict) else item)
         elif isinstance(item, torch.nn.Module) or _is_plain(item):
@@ -146,7 +148,7 @@ def _refill(container: Any, contents: Any) -> None:
             container.clear()
             container.update(contents)
         return
-    if _members(container) == _members(contents):
+    if _is_unchanged(container, contents):
         return
     container.clear()
     if isinstance(container, dict):
@@ -155,8 +157,10 @@ def _refill(container: Any, contents: Any) -> None:
         container.extend(contents)
 
 
-def _members(container: Any) -> list[int]:
-    """The identities of the members of a container, or of the keys and values of a dict, in order."""
-    if isinstance(container, dict):
-        return [*map(id, container.keys()), *map(id, container.values())]
-    return [*map(id, container)]
+def _is_unchanged(container: Any, contents: Any) -> bool:
+    """Whether a container has the members that it had, the same objects in the same order."""
+    if len(container) != len(contents):
+        return False
+    if isinstance(container, dict) and not all(map(operator.is_, container.values(), contents.values())):
+        return False
+    return all(map(operator.is_, container, contents))
