@@ -355,8 +355,7 @@ class Program:
             # A graph can only refer to weights that no pass has changed.
             given = self.opset, self.registry, self.optimize, (), True, self.target
             model = self.source_model._lowered(*given).model
-        with rare_collections():
-            saving.save(model, target, external_data, prepack, layout, weights)
+        saving.save(model, target, external_data, prepack, layout, weights)
 
     def plan(
         self,

@@ -14,7 +14,7 @@ import torch
 
 from . import probe
 from .fake_tensors import as_exporting
-from .replacements import transformer_modules
+from .replacements import distributions, transformer_modules
 from .silence import quiet
 from .state.process_state import vmaps_closed
 
@@ -32,7 +32,7 @@ def for_capture(*, strict: bool, gradients: bool = False) -> Patches:
 
     mode = torch.enable_grad() if gradients else torch.no_grad()
     patches = [mode, quiet(), *_recurrent(strict), *_shapes(), *_losses()]
-    patches += [_attention(), *_scans(strict)]
+    patches += [_attention(), distributions.unchecked(), *_scans(strict)]
     if gradients:
         from .replacements import custom_gradients
 
@@ -51,7 +51,15 @@ def as_captured(packs: bool) -> Iterator[None]:
     """
     packed = _recurrent(False) if packs else []
     with contextlib.ExitStack() as stack:
-        for patch in [vmaps_closed(), *packed, *_shapes(), _attention(), as_exporting()]:
+        patches = [
+            vmaps_closed(),
+            *packed,
+            *_shapes(),
+            _attention(),
+            distributions.unchecked(),
+            as_exporting(),
+        ]
+        for patch in patches:
             stack.enter_context(patch)
         yield
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -106,12 +106,14 @@ class Tracer:
     def _fakes(self) -> dict[str, torch.Tensor]:
         """A fake tensor for each parameter and buffer; tensors that share memory share a fake tensor."""
         made: dict[Identity, torch.Tensor] = {}
-        for name, tensor in self._state().items():
-            key = identity(name, tensor)
+        state = self._state()
+        keys = {name: identity(name, tensor) for name, tensor in state.items()}
+        fake_of = _fake_weights(self._mode, state)
+        for name, key in keys.items():
             if key not in made:
-                made[key] = self._mode.from_tensor(tensor)
+                made[key] = fake_of(state[name])
             self._origins[id(made[key])] = ("state", *key)
-        return {name: made[identity(name, tensor)] for name, tensor in self._state().items()}
+        return {name: made[key] for name, key in keys.items()}
 
     def _state(self) -> dict[str, torch.Tensor]:
         named = dict(self._model.named_parameters(remove_duplicate=False))
@@ -148,6 +150,15 @@ def _quick_run(mode: FakeTensorMode) -> Run | None:
     from ...torch_boundary.recording.known_results import KnownResults
 
     return KnownResults(mode).run
+
+
+def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+    """Makes a fake tensor for a parameter or buffer."""
+    if not probe.has(probe.DIRECT_CAPTURE):
+        return mode.from_tensor
+    from ...torch_boundary.recording.fake_weights import FakeWeights
+
+    return FakeWeights(state.values(), mode)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError, PrepackError, UsageError
 from ...files import writing
+from ...files.garbage_collection import rare_collections
 from ...files.publishing import DataFile, publish
 from ...files.reading.external_data.prepacked import PREFIX, parts
 from ...files.reading.subgraphs import with_subgraphs
@@ -30,6 +31,7 @@ _PACKED_FROM = 1024
 """Weights of at least this many bytes go to the data file."""
 
 
+@rare_collections()
 def save(
     model: ir.Model,
     target: str | bytes | os.PathLike | IO[bytes],

@@ -24,17 +24,17 @@ def replace_weights(
     """
     # Modes of torch functions, of which there are some in a capture, see each reading of an attribute.
     with torch._C.DisableTorchFunction():
-        makers = _Fakes(named.values(), mode)
-        fakes = {name: makers(tensor) for name, tensor in named.items()}
+        fake_of = FakeWeights(named.values(), mode)
+        fakes = {name: fake_of(tensor) for name, tensor in named.items()}
         for module in model.modules():
             for held in (module._parameters, module._buffers):
                 for name, tensor in held.items():
                     if tensor is not None:
-                        held[name] = makers(tensor)
+                        held[name] = fake_of(tensor)
         return fakes
 
 
-class _Fakes:
+class FakeWeights:
     """Makes one fake tensor for each tensor.
 
     A tensor that is all of its storage needs only a meta tensor, which takes a fraction of the time that
@@ -51,6 +51,7 @@ class _Fakes:
         self._counts = collections.Counter(map(_storage, {id(each): each for each in tensors}.values()))
 
     def __call__(self, tensor: Any) -> Any:
+        """The fake tensor that stands for a tensor; one that was made here stands for itself."""
         if id(tensor) in self._replaced:
             return tensor
         fake = self._made.get(id(tensor))

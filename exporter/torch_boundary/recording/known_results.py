@@ -6,7 +6,6 @@ earlier one, in another layer.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,18 +14,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .. import pytree
+from .known_layouts import Layout, known_layout
 from .symbolic_numbers import holds_always, identity
-
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument."""
-
-    dtype: torch.dtype
-    shape: torch.Size
-    stride: tuple[int, ...]
-    device: torch.device
-    offset: Any = None
 
 
 class KnownResults:
@@ -35,7 +24,7 @@ class KnownResults:
     def __init__(self, mode: FakeTensorMode):
         self._mode = mode
         self._writes_nothing: dict[OpOverload, bool] = {}
-        self._known: dict[Any, tuple[type | None, list[_Layout]] | None] = {}
+        self._known: dict[Any, tuple[type | None, list[Layout]] | None] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
@@ -48,6 +37,10 @@ class KnownResults:
                 kind, layouts = found
                 made = [self._made(layout, args) for layout in layouts]
                 return made[0] if kind is None else kind(made)
+        layout = None if kwargs else known_layout(func, args)
+        if layout is not None:
+            self._known[key] = None, [layout]
+            return self._made(layout, args)
         result = func(*args, **kwargs) if kwargs else func(*args)
         self._known[key] = _described(result, (args, kwargs))
         return result
@@ -65,7 +58,7 @@ class KnownResults:
         named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
         return tuple(parts) if _describe((*args, *named), parts) else None
 
-    def _made(self, layout: _Layout, args: tuple[Any, ...]) -> torch.Tensor:
+    def _made(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
         with torch._C._DisableTorchDispatch():
             if layout.offset is None:
                 made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
@@ -108,7 +101,7 @@ def _depends_on_data(tensor: torch.Tensor) -> bool:
     return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in tensor.shape)
 
 
-def _described(result: Any, arguments: Any) -> tuple[type | None, list[_Layout]] | None:
+def _described(result: Any, arguments: Any) -> tuple[type | None, list[Layout]] | None:
     """The layouts of results; None if one is an argument itself, or neither a view nor all of its storage."""
     kind = None if isinstance(result, torch.Tensor) else type(result)
     tensors = [result] if kind is None else result
@@ -131,7 +124,7 @@ def _described(result: Any, arguments: Any) -> tuple[type | None, list[_Layout]]
         ):
             return None
         storages.add(storage._cdata)
-        layouts.append(_Layout(item.dtype, item.shape, item.stride(), item.device, offset))
+        layouts.append(Layout(item.dtype, item.shape, item.stride(), item.device, offset))
     return kind, layouts
 
 

@@ -18,6 +18,30 @@ from opsetta.exporter.torch_boundary.recording.known_results import KnownResults
 ATEN = torch.ops.aten
 CALLS: dict[str, tuple[Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
     "linear": (ATEN.linear.default, lambda x: (x, torch.zeros(5, 8))),
+    "linear without bias": (ATEN.linear.default, lambda x: (x, torch.zeros(5, 8))),
+    "linear of transposed": (ATEN.linear.default, lambda x: (x.t().contiguous().t(), torch.zeros(5, 8))),
+    "linear of many": (
+        ATEN.linear.default,
+        lambda x: (x[:, None, None] + torch.zeros(2, 3, 8), torch.zeros(5, 8), torch.zeros(5)),
+    ),
+    "linear of transposed blocks": (
+        ATEN.linear.default,
+        lambda x: ((x[:, None] + torch.zeros(3, 8)).transpose(0, 1), torch.zeros(5, 8)),
+    ),
+    "relu": (ATEN.relu.default, lambda x: (x,)),
+    "relu of transposed": (ATEN.relu.default, lambda x: (x.t(),)),
+    "relu of integers": (ATEN.relu.default, lambda x: (x.long(),)),
+    "gelu": (ATEN.gelu.default, lambda x: (x,)),
+    "silu of half": (ATEN.silu.default, lambda x: (x.half(),)),
+    "hardtanh": (ATEN.hardtanh.default, lambda x: (x, 0.0, 6.0)),
+    "sigmoid of integers": (ATEN.sigmoid.default, lambda x: (x.long(),)),
+    "batch_norm": (ATEN.batch_norm.default, lambda x: (x, *[torch.ones(8)] * 4, False, 0.1, 1e-5, True)),
+    "batch_norm of images": (
+        ATEN.batch_norm.default,
+        lambda x: (x[:, :, None, None] + x[0, 0], *[torch.ones(8)] * 4, False, 0.1, 1e-5, True),
+    ),
+    "layer_norm": (ATEN.layer_norm.default, lambda x: (x, [8], torch.ones(8), None)),
+    "layer_norm of half": (ATEN.layer_norm.default, lambda x: (x.half(), [8], torch.ones(8), None)),
     "sum of two": (ATEN.add.Tensor, lambda x: (x, x)),
     "transpose": (ATEN.transpose.int, lambda x: (x, 0, 1)),
     "slice": (ATEN.slice.Tensor, lambda x: (x, 1, 2, 6)),
@@ -67,6 +91,28 @@ def test_a_known_result_is_like_the_operators(name: str, is_dynamic: bool) -> No
     made = second[0] if isinstance(second, (list, tuple)) else second
     assert made is x or made is not (first[0] if isinstance(first, (list, tuple)) else first)
     assert not environment.guards
+
+
+WRONG: dict[str, tuple[Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
+    "linear": (ATEN.linear.default, lambda x: (x, torch.zeros(5, 7))),
+    "bias": (ATEN.linear.default, lambda x: (x, torch.zeros(5, 8), torch.zeros(6))),
+    "batch_norm": (ATEN.batch_norm.default, lambda x: (x, *[torch.ones(7)] * 4, False, 0.1, 1e-5, True)),
+    "layer_norm": (ATEN.layer_norm.default, lambda x: (x, [7])),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_an_operator_refuses_is_refused(name: str) -> None:
+    operator, arguments = WRONG[name]
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, True)
+    with (
+        mode,
+        enable_python_dispatcher(),
+        torch.no_grad(),
+        pytest.raises(RuntimeError, match="size|shape|elements|dim"),
+    ):
+        known.run(operator, arguments(x), {})
 
 
 def test_sizes_that_depend_on_data_are_new_with_each_call() -> None:

@@ -1,0 +1,18 @@
+"""Distributions of `torch.distributions` without the checks of their arguments in a capture.
+
+The checks are branches on values that only raise errors. `python -O` leaves them out like `assert`; a capture
+leaves both out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from ..state.process_state import replaced
+
+
+def unchecked() -> contextlib.AbstractContextManager[None]:
+    """Leave out the checks within the context, except those that the model asks for with `validate_args`."""
+    return replaced(torch.distributions.Distribution, "_validate_args", False)
