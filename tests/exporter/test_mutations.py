@@ -79,3 +79,32 @@ def test_batch_norm_in_eval_mutates_nothing_and_in_training_is_named() -> None:
     program.verify()
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, before[name])
+
+
+class Replacing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count = self.count + x
+        held, self.scale = self.scale, self.scale * 2
+        result = self.count * self.scale
+        self.scale = held
+        return result
+
+
+def test_a_replaced_buffer_of_a_submodule_is_named_in_a_warning() -> None:
+    model = nn.Sequential(Replacing()).eval()
+    with pytest.warns(UserWarning, match=r"buffer '0\.count'.*mutations='outputs'") as found:
+        program = opsetta.export(model, torch.ones(3))
+    assert not any("scale" in str(each.message) for each in found)
+    assert found[0].filename == __file__
+    assert program(torch.ones(3)).tolist() == program(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
+    assert model[0].count.tolist() == [0, 0, 0]
+
+
+def test_a_replaced_buffer_of_the_model_itself_is_a_mutation() -> None:
+    with pytest.raises(opsetta.MutationError, match="'count'"):
+        opsetta.export(Replacing().eval(), torch.ones(3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,7 @@ class RecordedProgram:
         constants: the other tensors that placeholders stand for.
         range_constraints: the range of each symbol.
         decisions: what was decided of the values of tensors.
+        replaced: the names of the buffers of submodules that the model replaced in its forward.
     """
 
     graph_module: torch.nn.Module
@@ -55,6 +56,7 @@ class RecordedProgram:
     constants: Mapping[str, Any]
     range_constraints: Mapping[Any, Any]
     decisions: Decisions
+    replaced: Sequence[str] = ()
 
     @property
     def graph(self) -> torch.fx.Graph:

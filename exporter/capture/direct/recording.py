@@ -19,7 +19,12 @@ from torch.export.graph_signature import (
 from ...torch_boundary import pytree
 from ...torch_boundary.recording.constants import Constants
 from ...torch_boundary.recording.dead_nodes import remove_dead_nodes
-from ...torch_boundary.recording.fake_weights import AssignedBuffers, non_persistent, replace_weights
+from ...torch_boundary.recording.fake_weights import (
+    AssignedBuffers,
+    non_persistent,
+    replace_weights,
+    replaced_buffers,
+)
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.regions import name_operands, without_regions
 from ...torch_boundary.recording.sizes import FixedSizes
@@ -152,6 +157,7 @@ class _Recording:
             constants={**self._constants.lifted, **transient},
             range_constraints=ranges,
             decisions=self._decisions,
+            replaced=replaced_buffers(self._model, self._weights),
         )
 
 

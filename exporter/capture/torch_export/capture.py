@@ -110,10 +110,21 @@ def capture(
     for restriction in limits.unlike_model:
         warnings.warn(f"the export is valid for {restriction}", stacklevel=4)
     if isinstance(program, RecordedProgram):
+        _warn_of_replaced(program.replaced)
         specializations.write(found.source.metadata_props, program.decisions.fixed)
     found.interface.parameter_names = shapes.parameter_names(model)
     found.example = (args, dict(kwargs))
     return found
+
+
+def _warn_of_replaced(names: Sequence[str]) -> None:
+    for name in names:
+        warnings.warn(
+            f"the model replaces its buffer '{name}' in its forward. The program does not: it has the buffer "
+            "as it is now in each call. Write to the buffer in place, for example with copy_, and "
+            "mutations='outputs' returns its new value",
+            stacklevel=5,
+        )
 
 
 def _export(

@@ -34,6 +34,19 @@ def replace_weights(
         return fakes
 
 
+def replaced_buffers(model: torch.nn.Module, fakes: Mapping[str, torch.Tensor]) -> list[str]:
+    """The names of the buffers of submodules that hold other tensors than `replace_weights` put there.
+
+    Args:
+        fakes: what it returned.
+    """
+    return [
+        name
+        for name, tensor in model.named_buffers(remove_duplicate=False)
+        if "." in name and name in fakes and tensor is not fakes[name]
+    ]
+
+
 class FakeWeights:
     """Makes one fake tensor for each tensor.
 
