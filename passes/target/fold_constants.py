@@ -24,6 +24,7 @@ from ...registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
 from .deferred_constants import Deferred, deferred
 from .initializers import Initializers
 from .known_sizes import known_sizes, refine_shape
+from .node_pass import every_node
 
 _FREE_BYTES = 4096
 """Bytes that a result may take even if no weight becomes unread by it."""
@@ -53,7 +54,7 @@ class FoldConstants(ir.passes.InPlacePass):
         tensors = [value.const_value for value in model.graph.initializers.values()]
         self._budget = _BUDGET + sum(tensor.nbytes for tensor in tensors if tensor is not None) // _SHARE
         waiting: dict[ir.Value, Deferred] = {}
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in every_node(model.graph):
             if node.domain or not node.inputs or any(value.is_graph_output() for value in node.outputs):
                 continue
             if modified:

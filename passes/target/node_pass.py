@@ -31,7 +31,7 @@ class NodePass(ir.passes.InPlacePass, abc.ABC):
         if (self.writes is not None and self.schema(self.writes) is None) or not self.begin(model):
             return ir.passes.PassResult(model, False)
         wanted, modified = self.op_types, False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in every_node(model.graph):
             if node.domain or (wanted is not None and node.op_type not in wanted):
                 continue
             # The rewriting of another node may have removed this one.
@@ -62,6 +62,35 @@ class ConstantPass(NodePass):
     def __init__(self, initializers: Initializers):
         super().__init__()
         self.known = initializers
+
+
+def every_node(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph in order, each before those of its sub-graphs.
+
+    A list takes a fraction of the time of `ir.traversal.RecursiveGraphIterator`, and the graph may change.
+    """
+    found: list[ir.Node] = []
+    waiting = [iter(graph)]
+    while waiting:
+        for node in waiting[-1]:
+            found.append(node)
+            inner = _subgraphs(node)
+            if inner:
+                waiting.extend(iter(each) for each in reversed(inner))
+                break
+        else:
+            waiting.pop()
+    return found
+
+
+def _subgraphs(node: ir.Node) -> list[ir.Graph]:
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.data.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.value)
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found += attribute.value
+    return found
 
 
 def replace_node(

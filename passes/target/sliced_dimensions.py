@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from ...registration import Names
 from ...registration.schemas import misnames_cut_sizes
-from .node_pass import NodePass
+from .node_pass import NodePass, every_node
 
 
 class NameSlicedDimensions(NodePass):
@@ -25,7 +25,7 @@ class NameSlicedDimensions(NodePass):
         if not misnames_cut_sizes(self.opset):
             return False
         self._names = Names()
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for node in every_node(model.graph):
             for value in (*node.inputs, *node.outputs):
                 for name in _names(value):
                     self._names.take(name)

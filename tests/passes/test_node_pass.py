@@ -1,0 +1,40 @@
+"""The nodes that a target pass looks at: those of the main graph and of all sub-graphs, in order."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from opsetta.passes.target.node_pass import every_node
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 18]>
+main (float[2] x, bool c) => (float[2] y) {
+   a = Abs(x)
+   b = If (c) <
+      then_branch = one () => (float[2] p) {
+         q = Neg(a)
+         p = If (c) <
+            then_branch = two () => (float[2] r) { r = Exp(q) },
+            else_branch = three () => (float[2] s) { s = Relu(q) }
+         >
+      },
+      else_branch = four () => (float[2] t) { t = Sin(a) }
+   >
+   y = Cos(b)
+}
+"""
+
+
+def test_nodes_of_sub_graphs_follow_their_node() -> None:
+    graph = ir.from_onnx_text(MODEL).graph
+    found = every_node(graph)
+    assert [node.op_type for node in found] == "Abs If Neg If Exp Relu Sin Cos".split()
+    assert found == list(ir.traversal.RecursiveGraphIterator(graph))
+
+
+def test_deep_nesting_needs_no_recursion() -> None:
+    graph = ir.Graph([], [], nodes=[], name="innermost")
+    for depth in range(2000):
+        node = ir.Node("", "If", [], [ir.AttrGraph("then_branch", graph)], name=str(depth))
+        graph = ir.Graph([], [], nodes=[node], name=f"graph{depth}")
+    assert [node.name for node in every_node(graph)] == [str(depth) for depth in reversed(range(2000))]
