@@ -18,8 +18,6 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import beartype
-import beartype.roar
 import numpy as np
 from onnx_ir import Value
 
@@ -99,6 +97,9 @@ class SymbolicFunction:
     @functools.cached_property
     def checked(self) -> Callable[..., Any]:
         """The function under beartype; made at its first call, because most are never called."""
+        # A command that calls no function starts faster without beartype.
+        import beartype
+
         return beartype.beartype(self.function)
 
     @functools.cached_property
@@ -154,7 +155,7 @@ class SymbolicFunction:
                 raise ArgumentError(f"{self.name} needs argument '{parameter.name}'")
         try:
             return self.checked(g, **given)
-        except beartype.roar.BeartypeCallHintParamViolation as error:
+        except _violation() as error:
             raise _explained(self, given, error) from None
 
     def call(self, g: Builder, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -219,10 +220,17 @@ def _constant(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argu
     )
 
 
+def _violation() -> type[Exception]:
+    """The exception of beartype for an argument of a wrong type."""
+    import beartype.roar
+
+    return beartype.roar.BeartypeCallHintParamViolation
+
+
 def _explained(
     symbolic: SymbolicFunction,
     given: Mapping[str, Any],
-    error: beartype.roar.BeartypeCallHintParamViolation,
+    error: Exception,
 ) -> ArgumentError:
     hints = typing.get_type_hints(symbolic.function)
     found = re.search(r" parameter (\w+)=", str(error))

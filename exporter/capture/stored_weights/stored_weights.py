@@ -96,13 +96,32 @@ class StoredWeights:
                 have no contents, which is enough for a capture.
         """
         if not whole and self._stand_ins is not None:
-            return attached(self._stand_ins, self._model)
+            return self._explaining_conversion(self._stand_ins)
         placeholder = None if whole else Placeholders()
         made = {id(each.tensor): _stand_in(each, placeholder) for each in self._matches.stored}
         made |= self._matches.computed
-        if not whole:
-            self._stand_ins = made
-        return attached(made, self._model)
+        if whole:
+            return attached(made, self._model)
+        self._stand_ins = made
+        return self._explaining_conversion(made)
+
+    @contextlib.contextmanager
+    def _explaining_conversion(self, made: dict[int, torch.Tensor]) -> Iterator[None]:
+        """The model with its weights; a failed capture names those without contents."""
+        try:
+            with attached(made, self._model):
+                yield
+        except CaptureError as error:
+            stored = self._matches.stored
+            empty = [each for each in stored if without_data(made[id(each.tensor)]) is not None]
+            if not empty:
+                raise
+            names = listed([quoted(each.names[0]) for each in empty])
+            raise CaptureError(
+                f"{error}\n  - {names} will be converted to another element type when the program is saved. "
+                "The capture has no values of such weights: if the model's code reads one, give the model the "
+                "element type of the file, for example with model.half()"
+            ) from error
 
     def place(self, source: ir.Model) -> None:
         """Refer to the files in the initializers of a captured graph.

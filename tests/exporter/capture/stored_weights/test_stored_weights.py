@@ -345,3 +345,46 @@ def test_complex_weights_become_pairs(tmp_path):
     program = opsetta.export(Model("meta").eval(), x, weights=weights)
     program.verify()
     assert program.model_proto == opsetta.export(Model().eval(), x).model_proto
+
+
+class Deciding(nn.Module):
+    """Branches on a buffer, a weight, and a number in a buffer."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.register_buffer("initialised", torch.tensor(False))
+        self.register_buffer("padding", torch.tensor(1))
+
+    def forward(self, x):
+        if not self.initialised:
+            x = x * 100
+        if self.linear.weight.sum() > 0:
+            x = x + 1
+        return self.linear(nn.functional.pad(x, (int(self.padding), 0))[:, :-3])
+
+
+def deciding(width, folder, dtype=torch.float32):
+    model = Deciding(width).eval()
+    model.initialised.fill_(True)
+    model.padding.fill_(3)
+    nn.init.constant_(model.linear.weight, 0.25)
+    save_file({k: v.to(dtype) if v.is_floating_point() else v for k, v in model.state_dict().items()}, folder)
+    with torch.device("meta"):
+        return model, Deciding(width).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_paths_depend_on_the_values_in_the_file(tmp_path, dtype):
+    model, empty = deciding(4, tmp_path / "x.safetensors", dtype)
+    x = torch.ones(2, 4)
+    program = opsetta.export(empty, (x,), weights=tmp_path / "x.safetensors")
+    torch.testing.assert_close(program(x), model(x), rtol=1e-3, atol=1e-3)
+
+
+def test_a_path_that_depends_on_a_large_converted_weight_is_refused_by_name(tmp_path):
+    _, empty = deciding(1024, tmp_path / "x.safetensors", torch.float16)
+    with pytest.raises(opsetta.CaptureError, match=r"(?s)'linear\.weight' will be converted.*model\.half"):
+        opsetta.export(empty, (torch.ones(2, 1024),), weights=tmp_path / "x.safetensors")
+    x = torch.ones(2, 1024, dtype=torch.float16)
+    opsetta.export(empty.half(), (x,), weights=tmp_path / "x.safetensors")
