@@ -119,8 +119,8 @@ class StoredWeights:
             names = listed([quoted(each.names[0]) for each in empty])
             raise CaptureError(
                 f"{error}\n  - {names} will be converted to another element type when the program is saved. "
-                "The capture has no values of such weights: if the model's code reads one, give the model the "
-                "element type of the file, for example with model.half()"
+                "The capture has no values of such weights. A model whose code reads one needs the element "
+                "type of the file, for example by model.half()"
             ) from error
 
     def place(self, source: ir.Model) -> None:
