@@ -74,7 +74,7 @@ descriptors: $(INSTALLED)
 	$(BIN)/python -m tests.descriptors
 
 docs: $(DOCS_INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 
 dist: $(INSTALLED)

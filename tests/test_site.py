@@ -108,7 +108,7 @@ def test_what_loads_from_a_network_is_found(hooks, tmp_path):
 def site(tmp_path_factory) -> pathlib.Path:
     """The site, built as `make docs` does."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder

@@ -112,7 +112,8 @@ def export_huggingface(
             `quantize_weights`.
         weights: "copy", or "reference" to refer to the checkpoint, which is then in `output` or below it.
         external_data: whether weights are beside the ONNX files; by default if they do not fit into them.
-        optimize, target: as for `export`.
+        optimize: as for `export`.
+        target: as for `export`.
         verify: compare each graph with eager PyTorch first; write nothing where they differ.
         progress: called with the name of each stage as it begins.
 

@@ -100,8 +100,8 @@ class TextGenerator:
             top_k: of drawing, the number of the most probable tokens to draw from; 0 is all.
             top_p: of drawing, the probability that the tokens to draw from have together.
             seed: of drawing.
-            language, speech_task: of a multilingual Whisper; by default it finds the language itself, and
-                transcribes. The other task is "translate".
+            language: of a multilingual Whisper, which otherwise finds it itself.
+            speech_task: of a multilingual Whisper, "transcribe" unless given, or "translate".
 
         Returns:
             The tokens, behind the prompt of a decoder or the beginning of an encoder-decoder's results. A
