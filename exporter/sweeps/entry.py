@@ -108,7 +108,8 @@ def sweep(
         optimize: as for `export`.
         verify: whether results are compared with those of eager PyTorch, or of the original file.
         runs: how many runs the latency is the median of; 0 measures none.
-        rtol, atol: tolerances, as for `Program.verify`.
+        rtol: relative tolerance, as for `Program.verify`.
+        atol: absolute tolerance, likewise.
         progress: called after each job with its row, the number of jobs done, and that of all.
 
     Raises:
