@@ -140,8 +140,11 @@ def _progress() -> Iterator[Callable[[Row, int, int], None]]:
         task = bar.add_task("listing the models", total=None)
 
         def show_job(entry: Row, count: int, total: int) -> None:
+            if not seen:
+                # The time left is estimated from the jobs of this sweep.
+                bar.reset(task, total=total, completed=count - 1)
             seen.append(entry)
-            bar.update(task, completed=count, total=total, description=_counts(counted(seen)))
+            bar.update(task, completed=count, description=_counts(counted(seen)))
 
         yield show_job
 

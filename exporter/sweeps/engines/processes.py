@@ -20,6 +20,8 @@ from .outcomes import DIED, Ended, Limits
 Work = Callable[[Any], Any]
 """A function that a new process finds by its module and name, or a `functools.partial` of one."""
 _MODULE = f"{__package__}.job_server"
+_PATIENCE = 0.5
+"""Seconds in which a server ends its job; one that still imports does not listen."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
@@ -83,7 +85,7 @@ class JobServer:
         """End the server, and the job that it runs."""
         self.connection.close()
         try:
-            self._process.wait(5)
+            self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

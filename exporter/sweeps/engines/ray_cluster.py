@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import socket
 import urllib.parse
@@ -54,11 +55,16 @@ class RayEngine:
         if address != "ray":
             _check_reachable(address)
             options["address"] = address
+        elif ":" in (known := os.environ.get("RAY_ADDRESS", "")):
+            _check_reachable(known)
         try:
             self._ray.init(**options)
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
-            raise OpsettaError(f"Ray cannot be started or reached at '{address}': {text}") from error
+            raise OpsettaError(
+                f"Ray cannot be started or reached at '{address}': {text}; a cluster with a token needs "
+                "RAY_AUTH_MODE=token"
+            ) from error
 
     def run(self, work: Work, jobs: Iterable[Any], limits: Limits) -> Iterator[tuple[Any, Ended]]:
         """Run `work` on every job, and give each job with how it ended, in the order in which they end."""
@@ -118,17 +124,17 @@ class RayEngine:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address at which nothing listens; Ray itself would try for half a minute.
+    """Refuse an address at which nothing listens; Ray itself would try for minutes.
 
     Raises:
-        OpsettaError: the address is no `ray://HOST:PORT`, or nothing listens there.
+        OpsettaError: the address is no `ray://HOST:PORT` or `HOST:PORT`, or nothing listens there.
     """
-    parts = urllib.parse.urlsplit(address)
+    parts = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
-    if parts.scheme != "ray" or not host or not port:
+    if not host or not port:
         raise OpsettaError(
             f"'{address}' is no address of a Ray cluster: write ray://HOST:PORT, such as port 10001"
         )

@@ -61,6 +61,13 @@ def test_jobs_of_a_killed_node_run_on_the_other(cluster, tmp_path):
     assert set(executions(log)) == set(range(10))
 
 
+def test_an_address_of_the_environment_is_checked(monkeypatch):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(OpsettaError, match="no Ray cluster at '127.0.0.1:1'"):
+        RayEngine()
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [
