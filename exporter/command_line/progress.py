@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 
 @contextlib.contextmanager
@@ -24,11 +25,12 @@ def stages() -> Iterator[Callable[[str], None]]:
 def bars() -> Iterator[Callable[[str], None]]:
     """Yield a function to call with the name of each stage; each has a bar on stderr, with its time."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda stage: None
-        return
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console) as progress:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(table_column=Column(min_width=7)),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         stages: list[TaskID] = []
 
         def end() -> None:
