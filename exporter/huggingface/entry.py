@@ -72,8 +72,8 @@ class HuggingFaceExport:
         task: the name of the task.
         graphs: the ONNX files.
         copied: names of the files of tokenizers, processors and configurations.
-        weights_loaded: whether transformers loaded the weights into memory, because their names in the
-            checkpoint are not those of the model.
+        weights_loaded: whether transformers loaded the weights into memory, because the checkpoint has other
+            names than the model or lacks tensors.
     """
 
     folder: pathlib.Path
@@ -142,8 +142,8 @@ def export_huggingface(
     loaded = load(source, config, chosen_task, DTYPES[dtype])
     if weights == "reference" and loaded.weights is None:
         raise UsageError(
-            "transformers converts the weights of this model as it loads them, because the names in the "
-            "checkpoint are not those of the model: they cannot be referred to"
+            "transformers has to load the weights of this model, because the checkpoint has other names or "
+            "lacks tensors: they cannot be referred to"
         )
     ready = []
     for graph in _graphs(chosen_task.name, loaded.model, config, source):

@@ -78,7 +78,7 @@ def read_config(folder: pathlib.Path) -> Any:
 
 
 def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
-    """The model for a task. Its weights are not read if the checkpoint has them by the model's own names.
+    """The model for a task. Its weights are not read if the checkpoint has all of them by the model's names.
 
     Raises:
         UsageError: the type of the model has no such task.
@@ -93,8 +93,8 @@ def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
     with _explained(folder, config, task):
         with torch.device("meta"):
             model = auto.from_config(config, dtype=kind).eval()
-        weights = None if _has_others(model) else _by_name(model, open_weights(folder))
-        if weights is not None:
+        weights = _by_name(model, open_weights(folder))
+        if weights is not None and _is_complete(model, weights):
             return Loaded(model, weights)
         model, found = auto.from_pretrained(
             folder, config=config, dtype=kind, local_files_only=True, output_loading_info=True
@@ -116,7 +116,7 @@ def _explained(folder: pathlib.Path, config: Any, task: Task) -> Iterator[None]:
         yield
     except OpsettaError:
         raise
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, RuntimeError) as error:
         if "Unrecognized configuration class" in str(error):
             raise UsageError(
                 f"models of type '{config.model_type}' have no task {task.name} in transformers"
@@ -124,14 +124,6 @@ def _explained(folder: pathlib.Path, config: Any, task: Task) -> Iterator[None]:
         raise CaptureError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
-
-
-def _has_others(model: Any) -> bool:
-    """Whether modules hold tensors that are neither parameters nor buffers, and so are in no checkpoint."""
-    import torch
-
-    held = (item for module in model.modules() for item in vars(module).values())
-    return any(isinstance(item, torch.Tensor) and item.is_meta for item in held)
 
 
 def _by_name(model: Any, checkpoint: Mapping[str, ir.TensorProtocol]) -> dict[str, ir.TensorProtocol] | None:
@@ -153,3 +145,21 @@ def _by_name(model: Any, checkpoint: Mapping[str, ir.TensorProtocol]) -> dict[st
         if all(id(tensor) in present for tensor in state.values()):
             return found
     return None
+
+
+def _is_complete(model: Any, weights: Mapping[str, ir.TensorProtocol]) -> bool:
+    """Whether a model without data gets all of it: some hold tensors that no checkpoint has.
+
+    Raises:
+        ModelFileError: weights have other shapes than the model; lists them.
+    """
+    from ..capture.stored_weights.matching import match
+
+    try:
+        match(model, weights, "the weights")
+    except ModelFileError:
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        if any(tuple(tensor.shape.numpy()) != shapes[name] for name, tensor in weights.items()):
+            raise
+        return False
+    return True

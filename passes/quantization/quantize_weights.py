@@ -24,6 +24,7 @@ from .quantized_weight import Latest, QuantizedWeight
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
 _AFTER_HEAD = frozenset("Add Cast Div Identity Mul Reshape Slice Squeeze Tanh Transpose Unsqueeze".split())
 """Operators that may stand between the last product and an output of the model."""
+_DEQUANTIZED = (Form.BLOCKS, Form.CHANNELS)
 _CHECKED_AT_ONCE = 1 << 24
 """Weights of at most this many bytes are read before the graph is changed."""
 
@@ -92,7 +93,7 @@ class QuantizeWeights(ir.passes.InPlacePass):
             weight = QuantizedWeight(
                 value.name or "weight", tensor, axis, self._scheme, form is Form.CHANNELS, latest
             )
-            if weight.least_bytes >= weight.bytes_before:
+            if weight.expected_bytes(form not in _DEQUANTIZED) >= weight.bytes_before:
                 continue
             if tensor.nbytes <= _CHECKED_AT_ONCE:
                 weight.check()
@@ -150,8 +151,7 @@ class QuantizeWeights(ir.passes.InPlacePass):
                 matrix = made.get(node.graph)
                 if matrix is None:
                     with rewriter.before(node, storage.weight.name) as g:
-                        is_linear = form in (Form.BLOCKS, Form.CHANNELS)
-                        matrix = storage.dequantized(g) if is_linear else storage.computed(g)
+                        matrix = storage.dequantized(g) if form in _DEQUANTIZED else storage.computed(g)
                     made[node.graph] = rewriter.use(matrix)
                 node.replace_input_with(0 if is_onnx(node, "Transpose") else 1, matrix)
 

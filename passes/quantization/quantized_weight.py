@@ -82,11 +82,15 @@ class QuantizedWeight:
         self._latest = latest
         self._errors: Errors | None = None
 
-    @property
-    def least_bytes(self) -> int:
-        """The bytes of codes, scales and zero points, without padding."""
+    def expected_bytes(self, padded: bool) -> int:
+        """The bytes of codes, scales and zero points.
+
+        Args:
+            padded: whether rows are stored as whole blocks.
+        """
         zeros = 0 if self.scheme.symmetric else self.blocks
-        bits = self.rows * (self.scheme.bits * (self.columns + zeros) + self.dtype.bitwidth * self.blocks)
+        columns = self.blocks * self.block_size if padded else self.columns
+        bits = self.rows * (self.scheme.bits * (columns + zeros) + self.dtype.bitwidth * self.blocks)
         return math.ceil(bits / 8)
 
     @property

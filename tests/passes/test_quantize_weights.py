@@ -170,6 +170,19 @@ def test_other_readers_and_small_weights_stay():
         opsetta.quantize_weights(model, "int8")
 
 
+def test_a_weight_stays_where_padding_to_blocks_makes_it_larger():
+    """Rows of 4 elements take 16 bytes, as they do in int4 with padding; DequantizeLinear needs none."""
+    weights = {"w": weight(4, 64)}
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    for opset, count in ((18, 0), (21, 1)):
+        model = model_of([node], opset, weights, [("x", TensorProto.FLOAT, ["n", 4])])
+        if count:
+            assert len(opsetta.quantize_weights(model, "int4").quantization.weights) == count
+        else:
+            with pytest.raises(UsageError, match="no weight to quantize"):
+                opsetta.quantize_weights(model, "int4")
+
+
 @pytest.mark.parametrize(("kind", "opset"), [(np.float16, 13), (np.float16, 21), (ml_dtypes.bfloat16, 21)])
 def test_narrow_weights_keep_their_type(kind, opset):
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(kind))

@@ -235,7 +235,12 @@ def with_config(folder, tmp_path, **entries):
         ({"weights": "none"}, opsetta.UsageError, "'copy' or 'reference'"),
         ({"quantize": "int2"}, opsetta.UsageError, "'int8' or 'int4'"),
         ({"opset": 5}, opsetta.OpsetError, "5"),
-        pytest.param({"opset": 7}, opsetta.UnsupportedOperatorsError, "opset 7", marks=pytest.mark.sweep),
+        pytest.param(
+            {"opset": 11, "dtype": "bf16"},
+            opsetta.UnsupportedOperatorsError,
+            "opset 11",
+            marks=pytest.mark.sweep,
+        ),
     ],
 )
 def test_errors_come_before_anything_is_written(options, error, message, llama, tmp_path):
