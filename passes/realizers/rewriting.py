@@ -12,6 +12,7 @@ from onnx_ir.passes import common
 from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction import Place
 from ...registration.metadata import PLAN_PHASE
+from ...registration.origins import origins_of, set_origins
 
 MAXIMUM_NODES = 200_000
 """The most nodes that one pass makes by repeating others."""
@@ -61,6 +62,9 @@ class Rewriter:
         finally:
             construction.graph, construction.place = outer
         nodes = list(scratch)
+        origins = origins_of(node)
+        for made in nodes if origins else ():
+            set_origins(made, origins)
         scratch.remove(nodes)
         node.graph.insert_before(node, nodes)
         self._emitted.update(nodes)

@@ -218,3 +218,18 @@ def test_files_for_onnxruntime_load_there(tmp_path):
     program = opsetta.export(torch.nn.LSTM(4, 3).eval(), (torch.ones(2, 1, 4),), target="onnxruntime")
     program.save(tmp_path / "m.onnx")
     onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize("opset", [9, 17, 22])
+def test_an_operator_that_the_target_lacks_is_composed(tmp_path, opset):
+    nodes = [helper.make_node("IsNaN", ["x"], ["lost"]), helper.make_node("Not", ["lost"], ["kept"])]
+    nodes.append(helper.make_node("Cast", ["kept"], ["y"], to=TensorProto.FLOAT))
+    target = parse_target("device", HEAD + '[operators]\nrefused = ["IsNaN"]')
+    lowered = loaded(tmp_path, nodes, opset=opset).lower(opset, target=target)
+    assert "IsNaN" not in {node.op_type for node in lowered.model.graph}
+    session = onnxruntime.InferenceSession(lowered.model_proto.SerializeToString())
+    [found] = session.run(None, {"x": torch.tensor([[0.0, torch.nan, torch.inf, -torch.inf]]).numpy()})
+    assert found.tolist() == [[1, 0, 1, 1]]
+    narrow = parse_target("device", HEAD + '[operators]\nrefused = ["IsNaN", "Or"]')
+    with pytest.raises(TargetError, match="IsNaN"):
+        loaded(tmp_path, nodes, opset=opset).lower(opset, target=narrow)
