@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,18 @@ class OperatorSchema:
             if name in self.attributes:
                 return None, self.attributes[name]
         return None, None
+
+
+def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) -> dict[str, Any]:
+    """The inputs of a node by the names of its schema; those of a variadic parameter as a list."""
+    named: dict[str, Any] = {}
+    for index, value in enumerate(inputs):
+        parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
+        if parameter.variadic:
+            named.setdefault(parameter.name, []).append(value)
+        elif value is not None:
+            named[parameter.name] = value
+    return named
 
 
 def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:

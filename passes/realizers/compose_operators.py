@@ -17,7 +17,7 @@ from ...registration import Registry, UnsupportedError
 from ...registration.dispatch import SymbolicFunction
 from ...registration.emission.ladder import compose
 from ...registration.opsets import MINIMUM_OPSET
-from ...registration.schemas import OperatorSchema
+from ...registration.schemas import OperatorSchema, inputs_by_name
 from ..target.node_pass import NodePass
 from .rewriting import Rewriter
 
@@ -83,10 +83,4 @@ class ComposeOperators(NodePass):
             if attribute.default is not None and attribute.name in symbolic.parameters:
                 arguments[attribute.name] = attribute.default
         arguments.update({name: attribute.value for name, attribute in node.attributes.items()})
-        for place, value in enumerate(node.inputs):
-            parameter = schema.inputs[min(place, len(schema.inputs) - 1)]
-            if parameter.variadic:
-                arguments.setdefault(parameter.name, []).append(value)
-            elif value is not None:
-                arguments[parameter.name] = value
-        return arguments
+        return {**arguments, **inputs_by_name(schema, node.inputs)}

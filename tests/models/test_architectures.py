@@ -9,7 +9,7 @@ import torch
 import opsetta
 
 from ..opsets import changes, named
-from .zoo import ARCHITECTURES, BY_NAME, DECODERS
+from .zoo import BY_NAME, DECODERS, cases
 
 FORMS = {False: "static", True: "dynamic"}
 
@@ -19,21 +19,7 @@ def _is_quick(name: str, dynamic: bool) -> bool:
     return name != "qwen2" if dynamic else name in ("bert", "convnext")
 
 
-def cases() -> list:
-    """Every architecture, with dynamic sizes and static ones."""
-    return [
-        pytest.param(
-            architecture.name,
-            dynamic,
-            id=f"{architecture.name}-{'dynamic' if dynamic else 'static'}",
-            marks=[] if _is_quick(architecture.name, dynamic) else [pytest.mark.sweep],
-        )
-        for architecture in ARCHITECTURES
-        for dynamic in architecture.forms
-    ]
-
-
-@pytest.mark.parametrize(("name", "dynamic"), cases())
+@pytest.mark.parametrize(("name", "dynamic"), cases(_is_quick))
 def test_architecture_agrees_with_eager(name: str, dynamic: bool) -> None:
     architecture = BY_NAME[name]
     model = architecture.build()

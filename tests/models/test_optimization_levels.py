@@ -12,26 +12,12 @@ from opsetta.passes.target.levels import LEVELS
 from opsetta.passes.target.optimize import optimize
 
 from ..opsets import is_full_run, named
-from .zoo import ARCHITECTURES, BY_NAME
+from .zoo import BY_NAME, cases
 
 _QUICK = {("bert", True), ("swin", False)}
 
 
-def cases() -> list:
-    """Every architecture, with dynamic sizes and static ones."""
-    return [
-        pytest.param(
-            architecture.name,
-            dynamic,
-            id=f"{architecture.name}-{'dynamic' if dynamic else 'static'}",
-            marks=[] if (architecture.name, dynamic) in _QUICK else [pytest.mark.sweep],
-        )
-        for architecture in ARCHITECTURES
-        for dynamic in architecture.forms
-    ]
-
-
-@pytest.mark.parametrize(("name", "dynamic"), cases())
+@pytest.mark.parametrize(("name", "dynamic"), cases(lambda *case: case in _QUICK))
 def test_each_level_agrees_with_eager_and_is_complete(name: str, dynamic: bool) -> None:
     architecture = BY_NAME[name]
     shapes = architecture.dynamic_shapes if dynamic else None

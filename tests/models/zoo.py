@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import transformers
 
@@ -319,6 +320,24 @@ ARCHITECTURES = (
     ),
 )
 BY_NAME = {architecture.name: architecture for architecture in ARCHITECTURES}
+
+
+def cases(is_quick: Callable[[str, bool], bool]) -> list:
+    """Every architecture as a test case, with dynamic sizes and static ones.
+
+    Args:
+        is_quick: whether quick runs have a case, by its name and whether its sizes are dynamic.
+    """
+    return [
+        pytest.param(
+            architecture.name,
+            dynamic,
+            id=f"{architecture.name}-{'dynamic' if dynamic else 'static'}",
+            marks=[] if is_quick(architecture.name, dynamic) else [pytest.mark.sweep],
+        )
+        for architecture in ARCHITECTURES
+        for dynamic in architecture.forms
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

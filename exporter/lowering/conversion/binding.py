@@ -45,18 +45,6 @@ def meaning(found: Sequence[int], version: int) -> int | None:
     return next((opset for opset in found if opset > version), None)
 
 
-def inputs_by_name(schema: OperatorSchema, inputs: Sequence[Value | None]) -> dict[str, Any]:
-    """The inputs by the names of the schema; those of a variadic parameter as a list."""
-    named: dict[str, Any] = {}
-    for index, value in enumerate(inputs):
-        parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
-        if parameter.variadic:
-            named.setdefault(parameter.name, []).append(value)
-        elif value is not None:
-            named[parameter.name] = value
-    return named
-
-
 def attributes_by_name(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, Any]:
     """The attributes as Python values, sub-graphs and tensors."""
     return {

@@ -33,7 +33,7 @@ from ....registration import (
 from ....registration.emission.ladder import at_work
 from ....registration.opsets import check_opset
 from ....registration.results import listed
-from ....registration.schemas import OperatorSchema, omissible, operator_schema
+from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import carried_by, check_training, keep
@@ -399,7 +399,7 @@ class _Conversion(Driver[_Scope]):
         named: Mapping[str, Any],
         outputs: int,
     ) -> Sequence[Value]:
-        arguments = {**binding.inputs_by_name(schema, inputs), **named}
+        arguments = {**inputs_by_name(schema, inputs), **named}
         if "outputs" in symbolic.parameters:
             arguments["outputs"] = outputs
         results = composed_results(symbolic, symbolic(self.context, arguments), outputs)
