@@ -6,7 +6,7 @@ A kernel of a fake tensor finds the same by comparing symbolic sizes and strides
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -85,7 +85,11 @@ def _linear(first: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Sequ
     return (*first.shape[:-1], weight.shape[0]) if is_known else None
 
 
-_RULES = {"aten::batch_norm": _batch_norm, "aten::layer_norm": _layer_norm, "aten::linear": _linear}
+_RULES: dict[str, Callable[..., Sequence[Any] | None]] = {
+    "aten::batch_norm": _batch_norm,
+    "aten::layer_norm": _layer_norm,
+    "aten::linear": _linear,
+}
 """The shape of a result by the arguments; None for calls that the operator's kernel may refuse."""
 
 
