@@ -51,10 +51,12 @@ def test_layers_become_gemms(shape: list[Any], opset: int) -> None:
 )
 def test_layers_that_do_not_gain_keep_their_dimensions(shape: list[Any], count: int) -> None:
     case = Case(shape)
-    case.returns(_layers(case, case.x, count, lambda x: case.g.op("Relu", x)))
-    before = case.ops()
+    result = _layers(case, case.x, count, lambda x: case.g.op("Relu", x))
+    case.returns(case.g.op("ReduceMean", result, axes=[len(shape) - 1], keepdims=1))
+    before, constants = case.ops(), len(case.model.graph.initializers)
     assert not FlattenRows(case.known)(case.model).modified
     assert case.ops() == before
+    assert len(case.model.graph.initializers) == constants
 
 
 def _normalized(g: GraphContext, x: Value) -> Value:

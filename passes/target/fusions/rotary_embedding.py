@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
 from ..node_pass import ConstantPass
 from .patterns import made_by, replace
 
@@ -30,10 +29,6 @@ class FuseRotaryEmbedding(ConstantPass):
     op_types = ("Add",)
     writes = "RotaryEmbedding"
 
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._tables: dict[tuple[ir.Value, int, int], ir.Value | None] = {}
-
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the pattern that ends in an Add."""
         products = [made_by(value, "Mul") for value in node.inputs]
@@ -42,46 +37,34 @@ class FuseRotaryEmbedding(ConstantPass):
             if found is None:
                 continue
             x, cosine, sine = found
-            tables = [self._halved(table, x) for table in (cosine, sine)]
-            if None in tables:
+            halves = [(table, self._half(table, x)) for table in (cosine, sine)]
+            if any(half is None for _, half in halves):
                 return False
+            tables = [
+                self.known.make(half, f"{table.name}_half") for table, half in halves if half is not None
+            ]
             replace(node, "RotaryEmbedding", [x, *tables], [], self.opset)
             return True
         return False
 
-    def _halved(self, table: ir.Value, x: ir.Value) -> ir.Value | None:
+    def _half(self, table: ir.Value, x: ir.Value) -> np.ndarray | None:
         """One half of a table, [batch, length, d / 2]; None if the operator does not take the table."""
         shape, tensor = x.shape, table.const_value
-        if (
-            shape is None
-            or len(shape) != 4
-            or x.dtype not in _TYPES
-            or tensor is None
-            or table.dtype != x.dtype
-        ):
+        if shape is None or len(shape) != 4 or x.dtype not in _TYPES or table.dtype != x.dtype:
             return None
         batch, _, length, size = shape
         if not (isinstance(batch, int) and isinstance(length, int) and isinstance(size, int)) or size % 2:
             return None
-        if not self.known.is_constant(table) or batch * length * size > _MAXIMUM_ELEMENTS:
+        if tensor is None or not self.known.is_constant(table) or batch * length * size > _MAXIMUM_ELEMENTS:
             return None
-        key = table, batch, length
-        if key not in self._tables:
-            self._tables[key] = self._made(table, tensor, (batch, length, size))
-        return self._tables[key]
-
-    def _made(
-        self, table: ir.Value, tensor: ir.TensorProtocol, wanted: tuple[int, int, int]
-    ) -> ir.Value | None:
-        batch, length, size = wanted
         sizes = (*[1] * (4 - len(tensor.shape)), *tensor.shape.numpy())
         if len(sizes) != 4 or sizes[0] not in (1, batch) or sizes[1:] != (1, length, size):
             return None
-        array = tensor.numpy().reshape(sizes)[:, 0]
-        first, second = array[..., : size // 2], array[..., size // 2 :]
+        first, second = np.split(tensor.numpy().reshape(sizes)[:, 0], 2, axis=-1)
         if not np.array_equal(first, second):
             return None
-        return self.known.make(np.broadcast_to(first, (batch, length, size // 2)), f"{table.name}_half")
+        half: np.ndarray = np.broadcast_to(first, (batch, length, size // 2))
+        return half
 
 
 def _rotation(direct: ir.Node | None, turned: ir.Node | None) -> tuple[ir.Value, ir.Value, ir.Value] | None:

@@ -166,8 +166,8 @@ class RowRules:
             return None
         if not _is_last([int(axis) for axis in given.const_value.numpy().reshape(-1)], node):
             return None
-        axes = self._known.make(np.array([_COLUMNS], dtype=np.int64), "columns")
-        return ByRows((0,), lambda: node.replace_input_with(1, axes))
+        columns = np.array([_COLUMNS], dtype=np.int64)
+        return ByRows((0,), lambda: node.replace_input_with(1, self._known.make(columns, "columns")))
 
 
 def _is_small(value: ir.Value) -> bool:
