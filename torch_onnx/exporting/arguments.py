@@ -40,7 +40,8 @@ def example_call(options: Mapping[str, Any]) -> Call:
     import torch
 
     model, given = options["model"], dict(options)
-    if isinstance(model, torch.onnx.ExportableModule) and not given["args"] and not given["kwargs"]:
+    exportable = getattr(torch.onnx, "ExportableModule", ())
+    if isinstance(model, exportable) and not given["args"] and not given["kwargs"]:
         given["args"], given["kwargs"] = model.example_arguments()
         for name in ("input_names", "output_names", "dynamic_shapes"):
             if given[name] is None:

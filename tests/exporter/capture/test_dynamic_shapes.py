@@ -173,3 +173,9 @@ def test_a_size_that_must_divide_is_taken():
 
     program = opsetta.export(halves, (torch.randn(6, 3),), dynamic_shapes=({0: "rows"},))
     program.verify((torch.randn(10, 3),))
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export", "strict"])
+def test_the_same_tensor_given_twice_is_two_inputs(capture: str) -> None:
+    program = opsetta.export(lambda x, y: x - 2 * y, (X, X), capture=capture)
+    torch.testing.assert_close(program(X, torch.zeros_like(X)), X)
