@@ -177,5 +177,6 @@ def _summarize(results: SweepResults) -> None:
     if hidden > 0:
         say(f"and {hidden} more that did not pass")
     kept = len(results.rows) - results.executed
-    before = f"; {kept} of them were done before" if kept else ""
-    say(f"{len(results.rows)} jobs: {_counts(results.counts)}{before}")
+    before = f"; {kept} done before" if kept else ""
+    count = len(results.rows)
+    say(f"{count} job{'' if count == 1 else 's'}: {_counts(results.counts)}{before}")
