@@ -64,19 +64,24 @@ def _reshaped(g: GraphContext, data: Value, wanted: Value, rank: int) -> Value:
 
 @onnx_symbolic("onnx::Reshape")
 def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: int = 0) -> Value:
-    """Below 14: real sizes of 0 (`allowzero`) must be constants."""
+    """Below 14, sizes of 0 that stand for themselves (`allowzero`) must be constants.
+
+    Computed sizes are 0 only for a tensor without elements. Unless the tensor is known to be empty, they are
+    written as they are; a size of 0 then copies a dimension, as it does in models exported at these opsets.
+    """
     if not allowzero:
         return g.op("Reshape", data, shape)
     wanted = integers(g, shape)
     own = g.shape(data)
-    if own is not None and all(isinstance(size, int) and size > 0 for size in own):
-        # A tensor with elements cannot take a shape without elements.
-        return g.op("Reshape", data, shape)
-    if wanted is None:
+    if wanted is not None and 0 in wanted and not _has_elements(own):
+        return g.call("composed::empty_like", data, wanted)
+    if wanted is None and own is not None and 0 in own:
         raise g.refuse("computed sizes of 0 are taken as they stand", first_opset=14)
-    if 0 not in wanted:
-        return g.op("Reshape", data, wanted)
-    return g.call("composed::empty_like", data, wanted)
+    return g.op("Reshape", data, shape)
+
+
+def _has_elements(shape: Sequence[object] | None) -> bool:
+    return shape is not None and all(isinstance(size, int) and size > 0 for size in shape)
 
 
 @onnx_symbolic("composed::empty_like")

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from opsetta import UnsupportedOperatorsError
+
 from .test_conversion import converted, model, run, value
 
 INT64 = TensorProto.INT64
@@ -42,3 +44,22 @@ def test_blocks_of_a_quantized_tensor_of_unknown_size(axis, opset):
     scale = generator.uniform(0.5, 2, scales_shape).astype(np.float32)
     expected = x * np.repeat(scale, block, axis).take(np.arange(10), axis)
     np.testing.assert_allclose(run(found, x=x, scale=scale)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [7, 13])
+@pytest.mark.parametrize(("batch", "length"), [(2, 3), (1, 1), (0, 3)])
+def test_sizes_of_a_reshape_are_computed_where_zeros_stand_for_themselves(batch, length, opset):
+    """Below 14, which has no `allowzero`."""
+    node = helper.make_node("Reshape", ["x", "sizes"], ["y"], allowzero=1)
+    inputs = [value("x", ("rows", 8)), value("sizes", (4,), INT64)]
+    found = converted(model(14, [node], inputs, [value("y", (None,) * 4)]), opset)
+    x = np.arange(batch * length * 8, dtype=np.float32).reshape(batch * length, 8)
+    sizes = np.array([batch, length, 2, 4])
+    np.testing.assert_array_equal(run(found, x=x, sizes=sizes)[0], x.reshape(sizes))
+
+
+def test_computed_sizes_of_an_empty_tensor_are_refused():
+    node = helper.make_node("Reshape", ["x", "sizes"], ["y"], allowzero=1)
+    inputs = [value("x", (0, 3)), value("sizes", (2,), INT64)]
+    with pytest.raises(UnsupportedOperatorsError, match="computed sizes of 0"):
+        converted(model(14, [node], inputs, [value("y", (None, None))]), 13)
