@@ -47,7 +47,8 @@ class _Watch:
         if event != "open" or not self.folder or not isinstance(arguments[0], (str, bytes)):
             return
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        if not path.startswith((self.folder, self._package, *self._ours)):
+        # Stages of a conversion read the memory of this process.
+        if not path.startswith((self.folder, self._package, *self._ours, os.path.realpath("/proc/self"))):
             self.outside.append(path)
 
 

@@ -19,7 +19,7 @@ import sys
 from .. import jobs
 from .suites import SUITES, Suite, sweep_entry
 
-IMPORTS = ("tests.sweep.cases", "tests.sweep.judge", "opsetta.symbolics")
+IMPORTS = (f"{__package__}.cases", f"{__package__}.judge", "opsetta.symbolics")
 """Modules that every entry needs; the databases among them take seconds to import."""
 
 

@@ -75,9 +75,9 @@ def _save_reference(path: pathlib.Path, program: opsetta.Program) -> None:
     from opsetta.exporter.running import calls
 
     args, kwargs = program._capture.example or ((), {})
-    leaves = calls.flatten(program._callable_interface(), args, kwargs)
+    leaves = calls.flatten(program._calls.interface, args, kwargs)
     given = [leaf for leaf, name in zip(leaves, program.interface.inputs, strict=True) if name is not None]
-    results = calls.run_eager(program._eager(), program.interface, args, kwargs)
+    results = calls.run_eager(program._calls.module(), program.interface, args, kwargs)
     arrays = {f"input {i}": np.asarray(leaf) for i, leaf in enumerate(given)}
     arrays |= {f"output {i}": np.asarray(result) for i, result in enumerate(results)}
     if any(np.iscomplexobj(array) for array in arrays.values()):

@@ -36,7 +36,7 @@ def program() -> opsetta.Program:
 
 @pytest.fixture(scope="module")
 def state(program: opsetta.Program) -> dict[str, torch.Tensor]:
-    return dict(program._module.state_dict())
+    return dict(program._calls.module().state_dict())
 
 
 def test_external_weights_are_beside_the_file(program: opsetta.Program, tmp_path: pathlib.Path) -> None:
