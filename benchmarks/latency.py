@@ -188,6 +188,8 @@ def _session(path: str, optimized: bool, threads: int) -> onnxruntime.InferenceS
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.log_severity_level = threads, 3
+    # Threads that wait in a loop would take the processors from the session that is measured.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
