@@ -205,7 +205,7 @@ def main() -> None:
 
 
 def slope(rows: list[dict], stage: str) -> list[float]:
-    """For each two sizes that follow one another: the ratio of a stage's seconds over that of the nodes."""
+    """From each size to the next: the growth of a stage's seconds, divided by the growth of the nodes."""
     pairs = itertools.pairwise(rows)
     return [(b["seconds"][stage] / a["seconds"][stage]) / (b["nodes"] / a["nodes"]) for a, b in pairs]
 

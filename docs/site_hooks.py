@@ -1,4 +1,4 @@
-"""What mkdocs does here besides turning docs/ into pages: `hooks` of mkdocs.yml.
+"""Functions that mkdocs calls while it builds the site; `hooks` in mkdocs.yml names this file.
 
 - CONTRIBUTING.md, CHANGELOG.md and SECURITY.md of the repository and its examples become pages.
 - `docs/toolchains/NAME.md` get their part of the table of all toolchains.

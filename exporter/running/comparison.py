@@ -27,7 +27,7 @@ _INTEGERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The largest differences of one output over all seeds; None where shapes or types differ.
+    """The largest differences of one output over all seeds; they are None if shapes or types differ.
 
     Attributes:
         name: the output's name in the first file.

@@ -51,14 +51,14 @@ class StageClock:
         self.end()
         if self._progress is not None:
             self._progress(name)
-        self.stage, self._memory, self._begin = name, (_resident(), _highest()), time.perf_counter()
+        self.stage, self._memory, self._begin = name, (resident_bytes(), _highest()), time.perf_counter()
 
     def end(self) -> None:
         """End the current stage."""
         if self.stage is None:
             return
         seconds = time.perf_counter() - self._begin
-        (before, peak_before), (after, peak) = self._memory, (_resident(), _highest())
+        (before, peak_before), (after, peak) = self._memory, (resident_bytes(), _highest())
         seen = [each for each in (before, after) if each is not None]
         if peak is not None and peak_before is not None and peak > peak_before:
             seen.append(peak)
@@ -76,10 +76,10 @@ def timed(name: str) -> Iterator[list[Stage]]:
     clock.end()
 
 
-def _resident() -> int | None:
-    """Bytes of memory that the process has now; None on systems without /proc."""
+def resident_bytes(process: int | str = "self") -> int | None:
+    """Bytes of memory that a process has now; None if it has ended, or on systems without /proc."""
     try:
-        with open("/proc/self/statm", "rb") as file:
+        with open(f"/proc/{process}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):
         return None

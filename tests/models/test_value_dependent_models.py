@@ -1,4 +1,4 @@
-"""Models whose Python code asks for values of tensors export and agree, or are refused at the user's line."""
+"""Models whose Python code reads values of tensors: each exports and agrees, or an error names its line."""
 
 from __future__ import annotations
 

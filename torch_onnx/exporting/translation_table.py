@@ -104,7 +104,7 @@ class ScriptFunction(TorchSymbolicFunction):
 
     @functools.cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """None by name: its arguments come by position."""
+        """Parameters passed by name: none, because `__call__` takes the arguments as a mapping."""
         return {}
 
     def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:

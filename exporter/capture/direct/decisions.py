@@ -207,7 +207,7 @@ class DecidingEnvironment(SizeEnvironment):
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
     ) -> Any:
-        """The value of a number, decided if it depends on the values of tensors."""
+        """The value of a number. If it depends on the values of tensors, `decide` chooses it."""
         try:
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         except GuardOnDataDependentSymNode:

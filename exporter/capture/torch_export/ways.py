@@ -64,7 +64,7 @@ def capture_by(
         if errors and not _may_cure(way, errors):
             continue
         if errors and way == "strict":
-            # Capturing strictly empties the caches of the user's compiled functions.
+            # Strict capture would empty the caches of functions that the user compiled with torch.compile.
             if has_compiled_code():
                 notes.append(STRICT_SKIPPED)
                 continue

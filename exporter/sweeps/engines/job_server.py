@@ -23,6 +23,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
+from ...source.stages import resident_bytes
 from .outcomes import DIED, MEMORY, RAISED, TIMEOUT, Ended, Limits
 
 _POLL = 0.02
@@ -145,7 +146,7 @@ def _watched(
             return bytes(result), problem, usage, status
         if time.monotonic() > deadline:
             problem = TIMEOUT
-        elif limits.memory is not None and resident(child) > limits.memory:
+        elif limits.memory is not None and (resident_bytes(child) or 0) > limits.memory:
             problem = MEMORY
         if problem:
             os.kill(child, signal.SIGKILL)
@@ -155,15 +156,6 @@ def _kill_group(child: int) -> None:
     """Kill the processes of a job's session. The first ends some time after it has begun the session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-
-
-def resident(process: int) -> int:
-    """The bytes that a process holds in memory; 0 if it has ended. Linux only."""
-    try:
-        with open(f"/proc/{process}/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
 
 
 def _ended(content: bytes, problem: str, status: int, limits: Limits, tail: str) -> tuple[Any, str, str]:

@@ -9,26 +9,11 @@ import onnx
 import pytest
 
 import opsetta
-from opsetta.exporter.command_line import cli
 from opsetta.exporter.command_line.targets import markdown
 from opsetta.exporter.targets.loading import load_target, target_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CLASSIFIER = f"{ROOT / 'examples' / 'model_factory.py'}:classifier"
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        code = caught.value.code
-        return (1, captured.out, code) if isinstance(code, str) else (code or 0, captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -12,25 +12,9 @@ from safetensors import numpy as safetensors
 
 from opsetta.exporter.capture.tensorflow.freezing import freeze
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.command_line import cli
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "tensorflow"
 ADAM = DATA / "freezing" / "adam"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line; gives the exit code, stdout and stderr."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured, code = capsys.readouterr(), caught.value.code
-        if isinstance(code, str):
-            return 1, captured.out, captured.err + code
-        return code or 0, captured.out, captured.err
-
-    return call
 
 
 @pytest.mark.parametrize("suffix", ["pb", "pbtxt"])

@@ -10,7 +10,6 @@ import signal
 
 import pytest
 
-from opsetta.exporter.command_line import cli
 from opsetta.exporter.command_line.sweep_options import parse_bytes
 from opsetta.exporter.sweeps.results.files import ResultsFile, read_rows
 from opsetta.exporter.sweeps.rows import COLUMNS, STATUSES, Row
@@ -23,18 +22,9 @@ PAGE = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch, engine):
-    """Run the command line in an empty folder; gives the exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        code = caught.value.code
-        return (1, captured.out, code) if isinstance(code, str) else (code or 0, captured.out, captured.err)
-
-    return call
+def run(run, engine):
+    """Run the command line, whose sweeps share an engine."""
+    return run
 
 
 def test_the_page_runs_as_it_is_written(run):

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import opsetta
-from opsetta.exporter.command_line import cli
 from opsetta.exporter.command_line.example_inputs import example_inputs
 from opsetta.registration import LINE, MODULE
 
@@ -213,15 +212,9 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 @pytest.fixture
-def run(folder: pathlib.Path, capsys: pytest.CaptureFixture):
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        code = caught.value.code
-        return (1, captured.out, captured.err + code) if isinstance(code, str) else (code or 0, *captured)
-
-    return call
+def run(run, folder: pathlib.Path):
+    """Run the command line in the folder with the files."""
+    return run
 
 
 NOT_TORCHSCRIPT = [
