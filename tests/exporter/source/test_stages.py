@@ -24,7 +24,7 @@ def test_stages_are_measured_in_order_and_passed_on():
 
 
 def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
-    monkeypatch.setattr(stages, "_resident", lambda: None)
+    monkeypatch.setattr(stages, "resident_bytes", lambda: None)
     monkeypatch.setattr(stages, "_highest", lambda: None)
     clock = StageClock()
     clock("only")
