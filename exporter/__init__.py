@@ -1,7 +1,8 @@
 """Captures models, lowers them, runs and verifies them, and reads and writes files."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..registration.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .capture.stored_weights.opening import open_weights
@@ -54,45 +55,27 @@ __all__ = [
     "sweep",
 ]
 
-_MODULES = {
-    "HuggingFaceExport": ".huggingface",
-    "MemoryDescriptor": ".deployment.prepack.memory_descriptor",
-    "OnnxModel": ".onnx_model",
-    "PackedWeight": ".deployment.prepack",
-    "Plan": ".deployment.plan",
-    "Program": ".program",
-    "Report": ".report.records",
-    "SourceModel": ".program",
-    "StreamingSession": ".deployment.streaming",
-    "TextGenerator": ".huggingface",
-    "SweepResults": ".sweeps.entry",
-    "TrainingProgram": ".training",
-    "TrainingSession": ".training",
-    "check_inplace": ".running.inplace_check",
-    "export": ".entry",
-    "export_report": ".reporting",
-    "export_huggingface": ".huggingface",
-    "export_training": ".training",
-    "load": ".loading",
-    "load_session": ".deployment.prepack",
-    "open_weights": ".capture.stored_weights.opening",
-    "prepack_conv": ".deployment.prepack",
-    "prepack_linear": ".deployment.prepack",
-    "quantize_weights": ".quantizing",
-    "realize": ".realizing",
-    "run_in_arena": ".deployment.plan",
-    "run_streaming": ".deployment.streaming",
-    "save_streaming": ".deployment.streaming",
-    "sweep": ".sweeps.entry",
-}
-
-
-def __getattr__(name: str) -> Any:
+if not TYPE_CHECKING:
     # A command or a call imports what it needs, and not all of the exporter.
-    if name not in _MODULES:
-        raise AttributeError(f"module 'opsetta.exporter' has no attribute '{name}'")
-    return getattr(importlib.import_module(_MODULES[name], __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            ".capture.stored_weights.opening": ("open_weights",),
+            ".deployment.plan": ("Plan", "run_in_arena"),
+            ".deployment.prepack": ("PackedWeight", "load_session", "prepack_conv", "prepack_linear"),
+            ".deployment.prepack.memory_descriptor": ("MemoryDescriptor",),
+            ".deployment.streaming": ("StreamingSession", "run_streaming", "save_streaming"),
+            ".entry": ("export",),
+            ".huggingface": ("HuggingFaceExport", "TextGenerator", "export_huggingface"),
+            ".loading": ("load",),
+            ".onnx_model": ("OnnxModel",),
+            ".program": ("Program", "SourceModel"),
+            ".quantizing": ("quantize_weights",),
+            ".realizing": ("realize",),
+            ".report.records": ("Report",),
+            ".reporting": ("export_report",),
+            ".running.inplace_check": ("check_inplace",),
+            ".sweeps.entry": ("SweepResults", "sweep"),
+            ".training": ("TrainingProgram", "TrainingSession", "export_training"),
+        },
+    )

@@ -1,14 +1,10 @@
-"""The basis of symbolic functions: registry, dispatch, emission of ONNX operators, errors."""
+"""The basis of symbolic functions: registry, dispatch, emission of ONNX operators, errors.
 
-from onnx_ir import DataType, Value
+Names that need onnx_ir, which imports sympy, are imported when they are asked for.
+"""
 
-from . import arguments, dtypes, opsets, schemas
-from .arguments import Device, Layout, MemoryFormat
-from .construction import Construction, Limits
-from .context import Block, GraphContext
-from .dispatch import SymbolicFunction
-from .dtypes import Number
-from .emission import shape_inference
+from typing import TYPE_CHECKING
+
 from .errors import (
     AnnotationError,
     ArgumentError,
@@ -35,7 +31,7 @@ from .errors import (
     UsageError,
     VerificationError,
 )
-from .facts import facts_of, held_in, holder_of, state
+from .lazy_imports import lazy_imports
 from .metadata import (
     ALIAS,
     COMPLEX,
@@ -69,7 +65,41 @@ from .metadata import (
     TRAINING,
     UNSHAPED,
 )
-from .names import Names, names_of
 from .opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
-from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
-from .results import absent_result, composed_results, results_of
+
+if TYPE_CHECKING:
+    from onnx_ir import DataType, Value
+
+    from . import arguments, dtypes, opsets, schemas
+    from .arguments import Device, Layout, MemoryFormat
+    from .construction import Construction, Limits
+    from .context import Block, GraphContext
+    from .dispatch import SymbolicFunction
+    from .dtypes import Number
+    from .facts import facts_of, held_in, holder_of, state
+    from .names import Names, names_of
+    from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
+    from .results import absent_result, composed_results, results_of
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "onnx_ir": ("DataType", "Value"),
+            ".": ("arguments", "dtypes", "schemas"),
+            ".arguments": ("Device", "Layout", "MemoryFormat"),
+            ".construction": ("Construction", "Limits"),
+            ".context": ("Block", "GraphContext"),
+            ".dispatch": ("SymbolicFunction",),
+            ".dtypes": ("Number",),
+            ".facts": ("facts_of", "held_in", "holder_of", "state"),
+            ".names": ("Names", "names_of"),
+            ".registry": (
+                "Registry",
+                "default_registry",
+                "load_entry_points",
+                "onnx_symbolic",
+                "registry_or_default",
+            ),
+            ".results": ("absent_result", "composed_results", "results_of"),
+        },
+    )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import onnx.helper
-
 from .errors import OpsetError
 
 MINIMUM_OPSET = 7
@@ -35,5 +33,8 @@ def check_opset(opset: object) -> int:
 @functools.cache
 def ir_version(opset: int) -> int:
     """The lowest ONNX IR version that supports this opset (from onnx's version table)."""
+    # The command line prints its help without onnx.
+    import onnx.helper
+
     imports = [onnx.helper.make_opsetid("", opset)]
     return onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)

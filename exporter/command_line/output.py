@@ -11,7 +11,6 @@ from typing import IO, Any, cast
 
 from ...registration import ModelFileError
 from ...registration.printable import printable
-from ..files.publishing import publish
 from ..files.targets import Stream, Target, reason, resolve, write_into
 
 _STANDARD_OUTPUT = "-"
@@ -37,6 +36,8 @@ class Written:
         if isinstance(target, Stream):
             self._write(cast("IO[bytes]", target))
         else:
+            from ..files.publishing import publish
+
             publish(target, lambda file, location: self._write(file))
 
 

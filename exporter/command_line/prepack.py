@@ -10,7 +10,6 @@ import typer
 
 from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
-from ..deployment.prepack.manifest import MANIFEST, PACKED, Manifest
 from .convert import Trusted
 from .output import say
 
@@ -31,6 +30,7 @@ def prepack(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
+    from ..deployment.prepack.manifest import MANIFEST, PACKED, Manifest
     from ..loading import load
     from ..onnx_model import OnnxModel
 

@@ -11,7 +11,6 @@ import typer
 from ...registration import DEFAULT_OPSET
 from ...registration.opsets import check_opset
 from ..deployment.memory_amounts import memory_amount
-from ..deployment.streaming.folder import INDEX, Index
 from .convert import Trusted
 from .output import say
 
@@ -34,6 +33,7 @@ def stream(
 ) -> None:
     """Write a folder from which opsetta.StreamingSession runs a model with few weights in memory."""
     from ..deployment.streaming import StreamingSession, save_streaming
+    from ..deployment.streaming.folder import INDEX, Index
     from ..loading import load
     from ..onnx_model import OnnxModel
 

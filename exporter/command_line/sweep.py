@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -14,14 +14,14 @@ from ...passes.target.levels import DEFAULT_LEVEL
 from ...registration import DEFAULT_OPSET, OpsettaError
 from ...registration.printable import printable
 from ..sweeps.engines.opening import LOCAL
-from ..sweeps.entry import SweepResults, sweep
-from ..sweeps.jobs.product import parse_opsets
-from ..sweeps.results.files import is_results, read_rows
 from ..sweeps.rows import NO_TARGET, OWN, Row, counted
 from . import export_options as options
 from . import sweep_options
 from .output import say
 from .tables import print_json, row, show, table
+
+if TYPE_CHECKING:
+    from ..sweeps.entry import SweepResults
 
 _INTERRUPTED = 130
 """What a shell gives for a command that SIGINT ended."""
@@ -50,6 +50,10 @@ def sweep_command(
     as_json: options.Json = False,
 ) -> None:
     """Run a zoo of models at every opset, shape, element type and target, a row of results for each."""
+    from ..sweeps.entry import sweep
+    from ..sweeps.jobs.product import parse_opsets
+    from ..sweeps.results.files import is_results
+
     if is_results(zoo):
         _draw(zoo, html, output)
         return
@@ -98,6 +102,7 @@ def sweep_command(
 def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | None) -> None:
     if html is None or output is not None:
         raise OpsettaError(f"'{path}' has the results of a sweep: draw them with --html FILE, and no -o")
+    from ..sweeps.results.files import read_rows
     from ..sweeps.results.matrix import write_matrix
 
     rows = read_rows(path)

@@ -6,9 +6,8 @@ import math
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from ...registration import ModelFileError, UsageError
@@ -16,6 +15,9 @@ from .convert import Trusted
 from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature, pairs
 from .output import Output, Written, say
 from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def weights(
@@ -114,7 +116,7 @@ def _of_onnx(model: os.PathLike, allow_links: bool, trusted: bool) -> Sequence[A
         tensor = value.const_value
         if tensor is not None:
             kind = tensor.dtype.numpy()
-            dtype = "string" if kind == np.object_ else kind.name
+            dtype = "string" if kind.hasobject else kind.name
             found.append(Weight(name, dtype, tuple(tensor.shape.numpy()), None, tensor.numpy))
     return found
 
@@ -126,7 +128,7 @@ def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
         shape = layout.onnx_shape(shape) if onnx_order else shape
     kind = _kind(weight)
     size = None
-    if shape is not None and min(shape, default=0) >= 0 and kind is not None and kind != np.object_:
+    if shape is not None and min(shape, default=0) >= 0 and kind is not None and not kind.hasobject:
         size = math.prod(shape) * kind.itemsize
     return {
         "name": weight.name,
@@ -139,13 +141,13 @@ def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
 
 
 def _is_numeric(kind: np.dtype | None) -> bool:
-    # numpy takes None for float64 in comparisons.
-    return kind is not None and kind != np.object_
+    return kind is not None and not kind.hasobject
 
 
 def _kind(weight: Any) -> np.dtype | None:
     """The numpy type of a weight's elements."""
     import ml_dtypes
+    import numpy as np
 
     if weight.dtype == "string":
         return np.dtype(object)

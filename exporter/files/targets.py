@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ...registration import ModelFileError
 
 _OPEN_FILE = re.compile(
@@ -153,6 +151,8 @@ class Stream:
         """Write all of a buffer."""
         if not len(data):
             return 0
+        import numpy as np  # The help of the command line does without.
+
         view = np.frombuffer(data, np.uint8).data
         while len(view):
             written = self._write(view[:_CHUNK])

@@ -10,9 +10,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import onnx
-import onnx_ir as ir
-
 from ...registration import UsageError
 from .target import Choice, Conventions, Range, Restriction, Target, opset_for
 
@@ -22,7 +19,6 @@ else:
     import tomli as tomllib
 
 _FOLDER = pathlib.Path(__file__).parent / "files"
-_TYPES = frozenset(kind.name.lower() for kind in ir.DataType if kind is not ir.DataType.UNDEFINED)
 _CONVENTIONS = {
     "constants": ("initializers", "nodes"),
     "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
@@ -108,7 +104,7 @@ class _Reader:
         found["opsets"] = self.range("opsets", content)
         found["ir_versions"] = self.range("ir_versions", content)
         found["operators"] = self.choice("operators", content, _operators())
-        found["types"] = self.choice("types", content, _TYPES)
+        found["types"] = self.choice("types", content, _element_types())
         found["domains"] = self.texts("domains", content.get("domains", []))
         found["static_shapes"] = self.flag("static_shapes", content, False)
         found["external_data"] = self.flag("external_data", content, True)
@@ -226,13 +222,23 @@ def _keys(kind: type) -> set[str]:
     return {field.name for field in dataclasses.fields(kind)}
 
 
+def _element_types() -> frozenset[str]:
+    import onnx_ir as ir
+
+    return frozenset(kind.name.lower() for kind in ir.DataType if kind is not ir.DataType.UNDEFINED)
+
+
 def _operators() -> frozenset[str]:
     """Every operator of the default domain at any opset."""
+    import onnx
+
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
 
 
 def _attributes() -> frozenset[str]:
     """Every attribute of every operator of the default domain, `Resize.mode`."""
+    import onnx
+
     schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
     return frozenset(f"{schema.name}.{name}" for schema in schemas for name in schema.attributes)
 
