@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -27,17 +27,22 @@ class NodePass(ir.passes.InPlacePass, abc.ABC):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the nodes, and report whether anything changed."""
+        return ir.passes.PassResult(model, self.run(model, NodesByOperator(model.graph)))
+
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """The same as `call`, for a model whose nodes are known."""
         self.opset = model.opset_imports.get("", 0)
-        if (self.writes is not None and self.schema(self.writes) is None) or not self.begin(model):
-            return ir.passes.PassResult(model, False)
-        wanted, modified = self.op_types, False
-        for node in every_node(model.graph):
-            if node.domain or (wanted is not None and node.op_type not in wanted):
-                continue
+        wanted = nodes.of(self.op_types)
+        if not wanted or (self.writes is not None and self.schema(self.writes) is None):
+            return False
+        if not self.begin(model):
+            return False
+        modified = False
+        for node in wanted:
             # The rewriting of another node may have removed this one.
             if node.graph is not None:
                 modified |= self.rewrite(node)
-        return ir.passes.PassResult(model, modified)
+        return modified
 
     def begin(self, model: ir.Model) -> bool:
         """Prepare for a model; returns whether the pass applies to it."""
@@ -64,6 +69,45 @@ class ConstantPass(NodePass):
         self.known = initializers
 
 
+class NodesByOperator:
+    """The nodes of a graph and its sub-graphs by operator, until a pass changes the graph.
+
+    Most passes look for operators that a graph has few of, or none.
+
+    Attributes:
+        all: every node, in the order of `every_node`.
+    """
+
+    def __init__(self, graph: ir.Graph):
+        self.all = every_node(graph)
+        self._places: dict[str, list[int]] = {}
+        for place, node in enumerate(self.all):
+            if not node.domain:
+                self._places.setdefault(node.op_type, []).append(place)
+
+    def of(self, op_types: Collection[str] | None) -> list[ir.Node]:
+        """The nodes of some operators of ONNX's own domain, in order; None stands for all of them."""
+        found = self._places if op_types is None else self._places.keys() & set(op_types)
+        return [self.all[place] for place in sorted(place for name in found for place in self._places[name])]
+
+
+def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:
+    """Run passes one after the other, and report whether anything changed.
+
+    The nodes are gathered again only after a pass that changed the graph.
+    """
+    nodes, modified = None, False
+    for each in passes:
+        if isinstance(each, NodePass):
+            nodes = nodes or NodesByOperator(model.graph)
+            changed = each.run(model, nodes)
+        else:
+            changed = each(model).modified
+        if changed:
+            nodes, modified = None, True
+    return modified
+
+
 def every_node(graph: ir.Graph) -> list[ir.Node]:
     """The nodes of a graph in order, each before those of its sub-graphs.
 
@@ -74,7 +118,7 @@ def every_node(graph: ir.Graph) -> list[ir.Node]:
     while waiting:
         for node in waiting[-1]:
             found.append(node)
-            inner = _subgraphs(node)
+            inner = _subgraphs(node) if node.attributes.data else None
             if inner:
                 waiting.extend(iter(each) for each in reversed(inner))
                 break

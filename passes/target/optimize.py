@@ -17,6 +17,7 @@ from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
 from .initializers import Initializers
 from .levels import DEFAULT_LEVEL
+from .node_pass import NodePass, run_in_order
 from .padded_pooling import SeparatePaddedPools
 from .products.flatten_rows import FlattenRows
 from .products.gemm import WriteGemm
@@ -46,7 +47,9 @@ class _CommonSubexpressionElimination(common.CommonSubexpressionEliminationPass)
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Eliminate what is computed twice in the main graph."""
         opset = model.graph.opset_imports.get("")
-        kept = [node for node in model.graph if _may_differ(node, opset)]
+        found = {node.op_identifier(): node for node in model.graph}
+        differing = {name for name, node in found.items() if _may_differ(node, opset)}
+        kept = [node for node in model.graph if node.op_identifier() in differing] if differing else []
         for number, node in enumerate(kept):
             node.attributes[_NUMBER] = ir.AttrInt64(_NUMBER, number)
         try:
@@ -67,11 +70,14 @@ def _may_differ(node: ir.Node, opset: int | None) -> bool:
     return schema is None or "seed" in schema.attributes
 
 
-class _IdentityElimination(common.IdentityEliminationPass):
+class _IdentityElimination(NodePass):
     """Identity elimination that keeps copies by which a sub-graph returns an outer or repeated value."""
 
-    def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
-        source = node.inputs[0] if node.op_type == "Identity" and node.inputs else None
+    op_types = ("Identity",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Remove an Identity."""
+        source = node.inputs[0] if node.inputs else None
         if source is not None:
             output = node.outputs[0]
             ranks = {len(value.shape) for value in (source, output) if value.shape is not None}
@@ -82,7 +88,10 @@ class _IdentityElimination(common.IdentityEliminationPass):
                 producer is None or producer.graph is not node.graph or source.is_graph_output()
             ):
                 return False
-        return super()._try_eliminate_identity_node(node)
+        return _ELIMINATION._try_eliminate_identity_node(node)
+
+
+_ELIMINATION = common.IdentityEliminationPass()
 
 
 _MAXIMUM_OUTPUTS = 512
@@ -111,7 +120,7 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
         CompleteRecurrentOutputs(),
         WriteDefaultAttributes(),
     ]
-    return ir.passes.Sequential(*passes)(model).modified
+    return run_in_order(model, passes)
 
 
 def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
