@@ -183,13 +183,28 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
 def blocks(node: ir.Node) -> list[ir.Graph]:
     """The graphs among a node's attributes, in their order: sub-blocks of source nodes, ONNX sub-graphs."""
     found: list[ir.Graph] = []
-    if len(node.attributes) == (ATTRIBUTE in node.attributes):
-        return found
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+    # Every walk through a graph asks for them, and a dict is faster than the UserDict around it.
+    for attribute in node.attributes.data.values():
+        kind = attribute.type
+        if kind == ir.AttributeType.GRAPH and not attribute.is_ref():
             found.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+        elif kind == ir.AttributeType.GRAPHS and not attribute.is_ref():
             found += attribute.as_graphs()
+    return found
+
+
+def graphs_of(graph: ir.Graph) -> list[ir.Graph]:
+    """A graph and all graphs inside it, each before those of its own nodes.
+
+    A list takes a fraction of the time of `ir.Graph.subgraphs`.
+    """
+    found: list[ir.Graph] = []
+    waiting = [graph]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        inner = [block for node in current for block in blocks(node)]
+        waiting += reversed(inner)
     return found
 
 

@@ -51,7 +51,7 @@ class Limits:
         return f"{text}; {self.remedy}" if self.remedy else text
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Place:
     """The current position: the source node, its module path, and the function that lowers its sub-blocks."""
 
@@ -115,7 +115,8 @@ class Construction:
                 text = "the model would be more nodes at this opset than are made of a file"
                 raise GraphError(self.limits.beyond(text))
         for value in node.inputs:
-            if value is not None:
+            # Neither a constant nor a value that another one holds is made by a node.
+            if value is not None and value.producer() is None:
                 self._check_not_held(value, f"ONNX operator {node.op_type} does not take")
                 self._pool.use(value)
         name = self.names.unique(f"{self.place.scope}{node.op_type}")
@@ -124,7 +125,7 @@ class Construction:
         for index, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{name}_output_{index}")
         if node.domain == "":
-            attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.items()}
+            attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.data.items()}
             node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
             if self.infers:
                 node_inference.complete_shapes(node, self.opset)

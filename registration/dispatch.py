@@ -103,6 +103,11 @@ class SymbolicFunction:
         return beartype.beartype(self.function)
 
     @functools.cached_property
+    def required(self) -> list[str]:
+        """The names of the parameters without a default."""
+        return [parameter.name for parameter in self.parameters.values() if parameter.required]
+
+    @functools.cached_property
     def takes_any(self) -> bool:
         """Whether it takes arguments that it does not name, with `**attributes`, to pass them on."""
         kinds = [p.kind for p in inspect.signature(self.function).parameters.values()]
@@ -149,10 +154,13 @@ class SymbolicFunction:
                     raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
                 given[name] = argument
                 continue
-            given[parameter.name] = _coerce(g, self, parameter, argument)
-        for parameter in parameters.values():
-            if parameter.required and parameter.name not in given:
-                raise ArgumentError(f"{self.name} needs argument '{parameter.name}'")
+            if type(argument) is Value and parameter.value:
+                given[parameter.name] = argument
+            else:
+                given[parameter.name] = _coerce(g, self, parameter, argument)
+        for needed in self.required:
+            if needed not in given:
+                raise ArgumentError(f"{self.name} needs argument '{needed}'")
         try:
             return self.checked(g, **given)
         except _violation() as error:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from .arguments import graphs_of
+
 
 def names_of(graph: ir.Graph) -> Iterator[str]:
     """Every name of a value or node of one graph, without its sub-graphs."""
@@ -39,7 +41,7 @@ class Names:
 
     def take_all(self, graph: ir.Graph) -> None:
         """Reserve the names that a graph and its sub-graphs use."""
-        for each in (graph, *graph.subgraphs()):
+        for each in graphs_of(graph):
             self._taken.update(names_of(each))
 
     def is_taken(self, name: str) -> bool:

@@ -31,7 +31,7 @@ from ...registration import (
     facts_of,
     holder_of,
 )
-from ...registration.arguments import overloaded_name
+from ...registration.arguments import graphs_of, overloaded_name
 from ...registration.kinds import is_value
 from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
@@ -261,7 +261,7 @@ class Driver(abc.ABC, Generic[S]):
         Passes may also have given two values the same name.
         """
         taken = set(self.output_names)
-        for graph in (self.graph, *self.graph.subgraphs()):
+        for graph in graphs_of(self.graph):
             own = {value.name for value in graph.inputs} if graph is self.graph else set()
             inner = [value for node in graph for value in node.outputs]
             formal = [] if graph is self.graph else graph.inputs

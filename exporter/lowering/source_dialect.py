@@ -313,8 +313,9 @@ def _makes_nothing(node: ir.Node) -> bool:
 
 def _is_empty(value: Value) -> bool:
     shape = value.shape
-    plain = isinstance(value.type, ir.TensorType) and value.dtype is not None
-    return plain and shape is not None and shape.is_static() and 0 in shape.dims
+    if shape is None or 0 not in shape.dims or not shape.is_static():
+        return False
+    return isinstance(value.type, ir.TensorType) and value.dtype is not None
 
 
 def _filled(promised: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import onnx_ir as ir
 
 from ...registration import schemas
+from ...registration.arguments import blocks
 from ...registration.origins import inherit
 from .initializers import Initializers
 
@@ -118,22 +119,12 @@ def every_node(graph: ir.Graph) -> list[ir.Node]:
     while waiting:
         for node in waiting[-1]:
             found.append(node)
-            inner = _subgraphs(node) if node.attributes.data else None
+            inner = blocks(node)
             if inner:
                 waiting.extend(iter(each) for each in reversed(inner))
                 break
         else:
             waiting.pop()
-    return found
-
-
-def _subgraphs(node: ir.Node) -> list[ir.Graph]:
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.data.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            found.append(attribute.value)
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            found += attribute.value
     return found
 
 

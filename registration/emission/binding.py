@@ -22,11 +22,11 @@ from .. import dtypes, schemas
 from ..builder import Builder
 from ..constants import to_array
 from ..errors import EmissionError, UnsupportedError
-from ..kinds import is_value
+from ..kinds import is_sequence_type, is_value
 from ..schemas import OperatorSchema, Parameter
 from . import folding, ladder
 from .omitted_arguments import check_omitted
-from .result_types import formal_outputs, is_sequence, on_sequences, result_dtypes, result_type
+from .result_types import formal_outputs, on_sequences, result_dtypes, result_type
 
 # Inputs that are one-dimensional by definition, so that a single number is a list of one.
 _LISTS = frozenset(
@@ -285,8 +285,10 @@ def _constant_attribute(g: Builder, op_type: str, name: str, value: Value) -> np
     return array
 
 
-def _formal_input(schema: OperatorSchema, index: int) -> Parameter:
-    return schema.inputs[min(index, len(schema.inputs) - 1)]
+def _formal_inputs(schema: OperatorSchema, count: int) -> tuple[Parameter, ...]:
+    """The parameter of each of so many inputs; the last one may be variadic."""
+    formal = schema.inputs
+    return formal[:count] if count <= len(formal) else formal + formal[-1:] * (count - len(formal))
 
 
 def _typed_inputs(
@@ -300,60 +302,53 @@ def _typed_inputs(
     variables: dict[str, DataType] = {}
     restored: dict[str, DataType] = {}
     sequences: set[str] = set()
-    for index, item in enumerate(arguments):
-        if is_value(item) and item.dtype is not None:
-            parameter = _formal_input(schema, index)
-            if not parameter.variable or not parameter.homogeneous:
-                continue
-            if is_sequence(item):
-                sequences.add(parameter.variable)
-            known = variables.setdefault(parameter.variable, item.dtype)
-            if known != item.dtype:
-                raise EmissionError(
-                    f"ONNX operator {schema.name} received {known.name} and {item.dtype.name} "
-                    f"where it takes one type: promotion must be explicit"
-                )
+    pairs = list(zip(arguments, _formal_inputs(schema, len(arguments)), strict=True))
+    for item, parameter in pairs:
+        dtype = item.dtype if is_value(item) else None
+        if dtype is None or not parameter.variable or not parameter.homogeneous:
+            continue
+        if is_sequence_type(item.type):
+            sequences.add(parameter.variable)
+        known = variables.setdefault(parameter.variable, dtype)
+        if known != dtype:
+            raise EmissionError(
+                f"ONNX operator {schema.name} received {known.name} and {dtype.name} "
+                f"where it takes one type: promotion must be explicit"
+            )
     for variable, dtype in list(variables.items()):
         allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)
         if allowed and dtype not in allowed and variable not in sequences:
             variables[variable] = _allowed_dtype(g, schema, variable, dtype, allowed)
             restored[variable] = dtype
-    _decide_by_numbers(schema, arguments, variables)
+    _decide_by_numbers(schema, pairs, variables)
     inputs = []
-    for index, item in enumerate(arguments):
-        parameter = _formal_input(schema, index)
+    for item, parameter in pairs:
         if isinstance(item, (bool, int, float)) and parameter.variable not in variables:
-            item = _number_like_unknown(g, schema, arguments, parameter, item)
+            item = _number_like_unknown(g, pairs, parameter, item)
         inputs.append(_input_value(g, schema, parameter, item, variables))
     return inputs, variables, restored
 
 
-def _number_like_unknown(
-    g: Builder, schema: OperatorSchema, arguments: Sequence[Any], parameter: Parameter, number: Any
-) -> Any:
+_Pairs = Sequence[tuple[Any, Parameter]]
+"""The arguments of an operator, each with its parameter."""
+
+
+def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number: Any) -> Any:
     """A number next to a value of unknown element type gets that type at run time, by CastLike."""
     if not parameter.variable or not parameter.homogeneous:
         return number
-    for index, item in enumerate(arguments):
+    for item, beside in pairs:
         if isinstance(item, Value) and item.dtype is None:
-            beside = _formal_input(schema, index)
             if beside.variable == parameter.variable and beside.homogeneous:
                 return g.op("CastLike", g.constant(number), item)
     return number
 
 
-def _decide_by_numbers(
-    schema: OperatorSchema, arguments: Sequence[Any], variables: dict[str, DataType]
-) -> None:
+def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[str, DataType]) -> None:
     """Set type variables that no value decides to a type that represents all their Python numbers."""
     undecided: dict[str, list[Any]] = {}
-    for index, item in enumerate(arguments):
-        parameter = _formal_input(schema, index)
-        if (
-            isinstance(item, (bool, int, float))
-            and parameter.homogeneous
-            and parameter.variable not in variables
-        ):
+    for item, parameter in pairs:
+        if isinstance(item, (bool, int, float)) and parameter.homogeneous and parameter.variable not in variables:
             undecided.setdefault(parameter.variable, []).append(item)
     for variable, numbers in undecided.items():
         if variable and len(numbers) > 1:
@@ -397,7 +392,7 @@ def _input_value(
         item = g.stack(item)
     if is_value(item):
         dtype = item.dtype
-        if is_sequence(item):
+        if is_sequence_type(item.type):
             return _checked_sequence(g, schema, parameter, item)
         if dtype is None or (
             dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes)

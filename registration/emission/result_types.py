@@ -38,10 +38,9 @@ def on_sequences(schema: OperatorSchema) -> bool:
 def result_type(parameter: Parameter, dtype: DataType, inputs: Sequence[Value | None]) -> ir.TypeProtocol:
     """The type of a result: a tensor, or a sequence if the schema or an input of the same type says so."""
     tensor = ir.TensorType(dtype)
-    if parameter.dtypes and parameter.sequences:
-        listed = bool(inputs) and is_sequence(inputs[0])
-    else:
-        listed = bool(parameter.sequences)
+    if not parameter.sequences:
+        return tensor
+    listed = not parameter.dtypes or (bool(inputs) and is_sequence(inputs[0]))
     return ir.SequenceType(tensor) if listed else tensor
 
 

@@ -18,11 +18,12 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..initializers import Initializers
 from ..simplification.shape_chains import reshape_target
 from .gemm import is_biased_product
-from .row_rules import ByRows, RowRules, matrix_shape
+from .row_rules import ByRows, RowRules, has_rows, matrix_shape
 
 _ROUNDS = 4
 
@@ -38,7 +39,7 @@ class FlattenRows(ir.passes.InPlacePass):
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
         opset = model.opset_imports.get("", 0)
-        for graph in (model.graph, *model.graph.subgraphs()):
+        for graph in graphs_of(model.graph):
             plan = _Plan(graph, RowRules(self._known, opset), self._known, opset)
             if plan.make():
                 _Rewriter(plan, self._known).rewrite()
@@ -59,6 +60,7 @@ class _Plan:
         self.chosen: dict[ir.Node, ByRows] = {}
         self._products: set[ir.Node] = set()
         self._rows: dict[ir.Value, bool] = {}
+        self._reshapes = {node for node in graph if is_reshape(node)}
         for node in graph:
             found = rules.by_rows(node)
             if found is not None:
@@ -117,36 +119,37 @@ class _Plan:
 
     def _has_rows(self, value: ir.Value) -> bool:
         if value not in self._rows:
-            self._rows[value] = matrix_shape(value.shape) is not None
+            self._rows[value] = has_rows(value.shape)
         return self._rows[value]
 
     def _cost(self, values: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> int:
         """The nodes that the choice adds around values, less those that it saves there and among nodes."""
-        return sum(map(self._reshapes, values)) - sum(map(self._is_gemm, nodes))
+        return sum(map(self._added, values)) - sum(map(self._is_gemm, nodes))
 
     def _is_gemm(self, node: ir.Node) -> bool:
         if node not in self._products or node not in self.chosen:
             return False
         return all(addition in self.chosen for addition, _ in node.outputs[0].uses())
 
-    def _reshapes(self, value: ir.Value) -> int:
+    def _added(self, value: ir.Value) -> int:
         """The Reshapes that are added for a value, less the one that goes."""
-        if self.is_superfluous(value):
+        maker = value.producer()
+        gives_matrix = maker in self._reshapes
+        if gives_matrix and self.is_superfluous(value):
             return -1
         if not self._has_rows(value) or self._known.is_constant(value):
             return 0
-        maker = value.producer()
         read, others = self._readers(value)
         if maker in self.chosen:
             return int(others)
-        gives_matrix = is_reshape(maker) and maker is not None and maker.graph is self.graph
         return int(read and (others or not gives_matrix))
 
     def _readers(self, value: ir.Value) -> tuple[bool, bool]:
         """Whether chosen nodes read a value as a matrix, and whether others need it as it is."""
         read, others = False, value.is_graph_output()
         for node, index in value.uses():
-            if node in self.chosen and index in self.chosen[node].operands:
+            rule = self.chosen.get(node)
+            if rule is not None and index in rule.operands:
                 read = True
             elif not self.takes_matrix(node, index):
                 others = True
@@ -154,7 +157,7 @@ class _Plan:
 
     def takes_matrix(self, node: ir.Node, index: int) -> bool:
         """Whether a node is a Reshape that can as well read the matrix."""
-        if not is_reshape(node) or index or node.graph is not self.graph:
+        if index or node not in self._reshapes:
             return False
         target = node.inputs[1].const_value if node.inputs[1] is not None else None
         if target is None or not self._known.is_constant(node.inputs[1]):
@@ -164,7 +167,7 @@ class _Plan:
     def is_superfluous(self, value: ir.Value) -> bool:
         """Whether a Reshape between a tensor and the matrix of its rows makes a value, and goes."""
         node, shape = value.producer(), value.shape
-        if node is None or not is_reshape(node) or node.graph is not self.graph or shape is None:
+        if node not in self._reshapes or node is None or shape is None:
             return False
         data = node.inputs[0]
         if data is None or data.shape is None or min(len(shape), len(data.shape)) < 2:
@@ -192,7 +195,7 @@ class _Plan:
                     continue
                 parents[root(value)] = root(node)
                 maker = value.producer()
-                if maker is not None and is_reshape(maker) and self.is_superfluous(value):
+                if maker is not None and self.is_superfluous(value):
                     parents[root(maker.inputs[0])] = root(node)
         parts: dict[object, list[ir.Node]] = {}
         for node in self.chosen:

@@ -54,14 +54,20 @@ def matrix_shape(shape: ir.Shape | None) -> ir.Shape | None:
 
     The columns must be known, and all but one of the other sizes.
     """
-    if shape is None or len(shape) < 3 or 0 in shape or not isinstance(shape[-1], int):
+    if shape is None or not has_rows(shape):
         return None
     unknown = [size for size in shape[:-1] if not isinstance(size, int)]
     known = [size for size in shape[:-1] if isinstance(size, int)]
-    if len(unknown) > 1:
-        return None
     rows = unknown[0] if math.prod(known) == 1 and unknown else None if unknown else math.prod(known)
     return ir.Shape([rows, shape[-1]])
+
+
+def has_rows(shape: ir.Shape | None) -> bool:
+    """Whether `matrix_shape` gives the shape of a matrix."""
+    sizes = () if shape is None else shape.dims
+    if len(sizes) < 3 or 0 in sizes or not isinstance(sizes[-1], int):
+        return False
+    return [isinstance(size, int) for size in sizes].count(False) <= 1
 
 
 class RowRules:
@@ -75,15 +81,14 @@ class RowRules:
         """How a node computes on matrices; None if it cannot, or its results would not be matrices."""
         if node.domain or not node.inputs or node.inputs[0] is None:
             return None
-        used = [value for value in node.outputs if value.uses() or value.is_graph_output()]
-        if not used or any(matrix_shape(value.shape) is None for value in node.outputs):
-            return None
-        if any(len(value.uses()) > _MAXIMUM_READERS for value in node.outputs):
+        if not all(has_rows(value.shape) for value in node.outputs):
             return None
         found = self._rule(node)
-        if found is None or any(matrix_shape(node.inputs[index].shape) is None for index in found.operands):  # type: ignore[union-attr]
+        if found is None or not all(has_rows(node.inputs[index].shape) for index in found.operands):  # type: ignore[union-attr]
             return None
-        return found
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            return None
+        return None if any(len(value.uses()) > _MAXIMUM_READERS for value in node.outputs) else found
 
     def _rule(self, node: ir.Node) -> ByRows | None:
         op_type = node.op_type

@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..initializers import Initializers
 from . import permutations
@@ -56,11 +56,13 @@ class PushTransposes(ir.passes.InPlacePass):
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
         rules = Rules(model.opset_imports.get("", 0), self._known, self._resizes)
-        for graph in (model.graph, *model.graph.subgraphs()):
+        for graph in graphs_of(model.graph):
             for _ in range(_ROUNDS if self._gain else 1):
-                count = Counter(node.op_type for node in graph if not node.domain)["Transpose"]
+                count = sum(node.op_type == "Transpose" and not node.domain for node in graph)
+                if count < 1 + self._gain:
+                    break
                 plan = Plan(graph, rules, self._offered, self._gain)
-                if count < 1 + self._gain or not _Rewriter(plan).rewrite():
+                if not _Rewriter(plan).rewrite():
                     break
                 modified = True
         return ir.passes.PassResult(model, modified)
