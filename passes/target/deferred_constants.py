@@ -26,6 +26,7 @@ _ARITHMETIC = frozenset(
     "Sqrt Sub Tanh Where".split()
 )
 _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
+_OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS
 _BITS = 8
 """Elements of fewer bits are packed, several in a byte, and are not computed here."""
 
@@ -59,7 +60,7 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     Args:
         is_known: whether a value is a constant or the result of a deferred node.
     """
-    if len(node.outputs) != 1 or node.op_type not in _MOVES | _ARITHMETIC | _COMPARISONS:
+    if len(node.outputs) != 1 or node.op_type not in _OPERATORS:
         return None
     inputs = [value for value in node.inputs if value is not None]
     if len(inputs) != len(node.inputs) or not all(map(is_known, inputs)):

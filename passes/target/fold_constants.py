@@ -54,17 +54,22 @@ class FoldConstants(ir.passes.InPlacePass):
         tensors = [value.const_value for value in model.graph.initializers.values()]
         self._budget = _BUDGET + sum(tensor.nbytes for tensor in tensors if tensor is not None) // _SHARE
         waiting: dict[ir.Value, Deferred] = {}
+        is_constant = self._initializers.is_constant
         for node in every_node(model.graph):
             if node.domain or not node.inputs or any(value.is_graph_output() for value in node.outputs):
                 continue
             if modified:
                 refine_shape(node)
-            if self._fold_sizes(node) or (
-                all(map(self._initializers.is_constant, node.inputs)) and self._fold_small(node)
-            ):
+            if self._fold_sizes(node):
                 modified = True
                 continue
-            step = deferred(node, lambda value: value in waiting or self._initializers.is_constant(value))
+            # Most nodes compute from the model's inputs.
+            if node.inputs[0] not in waiting and not is_constant(node.inputs[0]):
+                continue
+            if all(map(is_constant, node.inputs)) and self._fold_small(node):
+                modified = True
+                continue
+            step = deferred(node, lambda value: value in waiting or is_constant(value))
             if step is not None:
                 waiting[node.outputs[0]] = step
         modified |= self._fold_conditions(waiting)

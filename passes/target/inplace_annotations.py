@@ -15,7 +15,6 @@ Existing annotations are replaced. The time is linear in the size of the model.
 
 from __future__ import annotations
 
-import collections
 import itertools
 from collections.abc import Iterable, Mapping
 
@@ -89,11 +88,12 @@ def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes
     """The first input that output 0 of a node may overwrite."""
     if node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
         return None
+    is_view = lifetimes.is_view(node)
     for place in operators.overwritable(node.op_type, opset, len(node.inputs)):
         value = node.inputs[place]
         if value is None:
             continue
-        if lifetimes.is_view(node):
+        if is_view:
             # The view shares the memory and may be read later; only the input itself must have no later
             # reader.
             ended = lifetimes.is_alone(value, node)
@@ -144,7 +144,7 @@ class _Lifetimes:
         self._depth: dict[ir.Value, int] = {}
         self._kept: list[ir.Value] = []
         self._last: dict[ir.Value, int] = {}
-        self._reads: collections.Counter[ir.Value] = collections.Counter()
+        self._reads: dict[ir.Value, int] = {}
         self._pinned: set[ir.Value] = set()
         self._path: list[int] = []
 
@@ -166,7 +166,7 @@ class _Lifetimes:
         producer = value.producer()
         if producer is None or producer.graph is not reader.graph:
             return False
-        if self._reads[value] > 1 or value.is_graph_output():
+        if self._reads.get(value, 0) > 1 or value.is_graph_output():
             return False
         if not self._is_standard(producer) or producer in self.blocks:
             return False
@@ -176,6 +176,8 @@ class _Lifetimes:
 
     def is_view(self, node: ir.Node) -> bool:
         """Whether output 0 of a node may be a view of input 0."""
+        if node.op_type not in operators.VIEWS:
+            return False
         source = node.inputs[0] if node.inputs and node.outputs else None
         return (
             source is not None
@@ -194,7 +196,8 @@ class _Lifetimes:
         if depth == 0:
             self._kept.extend(graph.inputs)
         for node in graph:
-            self._depth.update(dict.fromkeys(node.outputs, depth))
+            for value in node.outputs:
+                self._depth[value] = depth
             inner = blocks(node)
             if inner:
                 self.blocks[node] = inner
@@ -211,7 +214,7 @@ class _Lifetimes:
             self._path[depth] = position
             for value in node.inputs:
                 if value is not None:
-                    self._reads[value] += 1
+                    self._reads[value] = self._reads.get(value, 0) + 1
                     self._read(value)
             for block in self.blocks.get(node, ()):
                 self.read(block, depth + 1)

@@ -19,6 +19,7 @@ from ...registration.emission.folding import evaluate
 from .node_pass import maker_of
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
+_OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))
 _MAXIMUM_FILLED = 1024
 
 
@@ -28,6 +29,8 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
     Args:
         is_constant: whether a value is a constant that may be folded.
     """
+    if node.op_type not in _OPERATORS:
+        return None
     source = node.inputs[0] if node.inputs else None
     if source is None or len(node.outputs) != 1:
         return None
@@ -54,9 +57,9 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
 def refine_shape(node: ir.Node) -> None:
     """Infer the shape of a node's result again, if it was not known and all sizes of the operand are."""
     data, result = node.inputs[0], node.outputs[0]
-    if data is None or data.shape is None or not data.shape.is_static():
-        return
     if len(node.outputs) != 1 or (result.shape is not None and result.shape.is_static()):
+        return
+    if data is None or data.shape is None or not data.shape.is_static():
         return
     attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
     found = shape_inference.infer(node.op_type, node.inputs, attributes)

@@ -36,6 +36,7 @@ from .simplification.reciprocals import DivideByReciprocals
 from .simplification.shape_chains import MergeShapeChains
 from .simplification.single_pixels import RepeatSinglePixels
 from .simplification.uniform_values import RemoveUniformValues
+from .simplification.unused_nodes import RemoveUnused
 from .simplification.whole_pooling import PoolWhole
 from .sliced_dimensions import NameSlicedDimensions
 from .transposes.push_transposes import PushTransposes
@@ -46,6 +47,9 @@ class _CommonSubexpressionElimination(common.CommonSubexpressionEliminationPass)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Eliminate what is computed twice in the main graph."""
+        operations = [(node.op_type, *map(id, node.inputs)) for node in model.graph]
+        if len({*operations}) == len(operations):
+            return ir.passes.PassResult(model, False)
         opset = model.graph.opset_imports.get("")
         found = {node.op_identifier(): node for node in model.graph}
         differing = {name for name, node in found.items() if _may_differ(node, opset)}
@@ -111,7 +115,7 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
     Returns:
         Whether the graph changed.
     """
-    passes: list[ir.passes.PassBase] = [common.RemoveUnusedNodesPass()]
+    passes: list[ir.passes.PassBase] = [RemoveUnused()]
     if level != "none" and len(model.graph.outputs) <= _MAXIMUM_OUTPUTS:
         passes += _passes(known or Initializers(model), level == "full")
     passes += [
@@ -155,5 +159,5 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         found.append(MergeEqualInitializers(known))
     # Scales behind linear layers are folded before, because Gemms of matrices hide them.
     found += [FlattenRows(known), WriteGemm(known)]
-    found += [JoinDirections(known), SplitQuantizedProducts(), common.RemoveUnusedNodesPass()]
+    found += [JoinDirections(known), SplitQuantizedProducts(), RemoveUnused()]
     return found

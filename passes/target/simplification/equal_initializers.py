@@ -30,15 +30,14 @@ class MergeEqualInitializers(ir.passes.InPlacePass):
         alike: dict[tuple[ir.DataType, tuple[int, ...]], list[ir.Value]] = defaultdict(list)
         for value in model.graph.initializers.values():
             tensor = value.const_value
-            if tensor is None or not self._known.is_constant(value) or value.is_graph_output():
+            if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
                 continue
-            if isinstance(tensor, ir.LazyTensor) or tensor.dtype == ir.DataType.STRING:
-                continue
-            if tensor.nbytes >= _SMALLEST:
-                alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
+            if not value.is_graph_output():
+                alike[tensor.dtype, tuple(tensor.shape)].append(value)
         modified = False
-        for values in alike.values():
-            if len(values) > 1:
+        for (dtype, _), values in alike.items():
+            is_large = len(values) > 1 and values[0].const_value.nbytes >= _SMALLEST  # type: ignore[union-attr]
+            if is_large and dtype != ir.DataType.STRING:
                 modified |= _merge(model.graph, values)
         return ir.passes.PassResult(model, modified)
 
@@ -68,8 +67,9 @@ def _contents(value: ir.Value) -> np.ndarray:
 
 
 def _sample(value: ir.Value) -> bytes:
-    contents = _contents(value)
-    return contents[:: max(1, len(contents) // _SAMPLES // 4 * 4 + 1)].tobytes()
+    assert value.const_value is not None
+    elements = value.const_value.numpy().reshape(-1)
+    return elements[:: max(1, len(elements) // _SAMPLES)].tobytes()
 
 
 def _are_equal(a: ir.Value, b: ir.Value) -> bool:
