@@ -99,7 +99,8 @@ class Construction:
         for key in (LINE, PLAN_PHASE):
             if key in node.metadata_props:
                 origin[key] = node.metadata_props[key]
-        self.owners.update((block, node) for block in convention.blocks(node))
+        for block in convention.blocks(node):
+            self.owners[block] = node
         self.place = Place(node, f"{module}/" if module else "", origin, lower_block)
 
     def append(self, node: ir.Node) -> Sequence[Value]:

@@ -154,7 +154,7 @@ class SymbolicFunction:
                     raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
                 given[name] = argument
                 continue
-            if type(argument) is Value and parameter.value:
+            if argument is None or (type(argument) is Value and parameter.value):
                 given[parameter.name] = argument
             else:
                 given[parameter.name] = _coerce(g, self, parameter, argument)

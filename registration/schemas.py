@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,10 +78,15 @@ class AttributeParameter:
             return False
 
 
+_LARGE = 1e38
+"""Larger numbers may be infinite in single precision."""
 _COMPARED = frozenset(ir.AttributeType[name] for name in "INT FLOAT STRING INTS FLOATS STRINGS".split())
 
 
 def _stored(kind: ir.AttributeType, value: Any) -> Any:
+    if kind == ir.AttributeType.FLOAT and type(value) is float and abs(value) < _LARGE:
+        # The same as below, in a tenth of the time.
+        return (), struct.pack("f", value)
     if kind in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
         array = np.asarray(value, dtype=np.float64)
         with np.errstate(over="ignore"):
@@ -130,8 +136,10 @@ def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) ->
 
 def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:
     """The opset at which an operator begins to take a value that a version does not take yet, or None."""
+    if not isinstance(value, str):
+        return None
     values = _VALUES.get((schema.name, argument), {}) if schema.domain == "" else {}
-    first = values.get(value, 0) if isinstance(value, str) else 0
+    first = values.get(value, 0)
     return first if first > schema.since_version else None
 
 

@@ -176,7 +176,8 @@ class _SourceDriver(Driver[_Scope]):
     def lower_node(self, node: ir.Node, scope: _Scope) -> Sequence[Value | None]:
         """The results of a symbolic function, or of torch's decomposition of the operator."""
         module, values = self.place(node, scope), scope.values
-        if any(values.get(value) in self._refused_lists for value in node.inputs if value is not None):
+        refused = self._refused_lists
+        if refused and any(values.get(value) in refused for value in node.inputs if value is not None):
             return self.placeholders(node)
         if _makes_nothing(node):
             self.construction.enter(node, module)
@@ -266,8 +267,9 @@ class _SourceDriver(Driver[_Scope]):
                 checked.append(value)
                 continue
             # A value of an enclosing graph that a block returns keeps its shape.
-            real = holder_of(value) or value
-            maker = real.producer()
+            maker = value.producer()
+            real = value if maker is not None else holder_of(value) or value
+            maker = maker or real.producer()
             if expected.shape is not None and maker is not None and maker.graph is self.construction.graph:
                 promised = expected.shape
                 if self.construction.infers:

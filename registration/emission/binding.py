@@ -476,8 +476,11 @@ def _fold(
         if shape is not None and shape.is_static():
             return g.constant(np.array(shape.numpy(), dtype=np.int64))
         return None
-    if not inputs or any(value is not None and not g.is_foldable(value) for value in inputs):
+    if not inputs:
         return None
+    for value in inputs:
+        if value is not None and not g.is_foldable(value):
+            return None
     arrays = [None if value is None else g.constant_value(value) for value in inputs]
     result = folding.evaluate(op_type, arrays, {attribute.name: attribute.value for attribute in attributes})
     if result is None:

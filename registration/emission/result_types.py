@@ -14,7 +14,7 @@ from ..kinds import is_sequence_type, is_value
 from ..schemas import AttributeParameter, OperatorSchema, Parameter
 
 
-def formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
+def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...]:
     """The formal parameter of each result.
 
     Raises:
@@ -22,7 +22,8 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> list[Parameter]:
     """
     if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
         raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
-    return [schema.outputs[min(i, len(schema.outputs) - 1)] for i in range(outputs)]
+    formal = schema.outputs
+    return formal[:outputs] if outputs <= len(formal) else formal + formal[-1:] * (outputs - len(formal))
 
 
 def is_sequence(item: Any) -> bool:
@@ -59,7 +60,6 @@ def result_dtypes(
     Raises:
         EmissionError: this version of the operator cannot return that type.
     """
-    given = {attribute.name: attribute for attribute in attributes}
     result: list[DataType | None] = []
     for parameter in formal_outputs(schema, outputs):
         dtype = variables.get(parameter.variable)
@@ -68,6 +68,7 @@ def result_dtypes(
         if dtype is None and len(parameter.dtypes) == 1:
             dtype = next(iter(parameter.dtypes))
         if dtype is None:
+            given = {attribute.name: attribute for attribute in attributes}
             dtype = _attribute_decides(schema, given, inputs)
         if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
             raise _refused_result(schema, parameter, dtype)

@@ -90,6 +90,8 @@ class _Plan:
 
     def _is_dropped(self, node: ir.Node) -> bool:
         """Take a node out of the choice if that costs nothing."""
+        if self._is_inner(node):
+            return False
         values = self._around([node])
         rule = self.chosen[node]
         before = self._cost(values, self._neighbours(node))
@@ -98,6 +100,23 @@ class _Plan:
             return True
         self.chosen[node] = rule
         return False
+
+    def _is_inner(self, node: ir.Node) -> bool:
+        """Whether only chosen nodes make the matrices that a node reads, and only such read its results.
+
+        Without the node, each of these values would need a Reshape.
+        """
+        read = [node.inputs[index] for index in self.chosen[node].operands]
+        if any(value is None or value.producer() not in self.chosen for value in read):
+            return False
+        for value in (*read, *node.outputs):
+            if value is None or value.is_graph_output():
+                return False
+            for reader, index in value.uses():
+                rule = self.chosen.get(reader)
+                if rule is None or index not in rule.operands:
+                    return False
+        return True
 
     def _neighbours(self, node: ir.Node) -> list[ir.Node]:
         """A node, and the product whose bias it adds."""

@@ -44,7 +44,9 @@ class WriteGemm(ConstantPass):
         schema = self.schema("Gemm")
         if x is None or right is None or x.shape is None or schema is None or x.dtype is None:
             return False
-        transpose = _transposed_weight(right)
+        rank, transpose = len(x.shape), _transposed_weight(right)
+        if rank != 2 and (transpose is None or not self._reshapes or not _is_reshaped(x.shape)):
+            return False
         weight = right if transpose is None else transpose.inputs[0]
         if weight is None or not _is_matrix(weight) or x.dtype != weight.dtype:
             return False
@@ -52,10 +54,7 @@ class WriteGemm(ConstantPass):
             return False
         if 0 in (*x.shape, *(weight.shape or ())):
             return False
-        rank = len(x.shape)
         addition = _bias_addition(node)
-        if rank != 2 and (transpose is None or not self._reshapes or not _is_reshaped(x.shape)):
-            return False
         if addition is None and (transpose is None or schema.minimum_inputs > 2):
             return False
         attributes = [] if transpose is None else [ir.AttrInt64("transB", 1)]

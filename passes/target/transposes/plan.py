@@ -69,13 +69,16 @@ class Plan:
         self.forms, self.transposes, self.turned, self._parents = {}, [], {}, []
         own = set(self.graph.outputs)
         for node in self.graph:
+            is_transpose = node.op_type == "Transpose"
+            if not is_transpose and self.forms.keys().isdisjoint(node.inputs):
+                continue
             if node in self._frozen or node in self._offered or node.domain:
                 continue
             if any(value.is_graph_output() and value not in own for value in node.outputs):
                 continue
-            if node.op_type == "Transpose":
+            if is_transpose:
                 self._trace_transpose(node)
-            elif any(value in self.forms for value in node.inputs if value is not None):
+            else:
                 self._trace_node(node)
 
     def _trace_transpose(self, node: ir.Node) -> None:
