@@ -93,12 +93,8 @@ def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes
         value = node.inputs[place]
         if value is None:
             continue
-        if is_view:
-            # The view shares the memory and may be read later; only the input itself must have no later
-            # reader.
-            ended = lifetimes.is_alone(value, node)
-        else:
-            ended = lifetimes.ends(value, position, depth)
+        # A view shares the memory and may be read later; only the input itself must have no later reader.
+        ended = lifetimes.is_alone(value, node) if is_view else lifetimes.ends(value, position, depth)
         if not ended:
             continue
         others = {i: v for i, v in enumerate(node.inputs) if v is not None and i != place}

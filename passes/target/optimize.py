@@ -47,13 +47,13 @@ class _CommonSubexpressionElimination(common.CommonSubexpressionEliminationPass)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Eliminate what is computed twice in the main graph."""
-        operations = [(node.op_type, *map(id, node.inputs)) for node in model.graph]
-        if len({*operations}) == len(operations):
+        nodes = list(model.graph)
+        if len({(node.op_type, *map(id, node.inputs)) for node in nodes}) == len(nodes):
             return ir.passes.PassResult(model, False)
         opset = model.graph.opset_imports.get("")
-        found = {node.op_identifier(): node for node in model.graph}
-        differing = {name for name, node in found.items() if _may_differ(node, opset)}
-        kept = [node for node in model.graph if node.op_identifier() in differing] if differing else []
+        operators = {(node.domain, node.op_type): node for node in nodes}
+        differing = {name for name, node in operators.items() if _may_differ(node, opset)}
+        kept = [node for node in nodes if (node.domain, node.op_type) in differing] if differing else []
         for number, node in enumerate(kept):
             node.attributes[_NUMBER] = ir.AttrInt64(_NUMBER, number)
         try:
@@ -74,13 +74,16 @@ def _may_differ(node: ir.Node, opset: int | None) -> bool:
     return schema is None or "seed" in schema.attributes
 
 
-class _IdentityElimination(NodePass):
+class _IdentityElimination(NodePass, common.IdentityEliminationPass):
     """Identity elimination that keeps copies by which a sub-graph returns an outer or repeated value."""
 
     op_types = ("Identity",)
 
     def rewrite(self, node: ir.Node) -> bool:
         """Remove an Identity."""
+        return self._try_eliminate_identity_node(node)
+
+    def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
         source = node.inputs[0] if node.inputs else None
         if source is not None:
             output = node.outputs[0]
@@ -92,10 +95,7 @@ class _IdentityElimination(NodePass):
                 producer is None or producer.graph is not node.graph or source.is_graph_output()
             ):
                 return False
-        return _ELIMINATION._try_eliminate_identity_node(node)
-
-
-_ELIMINATION = common.IdentityEliminationPass()
+        return super()._try_eliminate_identity_node(node)
 
 
 _MAXIMUM_OUTPUTS = 512

@@ -338,9 +338,9 @@ def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number
     if not parameter.variable or not parameter.homogeneous:
         return number
     for item, beside in pairs:
-        if isinstance(item, Value) and item.dtype is None:
-            if beside.variable == parameter.variable and beside.homogeneous:
-                return g.op("CastLike", g.constant(number), item)
+        is_alike = beside.variable == parameter.variable and beside.homogeneous
+        if is_alike and isinstance(item, Value) and item.dtype is None:
+            return g.op("CastLike", g.constant(number), item)
     return number
 
 
@@ -348,7 +348,11 @@ def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[st
     """Set type variables that no value decides to a type that represents all their Python numbers."""
     undecided: dict[str, list[Any]] = {}
     for item, parameter in pairs:
-        if isinstance(item, (bool, int, float)) and parameter.homogeneous and parameter.variable not in variables:
+        if (
+            isinstance(item, (bool, int, float))
+            and parameter.homogeneous
+            and parameter.variable not in variables
+        ):
             undecided.setdefault(parameter.variable, []).append(item)
     for variable, numbers in undecided.items():
         if variable and len(numbers) > 1:

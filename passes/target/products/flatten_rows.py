@@ -60,8 +60,9 @@ class _Plan:
         self.chosen: dict[ir.Node, ByRows] = {}
         self._products: set[ir.Node] = set()
         self._rows: dict[ir.Value, bool] = {}
-        self._reshapes = {node for node in graph if is_reshape(node)}
-        for node in graph:
+        nodes = list(graph)
+        self._reshapes = {node for node in nodes if is_reshape(node)}
+        for node in nodes:
             found = rules.by_rows(node)
             if found is not None:
                 self.chosen[node] = found

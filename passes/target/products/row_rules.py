@@ -24,6 +24,7 @@ _BROADCASTING = frozenset(
 )
 _NORMALIZATIONS = frozenset(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"))
 _REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare".split())
+_OPERATORS = _UNARY | _BROADCASTING | _NORMALIZATIONS | _REDUCTIONS | {"Concat", "MatMul", "Split"}
 _MAXIMUM_READERS = 64
 """Values with more readers stay as they are, so that the time stays in proportion to the nodes."""
 _MAXIMUM_COPY = 4096
@@ -79,7 +80,7 @@ class RowRules:
 
     def by_rows(self, node: ir.Node) -> ByRows | None:
         """How a node computes on matrices; None if it cannot, or its results would not be matrices."""
-        if node.domain or not node.inputs or node.inputs[0] is None:
+        if node.op_type not in _OPERATORS or node.domain or not node.inputs or node.inputs[0] is None:
             return None
         if not all(has_rows(value.shape) for value in node.outputs):
             return None

@@ -1,6 +1,7 @@
 """Target pass: lets nodes that read equal weights read one of them.
 
-1. Only weights of a kilobyte or more are merged, in the main graph; those that keep their contents stay.
+1. Only weights of a kilobyte or more that nodes read are merged, in the main graph; those that keep their
+   contents stay.
 2. Weights of one type and shape are compared by a sample first, so that few are read as a whole.
 3. Weights that are computed when they are written are not compared.
 """
@@ -32,8 +33,8 @@ class MergeEqualInitializers(ir.passes.InPlacePass):
             tensor = value.const_value
             if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
                 continue
-            if not value.is_graph_output():
-                alike[tensor.dtype, tuple(tensor.shape)].append(value)
+            if value.uses() and not value.is_graph_output():
+                alike[tensor.dtype, tensor.shape.numpy()].append(value)
         modified = False
         for (dtype, _), values in alike.items():
             is_large = len(values) > 1 and values[0].const_value.nbytes >= _SMALLEST  # type: ignore[union-attr]

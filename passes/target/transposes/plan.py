@@ -7,7 +7,7 @@ except one for each form that a node outside of it reads. A region in which that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
@@ -57,18 +57,19 @@ class Plan:
 
     def make(self) -> bool:
         """Make the plan, and drop regions without a gain. Returns whether anything is left to do."""
+        nodes = list(self.graph)
         while True:
-            self._trace()
+            self._trace(nodes)
             bad = self._useless_regions()
             if not bad:
                 return bool(self.transposes)
-            nodes = [*self.transposes, *self.turned]
-            self._frozen.update(node for node in nodes if self._region(node) in bad)
+            found = [*self.transposes, *self.turned]
+            self._frozen.update(node for node in found if self._region(node) in bad)
 
-    def _trace(self) -> None:
+    def _trace(self, nodes: Sequence[ir.Node]) -> None:
         self.forms, self.transposes, self.turned, self._parents = {}, [], {}, []
         own = set(self.graph.outputs)
-        for node in self.graph:
+        for node in nodes:
             is_transpose = node.op_type == "Transpose"
             if not is_transpose and self.forms.keys().isdisjoint(node.inputs):
                 continue
