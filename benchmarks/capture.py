@@ -2,7 +2,8 @@
 
 The models are those of the tests' zoo, with small widths, or well-known models at their real widths. Every
 export writes a file at opset 18. The runs of one model are interleaved, and the first of each is left out.
-Prints medians in seconds, and the ratios to the faster exporter of torch.onnx and to each of the two. An
+Prints medians in seconds, the ratios to the faster exporter of torch.onnx and to each of the two, and what
+direct capture, and lowering and saving after it, take of the time that torch.export takes to capture. An
 exporter of torch.onnx counts only if its file has that opset, and gives what the model gives. Decoders do not
 return their caches, which neither of the two can write. Needs onnxscript for torch.onnx, and the repository's
 tests.
@@ -44,7 +45,7 @@ from opsetta.tests.models.zoo import ARCHITECTURES
 OPSET = 18
 OURS = ("capture: direct", "capture: torch.export", "direct", "torch.export")
 PEERS = ("dynamo", "TorchScript")
-RATIOS = ("to the faster", "to dynamo", "to TorchScript", "of torch.export's capture")
+RATIOS = ("to the faster", "to dynamo", "to TorchScript", "of torch.export's capture", "after capture")
 Kwargs = dict[str, Any]
 
 
@@ -178,7 +179,10 @@ def ratios(row: dict[str, Any]) -> dict[str, float | None]:
     others = [row[column] for column in PEERS if row[column] is not None]
     against = (min(others, default=None), row["dynamo"], row["TorchScript"])
     found = dict(zip(RATIOS, (ratio("direct", each) for each in against), strict=False))
-    return found | {RATIOS[-1]: ratio("capture: direct", row["capture: torch.export"])}
+    reference, after = row["capture: torch.export"], None
+    if reference is not None and row["direct"] is not None and row["capture: direct"] is not None:
+        after = (row["direct"] - row["capture: direct"]) / reference
+    return found | {RATIOS[-2]: ratio("capture: direct", reference), RATIOS[-1]: after}
 
 
 def mean(rows: Sequence[dict[str, Any]], column: str) -> str:

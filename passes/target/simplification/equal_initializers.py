@@ -34,7 +34,7 @@ class MergeEqualInitializers(ir.passes.InPlacePass):
             if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
                 continue
             if value.uses() and not value.is_graph_output():
-                alike[tensor.dtype, tensor.shape.numpy()].append(value)
+                alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
         modified = False
         for (dtype, _), values in alike.items():
             is_large = len(values) > 1 and values[0].const_value.nbytes >= _SMALLEST  # type: ignore[union-attr]
