@@ -119,7 +119,7 @@ def every_node(graph: ir.Graph) -> list[ir.Node]:
     while waiting:
         for node in waiting[-1]:
             found.append(node)
-            inner = blocks(node)
+            inner = blocks(node) if node.attributes.data else ()
             if inner:
                 waiting.extend(iter(each) for each in reversed(inner))
                 break

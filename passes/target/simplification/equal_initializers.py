@@ -1,7 +1,6 @@
 """Target pass: lets nodes that read equal weights read one of them.
 
-1. Only weights of a kilobyte or more that nodes read are merged, in the main graph; those that keep their
-   contents stay.
+1. Only weights of a kilobyte or more are merged, in the main graph; those that keep their contents stay.
 2. Weights of one type and shape are compared by a sample first, so that few are read as a whole.
 3. Weights that are computed when they are written are not compared.
 """
@@ -33,7 +32,7 @@ class MergeEqualInitializers(ir.passes.InPlacePass):
             tensor = value.const_value
             if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
                 continue
-            if value.uses() and not value.is_graph_output():
+            if not value.is_graph_output():
                 alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
         modified = False
         for (dtype, _), values in alike.items():
@@ -49,6 +48,9 @@ def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
     for value in values:
         groups[_sample(value)].append(value)
     for group in groups.values():
+        # Of weights that nothing reads, none is needed. One may lend its name to an equal one that is read.
+        if len(group) < 2 or not any(value.uses() for value in group):
+            continue
         first: list[ir.Value] = []
         for value in group:
             same = next((each for each in first if _are_equal(each, value)), None)
