@@ -169,7 +169,8 @@ class _SourceDriver(Driver[_Scope]):
             const_value=tensor,
         )
         self.graph.initializers.add(copy)
-        state(copy, mutated=mutated)
+        if mutated:
+            state(copy, mutated=True)
         self.values[value] = held_in(copy, ir.DataType.BFLOAT16) if is_held else copy
         self.state.add(copy)
 

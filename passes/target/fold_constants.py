@@ -46,13 +46,12 @@ class FoldConstants(ir.passes.InPlacePass):
     def __init__(self, initializers: Initializers):
         super().__init__()
         self._initializers = initializers
-        self._budget = 0
+        self._budget: int | None = None
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
         modified = False
-        tensors = [value.const_value for value in model.graph.initializers.values()]
-        self._budget = _BUDGET + sum(tensor.nbytes for tensor in tensors if tensor is not None) // _SHARE
+        self._budget = None
         waiting: dict[ir.Value, Deferred] = {}
         is_constant = self._initializers.is_constant
         for node in every_node(model.graph):
@@ -103,16 +102,22 @@ class FoldConstants(ir.passes.InPlacePass):
         dtype = node.outputs[0].dtype
         if dtype is not None and result.dtype != dtype.numpy():
             return False
-        if result.nbytes > _FREE_BYTES:
-            self._budget -= max(0, result.nbytes - self._freed(node))
-            if self._budget < 0:
-                return False
+        if result.nbytes > _FREE_BYTES and not self._affords(result.nbytes - self._freed(node)):
+            return False
         made = self._rearranged(node, result)
         if made is None:
             stem = (node.outputs[0].name or "constant").removesuffix("_output_0")
             made = self._initializers.make(np.asarray(result), stem)
         self._replace(node, made)
         return True
+
+    def _affords(self, added: int) -> bool:
+        """Whether the file may grow by so many bytes more."""
+        if self._budget is None:
+            tensors = [value.const_value for value in self._initializers.graph.initializers.values()]
+            self._budget = _BUDGET + sum(tensor.nbytes for tensor in tensors if tensor is not None) // _SHARE
+        self._budget -= max(0, added)
+        return self._budget >= 0
 
     def _freed(self, node: ir.Node) -> int:
         """The bytes of constants that only this node reads."""

@@ -53,7 +53,7 @@ class Initializers:
         return (
             value is not None
             and value.const_value is not None
-            and self.graph.initializers.get(value.name or "") is value
+            and self.graph.initializers.data.get(value.name or "") is value
             and not value.is_graph_input()
             and value not in self.kept
         )
