@@ -6,7 +6,7 @@ A replacement is imported only after a probe for the names that it needs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,17 +21,18 @@ from .state.process_state import vmaps_closed
 Patches = list[AbstractContextManager[Any]]
 
 
-def for_capture(*, strict: bool, gradients: bool = False) -> Patches:
-    """The patches for a capture by torch.export.
+def for_capture(*, strict: bool, gradients: bool = False, recorded: bool = False) -> Patches:
+    """The patches for a capture by torch.export, or for a recording.
 
     Args:
         strict: whether TorchDynamo traces.
         gradients: whether the capture records where the model switches gradients off.
+        recorded: whether a `Recorder` captures, which redirects calls by `redirection`.
     """
     from torch._dynamo import config
 
     mode = torch.enable_grad() if gradients else torch.no_grad()
-    patches = [mode, quiet(), *_recurrent(strict), *_shapes(), *_losses()]
+    patches = [mode, quiet(), *_recurrent(redirects=not (strict or recorded)), *_shapes(), *_losses()]
     patches += [_attention(), distributions.unchecked(), *_scans(strict)]
     if gradients:
         from .replacements import custom_gradients
@@ -49,7 +50,7 @@ def as_captured(packs: bool) -> Iterator[None]:
     Args:
         packs: whether it packs sequences.
     """
-    packed = _recurrent(False) if packs else []
+    packed = _recurrent(redirects=True) if packs else []
     with contextlib.ExitStack() as stack:
         patches = [
             vmaps_closed(),
@@ -90,12 +91,21 @@ def original_operator(target: Any) -> Any:
     return recurrent.original_operator(target)
 
 
-def _recurrent(strict: bool) -> Patches:
+def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
+    """Finds the function to call in the place of a function, by its arguments."""
+    if not probe.has(probe.RECURRENT):
+        return lambda func, args, kwargs: func
+    from .replacements import recurrent
+
+    return recurrent.Redirection()
+
+
+def _recurrent(redirects: bool) -> Patches:
     if not probe.has(probe.RECURRENT):
         return []
     from .replacements import recurrent
 
-    return [recurrent.by_shapes(strict)]
+    return [recurrent.by_shapes(redirects)]
 
 
 def _shapes() -> Patches:

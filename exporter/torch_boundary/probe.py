@@ -67,12 +67,13 @@ CAPTURE = Feature(
 )
 _TRACER = "torch.fx.experimental.proxy_tensor"
 _PROXIES = (
-    "_MakefxTracer _ProxyTensor _set_make_fx_tracer disable_autocast_cache disable_proxy_modes_tracing "
-    "fetch_sym_proxy maybe_disable_thunkify snapshot_fake track_tensor track_tensor_tree"
+    "PreDispatchTorchFunctionMode _MakefxTracer _ProxyTensor _set_make_fx_tracer disable_autocast_cache "
+    "disable_proxy_modes_tracing fetch_sym_proxy maybe_disable_thunkify snapshot_fake track_tensor "
+    "track_tensor_tree"
 )
 _EXPORT = "DEFAULT_EXPORT_DYNAMO_CONFIG _combine_args _get_inline_constraints _ignore_backend_decomps"
 _NON_STRICT = (
-    "_NonStrictTorchFunctionHandler _gather_constant_attrs _override_builtin_ops make_constraints "
+    "_NonStrictTorchFunctionHandler _override_builtin_ops make_constraints "
     "make_fake_inputs produce_guards_and_solve_constraints"
 )
 _SYM_NODE = (
@@ -93,8 +94,11 @@ DIRECT_CAPTURE = Feature(
         "torch:_C._DisableTorchDispatch",
         "torch:_C._is_any_autocast_enabled",
         "torch:_C._set_grad_enabled",
+        "torch:_C._set_throw_on_mutable_data_ptr",
+        "torch:Tensor._make_subclass",
         "torch._dispatch.python:enable_python_dispatcher",
         "torch._dynamo.config:patch",
+        "torch._export.passes.lift_constants_pass:ConstantAttrMap",
         "torch._export.passes.lift_constants_pass:lift_constants_pass",
         "torch._export.passes.replace_autocast_with_hop_pass:replace_autocast_with_hop_pass",
         "torch._export.utils:_compiling_state_context",

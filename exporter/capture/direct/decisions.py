@@ -21,7 +21,6 @@ from ...torch_boundary import pytree
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode
-from ...torch_boundary.recording.unrecorded import recorded
 from ..torch_export.user_lines import Place, place_in
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
@@ -68,9 +67,9 @@ class Decisions:
         self._replay = Replay(recorder.graph, recorder.root, weights, inputs, self._size_of_weights)
         if self._constants:
             recorder.constant_of = self._constant_of
+        recorder.elements_of = lambda tensor: self._array_of(recorder.node_of(tensor))
         try:
-            with recorded(lambda tensor: self._array_of(recorder.node_of(tensor))):
-                yield
+            yield
         finally:
             self._replay.close()
             self._replay = None

@@ -21,13 +21,13 @@ from ...torch_boundary.recording.constants import Constants
 from ...torch_boundary.recording.dead_nodes import remove_dead_nodes
 from ...torch_boundary.recording.fake_weights import (
     AssignedBuffers,
-    non_persistent,
     replace_weights,
     replaced_buffers,
 )
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.regions import name_operands, without_regions
 from ...torch_boundary.recording.sizes import FixedSizes
+from ...torch_boundary.state.module_tree import ModuleTree
 from .decisions import Decisions
 from .names import assign_names
 from .program import CallStructure, RecordedProgram, Signature
@@ -55,8 +55,9 @@ def record(
     Raises:
         NotRecordable: the model is of a kind that only torch.export captures.
     """
-    check_recordable(model, (args, dict(kwargs)))
-    recording = _Recording(model, args, kwargs, sizes, decisions, source_lines)
+    tree = ModuleTree(model)
+    check_recordable(tree, (args, dict(kwargs)))
+    recording = _Recording(tree, args, kwargs, sizes, decisions, source_lines)
     with recording.recorder.running():
         return recording.run()
 
@@ -64,25 +65,23 @@ def record(
 class _Recording:
     def __init__(
         self,
-        model: torch.nn.Module,
+        tree: ModuleTree,
         args: tuple,
         kwargs: Mapping[str, Any],
         sizes: FixedSizes,
         decisions: Decisions,
         source_lines: bool,
     ):
-        self._model = model
+        self._tree = tree
+        self._model = tree.model
         self._sizes = sizes
         self._decisions = decisions
-        self._parameters = dict(model.named_parameters(remove_duplicate=False))
-        self._buffers = dict(model.named_buffers(remove_duplicate=False))
-        self._named = {**self._parameters, **self._buffers}
+        self._named = {**tree.parameters, **tree.buffers}
         self._leaves, self._structure = pytree.tree_flatten((args, dict(kwargs)))
-        self._transient = non_persistent(model)
-        self._constants = Constants(model)
+        self._constants = Constants(tree)
         self._call = sizes.fake_call(args, kwargs)
-        self._weights = replace_weights(model, self._named, sizes.mode)
-        self.recorder = Recorder(model, sizes.mode, source_lines=source_lines)
+        self._weights = replace_weights(tree, sizes.mode)
+        self.recorder = Recorder(tree.model, sizes.mode, source_lines=source_lines)
         self._graph = self.recorder.graph
         self._entries: list[InputSpec] = []
 
@@ -107,13 +106,13 @@ class _Recording:
 
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
         node = self._placeholder(fake)
-        is_parameter = name in self._parameters
+        is_parameter = name in self._tree.parameters
         self._entries.append(
             InputSpec(
                 kind=InputKind.PARAMETER if is_parameter else InputKind.BUFFER,
                 arg=TensorArgument(name=node.name),
                 target=name,
-                persistent=None if is_parameter else name not in self._transient,
+                persistent=None if is_parameter else name not in self._tree.transient,
             )
         )
 
@@ -148,7 +147,7 @@ class _Recording:
         assign_names(self._model, self._call, graph, self._entries)
         name_operands(root)
         state = dict(self._named)
-        transient = {name: state.pop(name) for name in self._transient if name in state}
+        transient = {name: state.pop(name) for name in self._tree.transient if name in state}
         return RecordedProgram(
             graph_module=root,
             graph_signature=signature,
@@ -157,7 +156,7 @@ class _Recording:
             constants={**self._constants.lifted, **transient},
             range_constraints=ranges,
             decisions=self._decisions,
-            replaced=replaced_buffers(self._model, self._weights),
+            replaced=replaced_buffers(self._tree, self._weights),
         )
 
 

@@ -12,6 +12,7 @@ from ...torch_boundary import pytree
 from ...torch_boundary.fake_tensors import is_without_data
 from ...torch_boundary.higher_order import is_transform
 from ...torch_boundary.operators import HigherOrderOperator, OpOverload
+from ...torch_boundary.state.module_tree import ModuleTree
 
 _ARITHMETIC = ("_operator", "math")
 """The modules of Python functions that a graph may have."""
@@ -21,22 +22,22 @@ class NotRecordable(CaptureError):
     """A model of a kind that only torch.export captures."""
 
 
-def check_recordable(model: torch.nn.Module, call: Any) -> None:
+def check_recordable(tree: ModuleTree, call: Any) -> None:
     """Refuse a model or arguments that direct capture would not record as torch.export does.
 
     Raises:
         NotRecordable: the message names the kind.
     """
-    if isinstance(model, torch.fx.GraphModule):
+    if isinstance(tree.model, torch.fx.GraphModule):
         raise NotRecordable("the model is a torch.fx.GraphModule, which torch.export runs node by node")
-    for path, module in model.named_modules():
+    for path, module in tree.modules.items():
         if isinstance(module, torch.jit.ScriptModule):
             raise NotRecordable(f"module '{path}' is TorchScript")
-        for name, item in vars(module).items():
-            if isinstance(item, torch.ScriptObject):
-                raise NotRecordable(f"attribute '{name}' of module '{path}' is a TorchScript object")
-    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
-        for name, tensor in named:
+    for path, item in tree.attributes.items():
+        if isinstance(item, torch.ScriptObject):
+            raise NotRecordable(f"attribute '{path}' is a TorchScript object")
+    for kind, named in (("parameter", tree.parameters), ("buffer", tree.buffers)):
+        for name, tensor in named.items():
             if is_without_data(tensor) or tensor.device.type == "meta":
                 raise NotRecordable(f"{kind} '{name}' is a {type(tensor).__name__} without data")
     for leaf in pytree.tree_leaves(call):

@@ -193,7 +193,9 @@ def _captured(
 
 def _patched(model: torch.nn.Module, values: list[Any], by: str) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
-    patches = capture_patches.for_capture(strict=by == "strict", gradients=by == "gradients")
+    patches = capture_patches.for_capture(
+        strict=by == "strict", gradients=by == "gradients", recorded=by == "direct"
+    )
     return boundary(*patches, preserved(model, values))
 
 

@@ -6,19 +6,23 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._export.non_strict_utils import _gather_constant_attrs
-from torch._export.passes.lift_constants_pass import lift_constants_pass
+from torch._export.passes.lift_constants_pass import ConstantAttrMap, lift_constants_pass
+
+from ..state.module_tree import ModuleTree
 
 
 class Constants:
-    """The tensors in plain attributes of a model's modules; made before the model runs.
+    """The tensors in plain attributes of a model's modules.
+
+    Args:
+        tree: the model's parts, found before it runs.
 
     Attributes:
         lifted: after `lift`, the constants by name.
     """
 
-    def __init__(self, model: torch.nn.Module):
-        self._attributes = _gather_constant_attrs(model)
+    def __init__(self, tree: ModuleTree):
+        self._tree = tree
         self.lifted: dict[str, Any] = {}
 
     def lift(self, graph: torch.fx.Graph, root: torch.nn.Module, signature: Any) -> None:
@@ -30,4 +34,13 @@ class Constants:
         """
         if any(node.op == "get_attr" for node in graph.nodes):
             module: Any = root
-            self.lifted = lift_constants_pass(module, signature, self._attributes)
+            self.lifted = lift_constants_pass(module, signature, self._named())
+
+    def _named(self) -> ConstantAttrMap:
+        """The names of the tensors, in torch's form."""
+        named = ConstantAttrMap()
+        weights = {*map(id, self._tree.parameters.values()), *map(id, self._tree.buffers.values())}
+        for name, item in self._tree.attributes.items():
+            if id(item) not in weights:
+                named.add(item, name)
+        return named

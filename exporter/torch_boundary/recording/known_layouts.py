@@ -41,7 +41,7 @@ def known_layout(func: Any, args: Sequence[Any]) -> Layout | None:
         args: all arguments of the call, none of them by name.
     """
     first = args[0] if args else None
-    if type(first) is not FakeTensor or not first._has_symbolic_sizes_strides:
+    if type(first) is not FakeTensor:
         return None
     name = func._schema.name
     rule = _like_first if name in _ELEMENTWISE else _RULES.get(name)

@@ -6,7 +6,8 @@ earlier one, in another layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,83 +15,153 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .. import pytree
+from .fake_weights import FakeCopies
 from .known_layouts import Layout, known_layout
 from .symbolic_numbers import holds_always, identity
 
+_Results = tuple[type | None, Sequence[Layout | int]]
+"""What an operator returns: the class of the container, None for a single tensor; and for each tensor its layout,
+or the position of the argument that it is."""
+
+_of_fixed_sizes: dict[Any, _Results | None] = {}
+"""The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
+alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
+_MOST = 5_000
+"""The number of results in it; when there are more, all are dropped."""
+
 
 class KnownResults:
-    """The results of operators of ATen that write to nothing, by operator and arguments."""
+    """The results of operators of ATen that write to nothing but the tensor that they return.
+
+    Args:
+        mode: the mode of the fake tensors.
+    """
 
     def __init__(self, mode: FakeTensorMode):
-        self._mode = mode
-        self._writes_nothing: dict[OpOverload, bool] = {}
-        self._known: dict[Any, tuple[type | None, list[Layout]] | None] = {}
+        self._fake = FakeCopies(mode)
+        self._of_symbolic_sizes: dict[Any, _Results | None] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
-        key = self._key(func, args, kwargs)
-        if key is None:
+        writes = _writes(func)
+        if writes is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
             return func(*args, **kwargs) if kwargs else func(*args)
-        if key in self._known:
-            found = self._known[key]
-            if found is not None:
-                kind, layouts = found
-                made = [self._made(layout, args) for layout in layouts]
-                return made[0] if kind is None else kind(made)
-        layout = None if kwargs else known_layout(func, args)
-        if layout is not None:
-            self._known[key] = None, [layout]
-            return self._made(layout, args)
-        result = func(*args, **kwargs) if kwargs else func(*args)
-        self._known[key] = _described(result, (args, kwargs))
-        return result
-
-    def _key(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """What determines the layout of the results; None if more than this does."""
-        writes_nothing = self._writes_nothing.get(func)
-        if writes_nothing is None:
-            schema = func._schema
-            writes_nothing = func.namespace == "aten" and not schema.is_mutable
-            self._writes_nothing[func] = writes_nothing
-        if not writes_nothing or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
-            return None
         parts: list[Any] = [func, torch.get_default_dtype()]
         named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
-        return tuple(parts) if _describe((*args, *named), parts) else None
+        is_symbolic = _describe((*args, *named), parts)
+        if is_symbolic is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        known = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
+        settings = _SETTINGS.get(func)
+        key = tuple(parts) if settings is None else (*parts, settings())
+        found = known.get(key)
+        if found is not None:
+            return self._made(found, args, writes)
+        layout = None if kwargs or key in known else known_layout(func, args)
+        if layout is not None:
+            known[key] = found = None, [layout]
+            return self._made(found, args, writes)
+        before = _state(args[0]) if writes else None
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if key not in known:
+            if len(_of_fixed_sizes) >= _MOST:
+                _of_fixed_sizes.clear()
+            is_kept = not writes or (result is args[0] and _state(result) == before)
+            known[key] = _described(result, args, kwargs, is_symbolic) if is_kept else None
+        return result
 
-    def _made(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
+    def _made(self, results: _Results, args: tuple[Any, ...], writes: bool) -> Any:
+        kind, items = results
+        if writes and not args[0].is_inference():
+            torch.autograd.graph.increment_version(args[0])
+        made = [args[item] if isinstance(item, int) else self._tensor(item, args) for item in items]
+        return made[0] if kind is None else kind(made)
+
+    def _tensor(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
         with torch._C._DisableTorchDispatch():
             if layout.offset is None:
                 made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
             else:
                 made = torch.empty((), dtype=layout.dtype, device="meta")
                 made.set_(args[0].untyped_storage(), layout.offset, layout.shape, layout.stride)
-        return FakeTensor(self._mode, made, layout.device)
+        return self._fake(made, layout.device)
 
 
-def _describe(items: Sequence[Any], parts: list[Any]) -> bool:
-    """Append what matters of arguments to a key; whether that is possible."""
+@functools.cache
+def _writes(func: OpOverload) -> bool | None:
+    """Whether an operator writes to its first argument, to nothing else, and returns that argument.
+
+    None for an operator that does anything else than to compute its results, or to write them there.
+    """
+    schema = func._schema
+    if func.namespace != "aten":
+        return None
+    if not schema.is_mutable:
+        return False
+    written = [i for i, each in enumerate(schema.arguments) if each.alias_info and each.alias_info.is_write]
+    is_in_place = written == [0] and schema.name.endswith("_") and schema.name not in _OTHER_STORAGE
+    return True if is_in_place else None
+
+
+_OTHER_STORAGE = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
+"""Operators that give their first argument other memory."""
+
+
+def _attention_kernels() -> tuple[bool, ...]:
+    """Which kernels of attention may run; the strides of the result depend on it."""
+    cuda = torch.backends.cuda
+    return cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
+
+
+_SETTINGS: dict[OpOverload, Callable[[], Any]] = {
+    torch.ops.aten.scaled_dot_product_attention.default: _attention_kernels,
+    torch.ops.aten.conv2d.default: lambda: torch.backends.mkldnn.enabled,
+}
+"""Settings of torch on which layouts depend, by operator."""
+
+
+def _state(tensor: torch.Tensor) -> list[Any]:
+    """The layout and the memory of a tensor."""
+    parts: list[Any] = [tensor.untyped_storage()._cdata]
+    _describe((tensor,), parts)
+    return parts
+
+
+def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
+    """Append what determines the layout of results to a key; None if more than the key does.
+
+    Returns:
+        Whether a symbolic size is part of it.
+    """
+    is_symbolic: bool | None = False
     for item in items:
         kind = type(item)
+        inner: Sequence[Any] = ()
         if kind is FakeTensor:
             if item.layout != torch.strided or item.is_conj() or item.is_neg():
-                return False
+                return None
+            layout = item.shape, item.stride(), item.storage_offset()
             parts += (item.dtype, item.device)
-            if not item._has_symbolic_sizes_strides:
-                parts += (item.shape, item.stride(), item.storage_offset())
-            elif not _describe((item.shape, item.stride(), item.storage_offset()), parts):
-                return False
+            if item._has_symbolic_sizes_strides:
+                inner = layout
+            else:
+                parts += layout
         elif kind is torch.SymInt:
             parts += (kind, identity(item))
+            is_symbolic = True
         elif kind is tuple or kind is list or kind is torch.Size:
             parts.append((kind, len(item)))
-            if not _describe(item, parts):
-                return False
+            inner = item
         elif item is None or kind in _PLAIN:
             parts += (kind, item)
         else:
-            return False
-    return True
+            return None
+        if inner:
+            found = _describe(inner, parts)
+            if found is None:
+                return None
+            is_symbolic = is_symbolic or found
+    return is_symbolic
 
 
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})
@@ -101,31 +172,41 @@ def _depends_on_data(tensor: torch.Tensor) -> bool:
     return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in tensor.shape)
 
 
-def _described(result: Any, arguments: Any) -> tuple[type | None, list[Layout]] | None:
-    """The layouts of results; None if one is an argument itself, or neither a view nor all of its storage."""
+def _described(
+    result: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, is_symbolic: bool
+) -> _Results | None:
+    """What an operator returned; None if a result is neither an argument, nor a view, nor all of its storage.
+
+    Args:
+        is_symbolic: whether an argument has a symbolic size, so that results may have one.
+    """
     kind = None if isinstance(result, torch.Tensor) else type(result)
     tensors = [result] if kind is None else result
     if kind not in (None, tuple, list) or not all(type(item) is FakeTensor for item in tensors):
         return None
-    given = [item for item in pytree.tree_leaves(arguments) if isinstance(item, torch.Tensor)]
+    given = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
     storages = {item.untyped_storage()._cdata for item in given}
-    first = arguments[0][0] if arguments[0] else None
-    viewed = first.untyped_storage()._cdata if type(first) is FakeTensor else None
-    layouts = []
+    viewed = args[0].untyped_storage()._cdata if args and type(args[0]) is FakeTensor else None
+    items: list[Layout | int] = []
     for item in tensors:
+        positions = [i for i, each in enumerate(args) if each is item]
+        if len(positions) == 1:
+            items += positions
+            continue
         if item.layout != torch.strided or item.requires_grad or item.is_conj() or item.is_neg():
             return None
         storage = item.untyped_storage()
         offset = item.storage_offset() if storage._cdata == viewed else None
         if (
             any(item is each for each in given)
+            or (item._has_symbolic_sizes_strides and not is_symbolic)
             or _depends_on_data(item)
             or (offset is None and not _is_new(item, storages))
         ):
             return None
         storages.add(storage._cdata)
-        layouts.append(Layout(item.dtype, item.shape, item.stride(), item.device, offset))
-    return kind, layouts
+        items.append(Layout(item.dtype, item.shape, item.stride(), item.device, offset))
+    return kind, items
 
 
 def _is_new(tensor: torch.Tensor, storages: set[int]) -> bool:

@@ -14,10 +14,11 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler, _override_builtin_ops
+from torch._export.non_strict_utils import _override_builtin_ops
 from torch._export.utils import _compiling_state_context
 from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
@@ -26,7 +27,9 @@ from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
 from .. import pytree
+from ..capture_patches import redirection
 from ..state.process_state import replaced
+from .function_mode import FunctionMode
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
@@ -64,6 +67,7 @@ class Recorder:
         graph: the recorded graph; the caller adds placeholders first, and the output last.
         root: holds the constants and sub-graphs that `get_attr` nodes name.
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
+        elements_of: finds the elements of a tensor of which the model wants an array; None to refuse it.
     """
 
     def __init__(self, model: torch.nn.Module, mode: FakeTensorMode, *, source_lines: bool = False):
@@ -79,6 +83,7 @@ class Recorder:
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
+        self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
         self._kinds: dict[OpOverload, tuple[bool, str]] = {}
 
     @contextlib.contextmanager
@@ -97,6 +102,9 @@ class Recorder:
             tracer.tensor_tracker = self._nodes = TensorNodes(tracer)
             tracer.symnode_tracker = self._sizes = SizeNodes(tracer)
             self._paths = ModulePaths(tracer)
+            self._maker.proxy_function_mode = FunctionMode(
+                tracer, redirection(), lambda tensor: self.elements_of(tensor)
+            )
             mode: Any = self._maker.proxy_mode
             self._bookkept = mode.__torch_dispatch__
             if not self._lines:
@@ -111,7 +119,6 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             enter: Callable[[Any], Any] = stack.enter_context
             enter(self._fake_mode)
-            enter(_NonStrictTorchFunctionHandler())
             enter(tracing(TracingContext(self._fake_mode)))
             enter(torch._dynamo.config.patch(_dynamo_settings()))
             enter(_override_builtin_ops())
@@ -119,7 +126,6 @@ class Recorder:
             enter(_compiling_state_context())
             enter(enable_python_dispatcher())
             enter(self._maker.proxy_function_mode)
-            enter(self._maker.torch_fn_metadata_mode)
             enter(self._maker.proxy_mode)
             enter(proxy_tensor.disable_autocast_cache())
             enter(proxy_tensor._set_make_fx_tracer(self._maker))

@@ -130,21 +130,30 @@ def _redirections() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-class _ByShapes(TorchFunctionMode):
+class Redirection:
     """Redirects calls whose values torch.export would read."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._table = _redirections()
+
+    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The function to call in the place of a function, which may be the same."""
+        redirected = self._table.get(func)
+        return func if redirected is None or not _is_meant(func, args, kwargs) else redirected
+
+
+class _ByShapes(TorchFunctionMode):
+    """Redirects the calls of this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._redirection = Redirection()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        redirected = self._table.get(func)
-        if redirected is None or not _is_meant(func, args, named):
-            return func(*args, **named)
-        return redirected(*args, **named)
+        return self._redirection(func, args, named)(*args, **named)
 
 
 def _is_meant(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
@@ -170,20 +179,21 @@ def _expected_hidden_size(held: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def by_shapes(strict: bool = False) -> Iterator[None]:
+def by_shapes(redirects: bool = True) -> Iterator[None]:
     """Use shape-only kernels for recurrent operators and packed sequences within the context.
 
     The captured program must go through `restore_operators` first.
 
     Args:
-        strict: whether TorchDynamo traces, which does not support packed sequences.
+        redirects: whether calls are redirected here. The recorder does it itself, and TorchDynamo does not
+            support packed sequences.
     """
     kernels = {getattr(torch.ops.aten, name).input: padded_shapes for name in OPERATORS}
     hidden_size = _expected_hidden_size(torch.nn.RNNBase.get_expected_hidden_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.nn.RNNBase, "get_expected_hidden_size", hidden_size))
         stack.enter_context(in_place_of(kernels, {}))
-        if not strict:
+        if redirects:
             stack.enter_context(_ByShapes())
         yield
 

@@ -7,14 +7,16 @@ import contextlib
 import operator
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from .. import pytree
 
-_CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque)
+_CONTAINERS = frozenset(
+    {list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque}
+)
 """The classes whose members are kept; a class below them may not allow it."""
 _VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
@@ -33,14 +35,22 @@ def preserved(*roots: Any) -> Iterator[None]:
     Args:
         roots: modules, functions, and arguments of a call.
     """
-    reachable = _reachable(roots)
-    held = [(item, type(item), _contents(item)) for item in reachable]
+    reachable = _Reachable(roots)
+    objects = [(item, type(item), dict(vars(item))) for item in reachable.objects]
+    containers = [(item, item.copy()) for item in reachable.containers]
     elements = [(item, item._version, item.detach().clone()) for item in _written_to(reachable, roots)]
     try:
         yield
     finally:
-        for item, kind, contents in held:
-            _restore(item, kind, contents)
+        for item, kind, contents in objects:
+            if type(item) is not kind:
+                item.__class__ = kind
+            _refill(vars(item), contents)
+        for item, contents in containers:
+            _refill(item, contents)
+        for item in reachable.empty:
+            if item:
+                item.clear()
         for tensor, version, before in elements:
             if tensor._version != version:
                 # The data of a tensor counts its own versions.
@@ -48,20 +58,16 @@ def preserved(*roots: Any) -> Iterator[None]:
                 torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
 
-def _written_to(reachable: list[Any], roots: tuple[Any, ...]) -> list[torch.Tensor]:
+def _written_to(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Tensor]:
     """The tensors that a capture does not copy, except parameters, which no forward writes to."""
+    tensors = [each for each in reachable.tensors if not isinstance(each, torch.nn.Parameter)]
+    if not tensors:
+        return []
     taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
     for root in roots:
         if isinstance(root, torch.nn.Module):
             taken.update(map(id, root.buffers()))
-    return [
-        item
-        for item in reachable
-        if isinstance(item, torch.Tensor)
-        and not isinstance(item, torch.nn.Parameter)
-        and id(item) not in taken
-        and _has_elements(item)
-    ]
+    return [item for item in tensors if id(item) not in taken and _has_elements(item)]
 
 
 def _has_elements(tensor: torch.Tensor) -> bool:
@@ -74,34 +80,61 @@ def _has_elements(tensor: torch.Tensor) -> bool:
     )
 
 
-def _reachable(roots: tuple[Any, ...]) -> list[Any]:
-    """Every mutable object below the roots, each once."""
-    found: list[Any] = []
-    seen: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        item = waiting.pop()
-        kind = type(item)
-        if kind in _VALUES or id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
+class _Reachable:
+    """The mutable objects below some roots.
+
+    Attributes:
+        objects: those with attributes, each once.
+        containers: those with members, each once.
+        empty: containers without members. A module has about ten, for its hooks.
+        tensors: the tensors among the objects.
+    """
+
+    def __init__(self, roots: tuple[Any, ...]):
+        self.objects: list[Any] = []
+        self.containers: list[Any] = []
+        self.empty: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
+        self._seen: set[int] = set()
+        self._waiting: list[Any] = []
+        self._wait_for(roots)
+        while self._waiting:
+            item = self._waiting.pop()
+            if id(item) not in self._seen:
+                self._seen.add(id(item))
+                self._visit(item)
+
+    def _wait_for(self, items: Iterable[Any]) -> None:
+        for item in items:
+            kind = type(item)
+            if kind in _VALUES:
+                continue
+            if kind in _CONTAINERS and not item:
+                self.empty.append(item)
+            else:
+                self._waiting.append(item)
+
+    def _visit(self, item: Any) -> None:
+        if type(item) in _CONTAINERS:
+            self.containers.append(item)
+            self._wait_for(item.values() if isinstance(item, dict) else item)
+        elif isinstance(item, torch.Tensor):
             if hasattr(item, "__dict__"):
-                found.append(item)
+                self.objects.append(item)
+                self.tensors.append(item)
+        elif isinstance(item, torch.nn.Module):
+            self.objects.append(item)
+            self._wait_for(vars(item).values())
         elif isinstance(item, tuple):
-            waiting.extend(item)
+            self._wait_for(item)
         elif isinstance(item, types.MethodType):
-            waiting.append(item.__self__)
+            self._waiting.append(item.__self__)
         elif isinstance(item, types.FunctionType):
             if _is_users(item.__module__):
-                waiting.extend(_outside(item))
-        elif kind in _CONTAINERS:
-            found.append(item)
-            waiting.extend(item.values() if isinstance(item, dict) else item)
-        elif isinstance(item, torch.nn.Module) or _is_plain(item):
-            found.append(item)
-            waiting.extend(vars(item).values())
-    return found
+                self._wait_for(_outside(item))
+        elif _is_plain(item):
+            self.objects.append(item)
+            self._wait_for(vars(item).values())
 
 
 def _outside(function: types.FunctionType) -> Iterator[Any]:
@@ -125,19 +158,6 @@ def _is_plain(item: Any) -> bool:
 def _is_users(module: str | None) -> bool:
     package = (module or "").partition(".")[0]
     return package not in sys.stdlib_module_names and package not in ("torch", "builtins")
-
-
-def _contents(item: Any) -> Any:
-    return item.copy() if type(item) in _CONTAINERS else dict(vars(item))
-
-
-def _restore(item: Any, kind: type, contents: Any) -> None:
-    if type(item) in _CONTAINERS:
-        _refill(item, contents)
-        return
-    if type(item) is not kind:
-        item.__class__ = kind
-    _refill(vars(item), contents)
 
 
 def _refill(container: Any, contents: Any) -> None:

@@ -1,0 +1,61 @@
+"""Handles what a model calls, before torch makes operators of it: one mode for all who take part."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
+
+_ATEN = torch.ops.aten
+_DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+_UNRECORDED = frozenset({_DATA, torch.Tensor.numpy, torch.Tensor.__array__})
+"""What PyTorch gives of a tensor without an operator that a recording sees."""
+_OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
+"""The types of a tensor's attributes and methods. Methods with symbols, such as `__getitem__`, have another."""
+Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+
+
+class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
+    """Does what torch.export's two modes do, and what a recording needs besides.
+
+    Each mode takes time for each call of a function, and for each attribute of a tensor that a model reads.
+    torch takes this mode off while TorchDynamo traces, because it is one that records before dispatch.
+
+    Args:
+        tracer: torch's tracer.
+        redirect: finds the function to call in the place of a function.
+        elements_of: finds the elements of a fake tensor, of which a model wants an array; or None.
+    """
+
+    def __init__(
+        self, tracer: Any, redirect: Redirect, elements_of: Callable[[torch.Tensor], np.ndarray | None]
+    ):
+        super().__init__(tracer)
+        self._redirect = redirect
+        self._elements_of = elements_of
+
+    def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """The function to call, and its arguments; torch's mode calls it."""
+        if func in _UNRECORDED and isinstance(args[0], FakeTensor):
+            return self._unrecorded(func, args, kwargs)
+        if type(func) in _OF_TENSORS:
+            return func, args, kwargs
+        func, args, kwargs = super()._override(func, args, kwargs)
+        func = self._redirect(func, args, kwargs)
+        if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
+            func = _ATEN.sym_size.default
+        return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
+
+    def _unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        if func == _DATA:
+            return torch.Tensor.detach, args[:1], {}
+        array = self._elements_of(args[0])
+        if array is None:
+            return func, args, kwargs
+        return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}

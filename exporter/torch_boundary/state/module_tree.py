@@ -1,0 +1,56 @@
+"""The parts of a model, found by one walk over its modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, set, type(None)})
+"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
+
+
+class ModuleTree:
+    """The modules of a model with their tensors. A shared one is here under each of its names.
+
+    torch's methods, which find one kind each, walk over all modules every time.
+
+    Args:
+        model: the model, whose modules must not be their own submodules.
+
+    Attributes:
+        modules: the modules by path.
+        parameters: the parameters by name.
+        buffers: the buffers by name.
+        holders: the dict that holds each buffer, and its key there, by name.
+        transient: the names of buffers that are not part of the state_dict.
+        attributes: tensors and objects of TorchScript that are plain attributes, by name.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+        self.modules: dict[str, torch.nn.Module] = {}
+        self.parameters: dict[str, torch.Tensor] = {}
+        self.buffers: dict[str, torch.Tensor] = {}
+        self.holders: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
+        self.transient: set[str] = set()
+        self.attributes: dict[str, Any] = {}
+        self._visit(model, "", "")
+
+    def _visit(self, module: torch.nn.Module, path: str, prefix: str) -> None:
+        self.modules[path] = module
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                self.parameters[prefix + name] = parameter
+        buffers = module._buffers
+        for name, buffer in buffers.items():
+            if buffer is not None:
+                self.buffers[prefix + name] = buffer
+                self.holders[prefix + name] = (buffers, name)
+        self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
+        for name, item in vars(module).items():
+            if type(item) not in _OTHERS and isinstance(item, (torch.Tensor, torch.ScriptObject)):
+                self.attributes[prefix + name] = item
+        for name, child in module._modules.items():
+            if child is not None:
+                self._visit(child, prefix + name, f"{prefix}{name}.")
