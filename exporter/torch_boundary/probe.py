@@ -106,6 +106,7 @@ DIRECT_CAPTURE = Feature(
         "torch._export.utils:apply_runtime_assertion_pass",
         *(f"torch.fx.experimental.sym_node:{name}" for name in _SYM_NODE.split()),
         *(f"{_TRACER}:{name}" for name in ("_SymNodeDict", "_sym_register", "get_proxy_mode")),
+        "torch.fx:Node._update_args_kwargs",
         "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode",
         *(f"torch.fx.experimental.symbolic_shapes:ShapeEnv.{name}" for name in _SHAPE_ENV.split()),
         "torch:_C._TorchDispatchModeKey.PROXY",

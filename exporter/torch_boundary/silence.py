@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .state.process_state import torch_loggers
+from .state.process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
 
@@ -32,16 +32,12 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            for logger, level in levels:
-                if level != _SILENT:
-                    logger.setLevel(_SILENT)
+            set_levels((logger, _SILENT) for logger, _ in levels)
             tracing.print = _printing_nothing
             yield
         finally:
             tracing.print = held
-            for logger, level in levels:
-                if logger.level != level:
-                    logger.setLevel(level)
+            set_levels(levels)
 
 
 def _printing_nothing(*values: object, **options: object) -> None:

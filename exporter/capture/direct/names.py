@@ -15,40 +15,57 @@ from ...torch_boundary import pytree
 
 _PREFIXES = {InputKind.PARAMETER: "p_", InputKind.BUFFER: "b_", InputKind.CONSTANT_TENSOR: "c_"}
 _NUMBERED = re.compile(r"(.*)_(\d+)")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]")
 
 
-def assign_names(
-    model: torch.nn.Module,
-    call: tuple[tuple, Mapping[str, Any]],
-    graph: torch.fx.Graph,
-    entries: Sequence[InputSpec],
-) -> None:
-    """Name placeholders after the forward's parameters and the weights, and other nodes apart from them.
+def _stem(name: str) -> str:
+    """A name without the number at its end."""
+    numbered = _NUMBERED.match(name) if name[-1:].isdigit() else None
+    return numbered[1] if numbered else name
+
+
+def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec]) -> None:
+    """Give placeholders the names that are their targets, and other nodes names apart from them.
 
     Args:
+        graph: the target of a placeholder for an argument or a weight is the name to give it.
         entries: the kind of each placeholder, whose names are corrected too.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     pairs = list(zip(placeholders, entries, strict=True))
-    users = [(node, entry) for node, entry in pairs if entry.kind == InputKind.USER_INPUT]
     names = _Names()
-    for (node, entry), wanted in zip(users, _argument_names(model, *call), strict=True):
-        _set(node, entry, names.take(wanted, wanted))
+    for node, entry in pairs:
+        if entry.kind == InputKind.USER_INPUT:
+            _set(node, entry, names.take(str(node.target)))
     for node, entry in pairs:
         if entry.kind != InputKind.USER_INPUT:
-            wanted = _PREFIXES[entry.kind] + re.sub(r"[^a-zA-Z0-9]", "_", str(entry.target)).lower()
-            _set(node, entry, names.take(wanted, wanted))
+            is_constant = entry.kind == InputKind.CONSTANT_TENSOR
+            wanted = tensor_name(entry.kind, entry.target) if is_constant else str(node.target)
+            _set(node, entry, names.take(wanted))
     for node in graph.nodes:
         if node.op != "placeholder":
-            numbered = _NUMBERED.match(node.name)
-            node.name = names.take(node.name, numbered[1] if numbered else node.name)
+            _rename(node, names.take(node.name, _stem(node.name)))
 
 
 def _set(node: torch.fx.Node, entry: InputSpec, name: str) -> None:
-    node.name = node.target = entry.arg.name = name
+    _rename(node, name)
+    if node.target != name:
+        node.target = name
+    entry.arg.name = name
 
 
-def _argument_names(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Iterator[str]:
+def _rename(node: torch.fx.Node, name: str) -> None:
+    if node.name != name:
+        # A node's own setter looks for the node in tables, in which names have no part.
+        object.__setattr__(node, "name", name)
+
+
+def tensor_name(kind: InputKind, name: Any) -> str:
+    """The name of the placeholder of a parameter, buffer or constant."""
+    return _PREFIXES[kind] + _NOT_IN_NAMES.sub("_", str(name)).lower()
+
+
+def argument_names(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Iterator[str]:
     """A name for each leaf of a call: the parameter, and the keys within it."""
     bound = {**inspect.signature(model.forward).bind_partial(*args).arguments, **kwargs}
     for path, _ in pytree.tree_flatten_with_path(bound)[0]:
@@ -57,7 +74,7 @@ def _argument_names(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, An
 
 def _key(step: Any) -> str:
     if isinstance(step, pytree.MappingKey):
-        return re.sub(r"[^a-zA-Z0-9]", "_", str(step.key))
+        return _NOT_IN_NAMES.sub("_", str(step.key))
     return str(step.idx) if isinstance(step, pytree.SequenceKey) else step.name
 
 
@@ -68,11 +85,12 @@ class _Names:
         self._used: set[str] = set()
         self._highest: dict[str, int] = {}
 
-    def take(self, name: str, stem: str) -> str:
-        """The name, or the stem with a number if it is taken."""
+    def take(self, name: str, stem: str | None = None) -> str:
+        """The name; if it is taken, the stem with a number, by default the name with one."""
         if name in self._used:
+            stem = name if stem is None else stem
             name = f"{stem}_{self._highest.get(stem, 0) + 1}"
-        numbered = _NUMBERED.match(name)
+        numbered = _NUMBERED.match(name) if name[-1:].isdigit() else None
         if numbered:
             self._highest[numbered[1]] = max(self._highest.get(numbered[1], 0), int(numbered[2]))
         self._used.add(name)

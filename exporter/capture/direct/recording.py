@@ -29,7 +29,7 @@ from ...torch_boundary.recording.regions import name_operands, without_regions
 from ...torch_boundary.recording.sizes import FixedSizes
 from ...torch_boundary.state.module_tree import ModuleTree
 from .decisions import Decisions
-from .names import assign_names
+from .names import argument_names, assign_names, tensor_name
 from .program import CallStructure, RecordedProgram, Signature
 from .refusals import check_graph, check_recordable
 
@@ -90,8 +90,8 @@ class _Recording:
         for name, fake in self._weights.items():
             self._bind_weight(name, fake)
         leaves, structure = pytree.tree_flatten(self._call)
-        for leaf in leaves:
-            self._bind_leaf(leaf)
+        for leaf, name in zip(leaves, argument_names(self._model, *self._call), strict=True):
+            self._bind_leaf(leaf, name)
         assigned = AssignedBuffers(self._model)
         weights = [self._named[name] for name in self._weights]
         deciding = self._decisions.on(self.recorder, weights, self._leaves)
@@ -105,26 +105,28 @@ class _Recording:
         return self._finished(returned)
 
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
-        node = self._placeholder(fake)
         is_parameter = name in self._tree.parameters
+        kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
+        node = self._placeholder(fake, tensor_name(kind, name))
         self._entries.append(
             InputSpec(
-                kind=InputKind.PARAMETER if is_parameter else InputKind.BUFFER,
+                kind=kind,
                 arg=TensorArgument(name=node.name),
                 target=name,
                 persistent=None if is_parameter else name not in self._tree.transient,
             )
         )
 
-    def _bind_leaf(self, leaf: Any) -> None:
-        node = self._placeholder(leaf)
+    def _bind_leaf(self, leaf: Any, name: str) -> None:
+        node = self._placeholder(leaf, name)
         arg: Any = TensorArgument(name=node.name)
         if not isinstance(leaf, (torch.Tensor, torch.SymInt)):
             arg = ConstantArgument(name=node.name, value=leaf)
         self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
 
-    def _placeholder(self, value: Any) -> torch.fx.Node:
-        node = self._graph.placeholder(f"arg{len(self._entries)}_1")
+    def _placeholder(self, value: Any, name: str) -> torch.fx.Node:
+        # Its name comes last, because it must not change the numbers in the names of other nodes.
+        node = self._graph.create_node("placeholder", name, (), {}, f"arg{len(self._entries)}_1")
         self.recorder.bind(value, node)
         return node
 
@@ -144,7 +146,7 @@ class _Recording:
         self._constants.lift(graph, root, signature)
         graph, root = without_regions(graph, root)
         check_graph(graph)
-        assign_names(self._model, self._call, graph, self._entries)
+        assign_names(graph, self._entries)
         name_operands(root)
         state = dict(self._named)
         transient = {name: state.pop(name) for name in self._tree.transient if name in state}

@@ -17,7 +17,7 @@ _DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _UNRECORDED = frozenset({_DATA, torch.Tensor.numpy, torch.Tensor.__array__})
 """What PyTorch gives of a tensor without an operator that a recording sees."""
 _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
-"""The types of a tensor's attributes and methods. Methods with symbols, such as `__getitem__`, have another."""
+"""The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
 

@@ -20,8 +20,8 @@ from .known_layouts import Layout, known_layout
 from .symbolic_numbers import holds_always, identity
 
 _Results = tuple[type | None, Sequence[Layout | int]]
-"""What an operator returns: the class of the container, None for a single tensor; and for each tensor its layout,
-or the position of the argument that it is."""
+"""What an operator returns: the class of the container, None for a single tensor; and for each tensor its
+layout, or the position of the argument that it is."""
 
 _of_fixed_sizes: dict[Any, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key

@@ -51,6 +51,15 @@ _NUMBERS = frozenset(
 """Operators that read a number from a tensor."""
 
 
+class _Holder(torch.nn.Module):
+    """Holds what a graph's nodes name.
+
+    torch reads the attributes at each change of a node. Those that a class has are found quickly.
+    """
+
+    _create_node_hooks = _replace_hooks = ()
+
+
 class _Rare(Exception):
     """torch's own bookkeeping must record this call."""
 
@@ -79,7 +88,7 @@ class Recorder:
         self._track_others = proxy_tensor.track_tensor
         self._handle_other = torch._library.utils.handle_dispatch_mode
         self.graph = torch.fx.Graph()
-        self.root = torch.nn.Module()
+        self.root = _Holder()
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
@@ -189,9 +198,7 @@ class Recorder:
             tracer.enable_thunkify = held
         node = self.graph.create_node("call_function", func, (), {}, name)
         # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
-        node.args = given
-        if named:
-            node.kwargs = named
+        node._update_args_kwargs(given, named)
         node.meta["nn_module_stack"] = self._paths.current
         node.meta["val"] = result
         if self._environment.pending_fresh_unbacked_symbols:

@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,16 @@ def torch_loggers() -> list[logging.Logger]:
         for name, logger in known
         if isinstance(logger, logging.Logger) and (name == "torch" or name.startswith("torch."))
     ]
+
+
+def set_levels(levels: Iterable[tuple[logging.Logger, int]]) -> None:
+    """Set the levels of loggers, with one call of `setLevel`, which visits every logger of the process."""
+    changed = [(logger, level) for logger, level in levels if logger.level != level]
+    for logger, level in changed:
+        logger.level = level
+    if changed:
+        # Makes every logger forget what it knew of levels.
+        logger.setLevel(level)
 
 
 def has_compiled_code() -> bool:
@@ -164,10 +174,8 @@ def _logging() -> Restore:
     ]
 
     def restore() -> None:
-        for logger, level, handlers, filters, propagate, is_disabled in held:
-            if logger.level != level:
-                # Clears the loggers' cache of levels.
-                logger.setLevel(level)
+        set_levels((logger, level) for logger, level, *_ in held)
+        for logger, _, handlers, filters, propagate, is_disabled in held:
             if logger.handlers != handlers:
                 logger.handlers[:] = handlers
             if logger.filters != filters:
