@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx
+from torch._C import DispatchKey
 from torch._dispatch.python import enable_python_dispatcher
 from torch._export.non_strict_utils import _override_builtin_ops
 from torch._export.utils import _compiling_state_context
 from torch._guards import TracingContext, tracing
-from torch._ops import OpOverload
+from torch._ops import OpOverload, mode_stack_state_for_pre_dispatch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
@@ -86,7 +88,7 @@ class Recorder:
         self._root = Root(model)
         self._lines = source_lines
         self._track_others = proxy_tensor.track_tensor
-        self._handle_other = torch._library.utils.handle_dispatch_mode
+        self._modes_before_dispatch = mode_stack_state_for_pre_dispatch()
         self.graph = torch.fx.Graph()
         self.root = _Holder()
         self.graph.owning_module = self.root  # type: ignore[assignment]
@@ -140,14 +142,36 @@ class Recorder:
             enter(proxy_tensor._set_make_fx_tracer(self._maker))
             enter(self._paths.followed())
             enter(replaced(proxy_tensor, "track_tensor", self._track))
-            enter(replaced(torch._library.utils, "handle_dispatch_mode", self._handle))
+            if not self._lines:
+                enter(replaced(OpOverload, "_get_dispatch", self._finder(OpOverload._get_dispatch)))
             yield
 
-    def _handle(self, mode: Any, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a mode for an operator; replaces torch's function, which first looks for types of tensors."""
-        if mode is self._maker.proxy_mode and not self._lines:
+    def _finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
+        """What finds the function to run for an operator; stands in for torch's, which needs longer."""
+        state, mode = self._modes_before_dispatch, self._maker.proxy_mode
+
+        def found(func: OpOverload, key: DispatchKey) -> Any:
+            if (
+                state.get(0) is mode
+                and state.count() == 1
+                and torch._C._to_functionality_key(key) == DispatchKey.PreDispatch
+                and not torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
+            ):
+                return functools.partial(self._alone, func)
+            return find(func, key)
+
+        return found
+
+    def _alone(self, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+        """Record a call where no other mode is active; off within it, the mode sees nothing that it runs."""
+        state, mode = self._modes_before_dispatch, self._maker.proxy_mode
+        state.set(0, None)
+        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, False)
+        try:
             return self._dispatch(func, (), args, kwargs)
-        return self._handle_other(mode, func, *args, **kwargs)
+        finally:
+            state.set(0, mode)
+            torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, True)
 
     def run(self, leaves: Sequence[Any], structure: Any) -> Any:
         """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
