@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,24 +24,22 @@ def _stem(name: str) -> str:
     return numbered[1] if numbered else name
 
 
-def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec]) -> None:
-    """Give placeholders the names that are their targets, and other nodes names apart from them.
+def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec], arguments: Sequence[str]) -> None:
+    """Name placeholders after the forward's parameters and the weights, and other nodes apart from them.
 
     Args:
-        graph: the target of a placeholder for an argument or a weight is the name to give it.
         entries: the kind of each placeholder, whose names are corrected too.
+        arguments: the `argument_names`.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     pairs = list(zip(placeholders, entries, strict=True))
+    users = [(node, entry) for node, entry in pairs if entry.kind == InputKind.USER_INPUT]
     names = _Names()
-    for node, entry in pairs:
-        if entry.kind == InputKind.USER_INPUT:
-            _set(node, entry, names.take(str(node.target)))
+    for (node, entry), wanted in zip(users, arguments, strict=True):
+        _set(node, entry, names.take(wanted))
     for node, entry in pairs:
         if entry.kind != InputKind.USER_INPUT:
-            is_constant = entry.kind == InputKind.CONSTANT_TENSOR
-            wanted = tensor_name(entry.kind, entry.target) if is_constant else str(node.target)
-            _set(node, entry, names.take(wanted))
+            _set(node, entry, names.take(tensor_name(entry.kind, entry.target)))
     for node in graph.nodes:
         if node.op != "placeholder":
             _rename(node, names.take(node.name, _stem(node.name)))
@@ -65,11 +63,11 @@ def tensor_name(kind: InputKind, name: Any) -> str:
     return _PREFIXES[kind] + _NOT_IN_NAMES.sub("_", str(name)).lower()
 
 
-def argument_names(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Iterator[str]:
+def argument_names(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> list[str]:
     """A name for each leaf of a call: the parameter, and the keys within it."""
     bound = {**inspect.signature(model.forward).bind_partial(*args).arguments, **kwargs}
-    for path, _ in pytree.tree_flatten_with_path(bound)[0]:
-        yield "_".join(_key(step).lower() for step in path)
+    paths = [path for path, _ in pytree.tree_flatten_with_path(bound)[0]]
+    return ["_".join(_key(step).lower() for step in path) for path in paths]
 
 
 def _key(step: Any) -> str:

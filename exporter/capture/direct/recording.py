@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -90,7 +90,8 @@ class _Recording:
         for name, fake in self._weights.items():
             self._bind_weight(name, fake)
         leaves, structure = pytree.tree_flatten(self._call)
-        for leaf, name in zip(leaves, argument_names(self._model, *self._call), strict=True):
+        names = argument_names(self._model, *self._call)
+        for leaf, name in zip(leaves, names, strict=True):
             self._bind_leaf(leaf, name)
         assigned = AssignedBuffers(self._model)
         weights = [self._named[name] for name in self._weights]
@@ -102,7 +103,7 @@ class _Recording:
         for name, value in assigned.values.items():
             self._write(name, self.recorder.node_of(value))
         self._graph.output(tuple(results))
-        return self._finished(returned)
+        return self._finished(returned, names)
 
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
         is_parameter = name in self._tree.parameters
@@ -125,7 +126,7 @@ class _Recording:
         self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
 
     def _placeholder(self, value: Any, name: str) -> torch.fx.Node:
-        # Its name comes last, because it must not change the numbers in the names of other nodes.
+        # The node gets its name at the end: until then, names of operators are numbered apart from it.
         node = self._graph.create_node("placeholder", name, (), {}, f"arg{len(self._entries)}_1")
         self.recorder.bind(value, node)
         return node
@@ -137,7 +138,7 @@ class _Recording:
         node = self._graph.call_function(torch.ops.aten.copy_.default, (buffer, value))
         node.meta = value.meta
 
-    def _finished(self, structure: Any) -> RecordedProgram:
+    def _finished(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:
         graph, root = self._graph, self.recorder.root
         root.graph = graph  # type: ignore[assignment]
         remove_dead_nodes(graph)
@@ -146,7 +147,7 @@ class _Recording:
         self._constants.lift(graph, root, signature)
         graph, root = without_regions(graph, root)
         check_graph(graph)
-        assign_names(graph, self._entries)
+        assign_names(graph, self._entries, arguments)
         name_operands(root)
         state = dict(self._named)
         transient = {name: state.pop(name) for name in self._tree.transient if name in state}
