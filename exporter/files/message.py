@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .reading.carried import to_proto
+from .tensor_writer import TensorWriter
 
 Initializer = tuple[onnx.TensorProto, Any]
 
@@ -96,11 +97,12 @@ class Message:
 
     def write(self, file: IO[bytes]) -> None:
         """Write the message to a binary file object."""
-        file.write(self._head)
-        for frame, tensor in self._parts:
-            file.write(frame)
-            if tensor is not None:
-                tensor.tofile(file)
+        with TensorWriter(file) as writer:
+            writer.write(self._head)
+            for frame, tensor in self._parts:
+                writer.write(frame)
+                if tensor is not None:
+                    writer.write_tensor(tensor)
 
 
 def _header(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:

@@ -1,10 +1,13 @@
 """Publishes a file completely or not at all, alone or together with its external data file.
 
-Files are written under hidden names in the target's folder, and renamed when they are on the disk. The name
-of a data file is a digest of its contents, and the file never changes, so a graph always refers to the right
+Files are written under hidden names in the target's folder, and renamed when they are complete. The name of a
+data file is a digest of its contents, and the file never changes, so a graph always refers to the right
 weights. The graph is renamed last, which replaces model and weights in one step. Every process locks the
 files that it writes, and the data file that its graph will refer to. A file without a lock that no graph
 refers to is not needed: the next save into the folder removes it.
+
+A save that replaces a model waits until the new files are on the disk, so that a power failure leaves the old
+or the new model. Where there was no model, there is nothing to lose, and the save does not wait.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from . import locks
 from .locks import Lock
 from .message import varint
 from .targets import Target, resolve, unwritable, write_into
+from .tensor_writer import TensorWriter
 
 _TEMPORARY = re.compile(r"\.opsetta-[0-9a-f]{16}\.part")
 _DIGITS = (16, 32, 64)
@@ -110,7 +114,7 @@ def _publish(
             _check_fixed(target, data_name)
             data.replace(os.path.join(target.folder, data_name))
         graph.replace(target.path)
-    _sync_folder(target.folder)
+        graph.flush_folder()
 
 
 class _Temporary:
@@ -157,9 +161,21 @@ class _Temporary:
             os.unlink(self.path)
 
     def finish(self) -> None:
-        """Flush the written bytes to the disk."""
+        """Flush the written bytes; to the disk if a model is replaced."""
         self.file.flush()
-        os.fsync(self.file.fileno())
+        if self._status is not None:
+            os.fsync(self.file.fileno())
+
+    def flush_folder(self) -> None:
+        """Flush the folder's entries to the disk if a model is replaced and the system supports it."""
+        if self._status is None:
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def replace(self, path: str) -> None:
         """Rename the file to its target, and replace an existing file."""
@@ -177,36 +193,35 @@ class DataFile(_Temporary):
         self._alignment = alignment
         self._name = target.name
         self._hash = hashlib.sha256()
-        self._size = 0
         self._held: int | None = None
+        self._writer: TensorWriter
+
+    def __enter__(self) -> DataFile:
+        super().__enter__()
+        self._writer = TensorWriter(self.file, self._hash.update)
+        return self
 
     def __exit__(self, *exception: object) -> None:
+        self._writer.stop()
         if self._held is not None:
             _let_go(self._held)
         super().__exit__()
 
     def append(self, tensor: Any) -> int:
-        """Write a tensor from its own memory, and return its offset.
-
-        The bytes are read back from the file in blocks and hashed.
-        """
-        self.file.write(bytes(-self.file.tell() % self._alignment))
-        offset = self.file.tell()
-        tensor.tofile(self.file)
-        self.file.flush()
-        with open(self.path, "rb", buffering=0) as written:
-            written.seek(self._size)
-            while block := written.read(_BLOCK):
-                self._hash.update(block)
-                self._size += len(block)
-        if self._size != offset + tensor.nbytes:
-            raise OSError(errno.EIO, f"{self._size - offset} of {tensor.nbytes} bytes were written")
+        """Begin to write a tensor from its own memory, and return its offset."""
+        self._writer.write(bytes(-self._writer.count % self._alignment))
+        offset = self._writer.count
+        self._writer.write_tensor(tensor)
+        written = self._writer.count - offset
+        if written != tensor.nbytes:
+            raise OSError(errno.EIO, f"{written} of {tensor.nbytes} bytes were written")
         return offset
 
     def finish(self) -> bool:  # type: ignore[override]
-        """Flush the written bytes to the disk; return whether there are any."""
+        """Write what is left, flush it as a graph is flushed, and return whether there are any bytes."""
+        self._writer.finish()
         super().finish()
-        return self._size > 0
+        return self._writer.count > 0
 
     def place(self) -> str:
         """Rename the file to the digest of its contents, and keep it locked until a graph refers to it.
@@ -218,14 +233,14 @@ class DataFile(_Temporary):
         digest = self._hash.hexdigest()
         for digits in _DIGITS:
             name = f"{self._name}.{digest[:digits]}.data"
-            if self._placed(os.path.join(self._folder, name), digest):
-                _sync_folder(self._folder)
+            if self._placed(os.path.join(self._folder, name)):
+                self.flush_folder()
                 return name
         raise ModelFileError(
             f"'{name}' exists already, and its contents do not match the digest in its name: remove it"
         )
 
-    def _placed(self, path: str, digest: str) -> bool:
+    def _placed(self, path: str) -> bool:
         while True:
             with contextlib.suppress(FileExistsError):
                 self._move(path)
@@ -236,13 +251,17 @@ class DataFile(_Temporary):
             if descriptor == _TAKEN:
                 return False
             self._held = descriptor
-            if not self._is_same(descriptor, digest):
+            if not self._is_same(descriptor):
                 self._held = None
                 _let_go(descriptor)
                 return False
             if os.fstat(descriptor).st_nlink > 1:
-                # Readers refuse a data file with several hard links.
+                # Readers refuse a data file with several hard links. Another graph may refer to this one.
+                os.fsync(self.file.fileno())
                 self.replace(path)
+            elif self._status is not None:
+                # The save that made it may not have waited for the disk.
+                os.fsync(descriptor)
             return True
 
     def _move(self, path: str) -> None:
@@ -265,14 +284,16 @@ class DataFile(_Temporary):
         else:
             os.unlink(self.path)
 
-    def _is_same(self, descriptor: int, digest: str) -> bool:
-        if os.fstat(descriptor).st_size != self._size:
+    def _is_same(self, descriptor: int) -> bool:
+        """Whether an open file has the bytes of this one."""
+        if os.fstat(descriptor).st_size != self._writer.count:
             return False
-        found = hashlib.sha256()
         os.lseek(descriptor, 0, os.SEEK_SET)
-        while block := os.read(descriptor, _BLOCK):
-            found.update(block)
-        return found.hexdigest() == digest
+        with open(self.path, "rb") as written, open(descriptor, "rb", closefd=False) as existing:
+            while block := written.read(_BLOCK):
+                if existing.read(_BLOCK) != block:
+                    return False
+        return True
 
 
 def _adopt(descriptor: int, path: str, status: os.stat_result) -> None:
@@ -325,16 +346,6 @@ def _held(path: str) -> int:
 def _let_go(descriptor: int) -> None:
     locks.release(descriptor)
     os.close(descriptor)
-
-
-def _sync_folder(folder: str) -> None:
-    """Flush the folder's entries to the disk, if the system supports it."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -162,15 +162,20 @@ class ConvertedTensor(ir.LazyTensor):
             name=name,
         )
 
-    def tofile(self, file: Any) -> None:
-        """Write its bytes; a tensor in a file is converted block by block."""
+    def blocks(self) -> Iterator[bytes]:
+        """Yield its bytes; a tensor in a file is converted block by block."""
         source = self._source
         if not isinstance(source, FileTensor):
-            super().tofile(file)
+            yield self.tobytes()
             return
         for block in _whole(source.blocks(), source.dtype.bitwidth // 8):
             array = np.frombuffer(block, source.dtype.numpy().newbyteorder("<"))
-            file.write(ir.Tensor(_converted(array, self.dtype), dtype=self.dtype).tobytes())
+            yield ir.Tensor(_converted(array, self.dtype), dtype=self.dtype).tobytes()
+
+    def tofile(self, file: Any) -> None:
+        """Write its bytes, without the whole tensor in memory if it is in a file."""
+        for block in self.blocks():
+            file.write(block)
 
 
 def _converted(elements: np.ndarray, dtype: ir.DataType) -> np.ndarray:

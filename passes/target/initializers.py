@@ -19,12 +19,12 @@ class _InBlocks(ir.LazyTensor):
 
     def __init__(self, blocks: Callable[[], Iterable[np.ndarray]], *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._blocks = blocks
+        self.blocks = blocks
 
     def tofile(self, file: Any) -> None:
         """Write the contents to a binary file object."""
-        for block in self._blocks():
-            file.write(np.ascontiguousarray(block).data.cast("B"))
+        for block in self.blocks():
+            file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
 class Initializers:

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from pairs import listing, number_at, pair
 
-from opsetta.exporter.files import writing
+from opsetta.exporter.files import tensor_writer, writing
 
 MODULES = {"posix", "nt", "fcntl", "mmap", "_io"}
 
@@ -50,6 +51,7 @@ def killed_at(count: int, save: Callable[[], None]) -> bool:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     try:
+        threading.setprofile(profile)
         sys.setprofile(profile)
         save()
     finally:
@@ -77,6 +79,8 @@ def main() -> None:
     """Print what was at the path after each save that was killed, and after the last, which was not."""
     # What a killed process wrote needs no disk to be there: another call of the system stands for this one.
     os.fsync = os.fstat  # type: ignore[assignment]
+    # Small weights are written in a thread too.
+    tensor_writer._SMALL = 0
     folder, (before, save) = pathlib.Path(sys.argv[1]), SCENARIOS[sys.argv[2]]
     path = folder / "model.onnx"
     found: list[int | None] = []

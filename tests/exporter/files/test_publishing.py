@@ -19,6 +19,7 @@ import pytest
 import opsetta
 from opsetta.exporter.files import publishing, targets, writing
 from opsetta.exporter.files.targets import resolve, write_into
+from opsetta.exporter.files.tensor_writer import TensorWriter
 
 from .pairs import listing, number_at, pair
 
@@ -44,6 +45,38 @@ def test_the_name_and_the_bytes_depend_on_the_contents_alone(tmp_path: pathlib.P
     assert listing(tmp_path / "a") == PAIR
     save(tmp_path / "a" / "model.onnx")
     assert {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()} == first
+
+
+@pytest.mark.parametrize("external", [False, True, "weights.data"])
+def test_only_a_save_that_replaces_a_model_waits_for_the_disk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, external: bool | str
+) -> None:
+    path, synchronized = tmp_path / "model.onnx", []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synchronized.append(os.fstat(descriptor).st_ino))
+    save(path, external=external)
+    assert synchronized == []
+    save(path, 2, external=external)
+    # The files of the new model, and their folder.
+    assert {path.stat().st_ino for path in (tmp_path, *tmp_path.iterdir())} == set(synchronized)
+
+
+def test_a_data_file_that_is_used_again_is_on_the_disk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synchronized = tmp_path / "model.onnx", []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synchronized.append(os.fstat(descriptor).st_ino))
+    save(path)
+    [data] = tmp_path.glob("*.data")
+    before = data.stat().st_ino
+    save(path)
+    assert data.stat().st_ino == before
+    assert before in synchronized
+    # A file with several hard links is replaced, also by the first save of a graph.
+    os.link(data, tmp_path / "link")
+    path.rename(tmp_path / "copy")
+    synchronized.clear()
+    save(path)
+    assert synchronized == [data.stat().st_ino] != [before]
 
 
 def test_what_no_graph_names_is_removed(tmp_path: pathlib.Path) -> None:
@@ -260,7 +293,7 @@ def test_devices_are_streams() -> None:
 
 SCRIPT = """
 import sys
-from opsetta.exporter.files import writing
+from opsetta.exporter.files import tensor_writer, writing
 sys.path.insert(0, {folder!r})
 from pairs import pair
 print("before")
@@ -364,8 +397,9 @@ LIMITED = """
 import errno, os, resource, sys
 sys.path.insert(0, {folder!r})
 from pairs import pair
-from opsetta.exporter.files import writing
+from opsetta.exporter.files import tensor_writer, writing
 from opsetta.registration import ModelFileError
+tensor_writer._SMALL = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 try:
     writing.save(pair(2), {path!r}, external_data={external})
@@ -432,7 +466,8 @@ def test_an_interrupt_while_weights_are_written(
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    for owner, name in ((ir.Tensor, "tofile"), (publishing._Temporary, "finish"), (os, "replace")):
+    steps = ((TensorWriter, "write_tensor"), (publishing._Temporary, "finish"), (os, "replace"))
+    for owner, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, interrupt)
             with pytest.raises(KeyboardInterrupt):

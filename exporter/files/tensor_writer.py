@@ -1,0 +1,184 @@
+"""Writes tensors to a file in a thread, while the caller computes the next ones."""
+
+from __future__ import annotations
+
+import io
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import IO, Any
+
+import numpy as np
+import onnx_ir as ir
+
+_AHEAD = 1 << 24
+"""Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
+_SMALL = 1 << 16
+"""Bytes from which a piece is given to the thread; smaller ones are collected."""
+
+
+class TensorWriter:
+    """Writes bytes and tensors to a file, in order; to a file of the system in a thread.
+
+    Attributes:
+        count: the bytes that a file of the system got.
+    """
+
+    def __init__(self, file: IO[bytes], *consumers: Callable[[Any], object]):
+        """Make the writer; `consumers` also take what is written, each in a thread of its own."""
+        self._file = file
+        self._is_direct = type(file) is not io.BufferedWriter
+        functions: list[Callable[[Any], object]] = [file.write, *consumers]
+        self._workers = [_Worker(consume) for consume in functions]
+        self._collected = bytearray()
+        self.count = 0
+
+    def __enter__(self) -> TensorWriter:
+        return self
+
+    def __exit__(self, kind: object, *exception: object) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.stop()
+
+    def write(self, data: Any) -> None:
+        """Write a buffer, which may change afterwards unless it is `bytes`."""
+        if self._is_direct:
+            self._file.write(data)
+            return
+        if not len(data):
+            return
+        piece = np.frombuffer(data, np.uint8)
+        self._put(piece)
+        if piece.nbytes >= _SMALL and not isinstance(data, bytes):
+            self._wait()
+
+    def write_tensor(self, tensor: Any) -> None:
+        """Write a tensor: an ONNX IR tensor, or an object with its method `tofile`."""
+        if self._is_direct:
+            tensor.tofile(self._file)
+            return
+        pieces = _pieces(tensor)
+        if pieces is None:
+            tensor.tofile(self)
+            return
+        for piece in pieces:
+            self._put(_bytes_of(piece))
+
+    def finish(self) -> None:
+        """Return when everything is written.
+
+        Raises:
+            OSError: something could not be written.
+        """
+        self._flush()
+        self._wait()
+
+    def stop(self) -> None:
+        """End the threads. What they have not begun to write is left out."""
+        for worker in self._workers:
+            worker.stop()
+
+    def _put(self, piece: np.ndarray) -> None:
+        self.count += piece.nbytes
+        if piece.nbytes < _SMALL:
+            self._collected += piece.data
+        if max(piece.nbytes, len(self._collected)) >= _SMALL:
+            self._flush()
+        if piece.nbytes >= _SMALL:
+            self._give(piece)
+
+    def _flush(self) -> None:
+        if self._collected:
+            self._give(np.frombuffer(self._collected, np.uint8))
+            self._collected = bytearray()
+
+    def _give(self, piece: np.ndarray) -> None:
+        for worker in self._workers:
+            worker.put(piece)
+
+    def _wait(self) -> None:
+        for worker in self._workers:
+            worker.wait()
+
+
+class _Worker:
+    """Calls a function with one piece of data after the other, in a thread."""
+
+    def __init__(self, consume: Callable[[Any], object]):
+        self._consume = consume
+        self._thread: threading.Thread | None = None
+        # A SimpleQueue has no lock that an interrupt of the caller could leave locked.
+        self._pieces: queue.SimpleQueue[np.ndarray | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
+        self._ahead = 0
+        self._is_stopped = False
+
+    def put(self, piece: np.ndarray) -> None:
+        """Give a piece to the thread; wait while more than `_AHEAD` bytes are not consumed."""
+        if self._thread is None and (piece.nbytes < _SMALL or not self._start()):
+            self._consume(piece)
+            return
+        self._ahead += piece.nbytes
+        self._pieces.put(piece)
+        self.wait(_AHEAD)
+
+    def wait(self, allowed: int = 0) -> None:
+        """Wait until at most so many bytes are not consumed, and raise what the function raised."""
+        while self._ahead > allowed:
+            result = self._results.get()
+            if isinstance(result, Exception):
+                raise result
+            self._ahead -= result
+
+    def stop(self) -> None:
+        """End the thread after the piece that it is at."""
+        self._is_stopped = True
+        if self._thread is not None:
+            self._pieces.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._run, name="opsetta-writer")
+        try:
+            thread.start()
+        except RuntimeError:
+            # No thread starts while the interpreter ends, and some systems limit their number.
+            return False
+        self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            piece = self._pieces.get()
+            if piece is None:
+                return
+            try:
+                self._consume(piece)
+                result: int | Exception = piece.nbytes
+            except Exception as error:
+                result = error
+            # The memory of a piece is free as soon as it is written.
+            del piece
+            self._results.put(result)
+
+
+def _pieces(tensor: Any) -> Iterable[Any] | None:
+    """The contents of a tensor in pieces that nobody changes; None if only its `tofile` can write them."""
+    while not hasattr(tensor, "blocks") and isinstance(tensor, ir.LazyTensor) and not tensor.cache:
+        tensor = tensor.raw()
+    if hasattr(tensor, "blocks"):
+        blocks: Iterable[Any] = tensor.blocks()
+        return blocks
+    is_plain = type(tensor) is ir.Tensor and tensor.dtype.bitwidth % 8 == 0 and sys.byteorder == "little"
+    return [tensor.raw] if is_plain and isinstance(tensor.raw, np.ndarray) else None
+
+
+def _bytes_of(piece: Any) -> np.ndarray:
+    if isinstance(piece, np.ndarray):
+        return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+    return np.frombuffer(piece, np.uint8)
