@@ -76,9 +76,7 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
         dtype = ir.DataType.BOOL
     if node.op_type in ("Gather", "GatherElements") and not _is_within(inputs, attributes):
         return None
-    is_matrix = (
-        node.op_type == "Transpose" and len(shape) == 2 and [*attributes.get("perm", (1, 0))] == [1, 0]
-    )
+    is_matrix = is_matrix_transpose(node)
     function = _transposed_matrix if is_matrix else evaluator(node.op_type)
 
     def compute(*arrays: np.ndarray) -> np.ndarray:
@@ -87,6 +85,14 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
 
     blocks = _transposed_blocks if is_matrix else None
     return Deferred(node, inputs, compute, blocks, dtype, shape)
+
+
+def is_matrix_transpose(node: ir.Node) -> bool:
+    """Whether a node exchanges the dimensions of a matrix."""
+    data = node.inputs[0]
+    if node.op_type != "Transpose" or node.domain or data is None or data.shape is None:
+        return False
+    return len(data.shape) == 2 and [*node.attributes.get_ints("perm", (1, 0))] == [1, 0]
 
 
 def _transposed_matrix(attributes: dict[str, Any], matrix: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from ...registration.dtypes import FLOATS
 from ...registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
-from .deferred_constants import Deferred, deferred
+from .deferred_constants import Deferred, deferred, is_matrix_transpose
 from .initializers import Initializers
 from .known_sizes import known_sizes, refine_shape
 from .node_pass import every_node
@@ -131,7 +131,10 @@ class FoldConstants(ir.passes.InPlacePass):
         if data is None or node.op_type not in _REARRANGED or data.dtype not in FLOATS:
             return None
         suffix = _SUFFIXES.get(node.op_type, "folded")
-        return self._initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
+        made = self._initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
+        if is_matrix_transpose(node):
+            self._initializers.transposed[made] = data
+        return made
 
     def _replace(self, node: ir.Node, made: ir.Value) -> None:
         node.outputs[0].replace_all_uses_with(made)
@@ -234,6 +237,8 @@ class FoldConstants(ir.passes.InPlacePass):
                 suffix=_SUFFIXES.get(last.node.op_type, "folded"),
                 blocks=last.blocks if len(steps) == 1 else None,
             )
+            if len(steps) == 1 and is_matrix_transpose(last.node):
+                self._initializers.transposed[made] = largest
             for node, index in list(value.uses()):
                 if _result(node) not in inside:
                     node.replace_input_with(index, made)

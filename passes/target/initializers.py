@@ -36,6 +36,7 @@ class Initializers:
         named: those whose names mean their contents, such as the parameters of a PyTorch model: what is
             derived from one gets another name.
         derived: those that were derived from others.
+        transposed: the matrices among them that only exchange the dimensions of another, and the other one.
         made: those that passes made from contents, which are no weights.
     """
 
@@ -44,6 +45,7 @@ class Initializers:
         self.kept = kept
         self.named = named
         self.derived: set[ir.Value] = set()
+        self.transposed: dict[ir.Value, ir.Value] = {}
         self.made: set[ir.Value] = set()
         self._names: Names | None = None
         self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
@@ -123,6 +125,22 @@ class Initializers:
         made = self._added(tensor, name)
         self.derived.add(made)
         return made
+
+    def restore(self, copy: ir.Value) -> ir.Value:
+        """Put the matrix that a transposed one was derived from back into the graph, and remove the copy.
+
+        The caller lets the readers of the copy read the matrix.
+        """
+        matrix = self.transposed.pop(copy)
+        initializers = self.graph.initializers
+        self.derived.discard(copy)
+        del initializers[str(copy.name)]
+        if matrix.name not in initializers:
+            initializers.add(matrix)
+        elif initializers[matrix.name] is not matrix:
+            matrix.name = self.unique(matrix.name)
+            initializers.add(matrix)
+        return matrix
 
     def _added(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         shape = ir.Shape(tensor.shape.numpy())

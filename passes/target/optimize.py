@@ -22,6 +22,7 @@ from .padded_pooling import SeparatePaddedPools
 from .products.flatten_rows import FlattenRows
 from .products.gemm import WriteGemm
 from .products.linear_scales import FoldLinearScales
+from .products.stored_weights import ReadStoredWeights
 from .quantized_products import SplitQuantizedProducts
 from .recurrent_outputs import CompleteRecurrentOutputs
 from .simplification.constant_gathers import SimplifyGathers
@@ -158,6 +159,6 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         found += [FuseRMSNormalization(), FuseRotaryEmbedding(known), DivideByReciprocals(), GroupHeads()]
         found.append(MergeEqualInitializers(known))
     # Scales behind linear layers are folded before, because Gemms of matrices hide them.
-    found += [FlattenRows(known), WriteGemm(known)]
+    found += [FlattenRows(known), WriteGemm(known), ReadStoredWeights(known)]
     found += [JoinDirections(known), SplitQuantizedProducts(), RemoveUnused()]
     return found
