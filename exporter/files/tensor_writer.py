@@ -57,7 +57,7 @@ class TensorWriter:
             self._wait()
 
     def write_tensor(self, tensor: Any) -> None:
-        """Write a tensor: an ONNX IR tensor, or an object with its method `tofile`."""
+        """Write a tensor: an ONNX IR tensor, an array, or an object with their method `tofile`."""
         if self._is_direct:
             tensor.tofile(self._file)
             return
@@ -169,6 +169,8 @@ class _Worker:
 
 def _pieces(tensor: Any) -> Iterable[Any] | None:
     """The contents of a tensor in pieces that nobody changes; None if only its `tofile` can write them."""
+    if isinstance(tensor, np.ndarray):
+        return [tensor]
     while not hasattr(tensor, "blocks") and isinstance(tensor, ir.LazyTensor) and not tensor.cache:
         tensor = tensor.raw()
     if hasattr(tensor, "blocks"):

@@ -14,7 +14,7 @@ from opsetta.passes.target.products.stored_weights import ReadStoredWeights
 from .target_graph import Case, numbers
 
 SIZES = [8, 96]
-"""Columns of weights that are computed at once, and of large ones, which are computed when they are written."""
+"""Columns of weights that are computed at once, and of large ones that are computed as they are written."""
 
 
 def turned(case: Case, weight: ir.Value) -> ir.Value:

@@ -76,6 +76,13 @@ def test_the_bytes_are_those_of_the_tensors(tmp_path: pathlib.Path) -> None:
     assert memory.getvalue() == expected
 
 
+def test_an_array_is_written_in_order(tmp_path: pathlib.Path) -> None:
+    array = np.arange(200_000).reshape(400, 500).T
+    with open(tmp_path / "file", "wb") as file, TensorWriter(file) as writer:
+        writer.write_tensor(array)
+    assert (tmp_path / "file").read_bytes() == array.tobytes()
+
+
 def test_a_buffer_may_change_after_it_was_written(tmp_path: pathlib.Path) -> None:
     buffer = bytearray(MEGABYTE)
     with open(tmp_path / "file", "wb") as file, TensorWriter(file) as writer:
