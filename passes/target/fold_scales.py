@@ -168,7 +168,7 @@ class FoldScales(ConstantPass):
             scale = factor
 
             def compute(weight: np.ndarray) -> np.ndarray:
-                return _scaled(node, weight, scale, product).astype(kind)
+                return _scaled(node, weight, scale, product)
 
             weight = self.known.derive(
                 [product.weight], compute, product.dtype, product.shape, suffix="scaled"
@@ -226,11 +226,17 @@ def _by_channel(product: _Product, other: ir.Value) -> np.ndarray | None:
 def _scaled(node: ir.Node, weight: np.ndarray, factor: np.ndarray, product: _Product) -> np.ndarray:
     """The weights with each output channel scaled."""
     if factor.size == 1:
-        return weight * factor.reshape(())
+        return _multiplied(weight, factor.reshape(()))
     if node.op_type == "Conv" or (node.op_type == "Gemm" and _integer(node, "transB")):
-        return weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
+        return _multiplied(weight, factor.reshape(-1, *[1] * (weight.ndim - 1)))
     if node.op_type == "ConvTranspose":
         groups = product.channels // weight.shape[1]
         apart = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
-        return (apart * factor.reshape(groups, 1, -1, 1)).reshape(weight.shape)
-    return weight * factor
+        return _multiplied(apart, factor.reshape(groups, 1, -1, 1)).reshape(weight.shape)
+    return _multiplied(weight, factor)
+
+
+def _multiplied(weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product of weights and factors, computed as float64 and rounded once, without a copy in float64."""
+    result = np.empty(weight.shape, weight.dtype)
+    return np.multiply(weight, factor, out=result, dtype=np.float64, casting="unsafe")

@@ -94,17 +94,42 @@ def test_a_name_that_was_given_away_is_not_taken_back() -> None:
     assert weight.name == "w_1"
 
 
+def linear_layers(case: Case, factor: ir.Value | None = None) -> None:
+    """Linear layers as torch writes them, with activations between them, and factors of their results."""
+    value: ir.Value = case.x
+    for seed, layer in enumerate("abc"):
+        weight = case.weight(f"{layer}.w", numbers(96, 96, seed=seed))
+        product = case.g.op("MatMul", value, turned(case, weight))
+        value = case.g.op("Add", product, case.weight(f"{layer}.b", numbers(96)))
+        value = case.g.op("Relu", value if factor is None else case.g.op("Mul", value, factor))
+    case.returns(value)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("size", [1, 96])
+def test_the_stored_rows_are_scaled(is_named: bool, size: int) -> None:
+    case = Case([2, 3, 96])
+    numbers_of_columns = numbers(size, seed=7)
+    linear_layers(case, case.weight("factor", numbers_of_columns))
+    before = case.run(numbers(2, 3, 96))
+    optimize(case.model, case.known if is_named else None)
+    np.testing.assert_allclose(case.run(numbers(2, 3, 96))[0], before[0], rtol=1e-5)
+    gemms = [node for node in case.model.graph if node.op_type == "Gemm"]
+    assert [gemm.attributes.get_int("transB") for gemm in gemms] == [1, 1, 1]
+    for seed, gemm in enumerate(gemms):
+        weight = gemm.inputs[1]
+        assert weight is not None
+        assert weight.const_value is not None
+        assert weight.name == f"{'abc'[seed]}.w" + "_scaled" * is_named
+        expected = numbers(96, 96, seed=seed) * numbers_of_columns.reshape(-1, 1)
+        np.testing.assert_array_equal(weight.const_value.numpy(), expected)
+
+
 @pytest.mark.parametrize("shape", [[2, 96], [2, 3, 96]])
 def test_linear_layers_in_a_row(shape: list[int]) -> None:
-    """Linear layers as torch writes them, with activations between them, at both levels."""
     for level in ("basic", "full"):
         case = Case(shape)
-        value: ir.Value = case.x
-        for seed, layer in enumerate("abc"):
-            weight = case.weight(f"{layer}.w", numbers(96, 96, seed=seed))
-            product = case.g.op("MatMul", value, turned(case, weight))
-            value = case.g.op("Relu", case.g.op("Add", product, case.weight(f"{layer}.b", numbers(96))))
-        case.returns(value)
+        linear_layers(case)
         before = case.run(numbers(*shape))
         assert optimize(case.model, case.known, level)
         np.testing.assert_allclose(case.run(numbers(*shape))[0], before[0], rtol=1e-5)

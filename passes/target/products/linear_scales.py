@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ..deferred_constants import transposed_blocks, transposed_matrix
 from ..node_pass import ConstantPass, maker_for, replace_by_value
 
 _MOVES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
@@ -88,6 +89,22 @@ class FoldLinearScales(ConstantPass):
         return own and value.dtype in _FLOATS
 
     def _scaled(self, value: ir.Value, factor: np.ndarray) -> ir.Value:
+        """A weight or bias times a factor, or a factor for each column."""
+        if value in self.known.transposed:
+            # The stored matrix is scaled by its rows: a Gemm can then do without the transposed copy.
+            scaled = self._scaled(self.known.restore(value), factor.reshape(-1, 1))
+            shape = scaled.const_value.shape.numpy()[::-1]  # type: ignore[union-attr]
+            assert scaled.dtype is not None
+            copy = self.known.derive(
+                [scaled],
+                transposed_matrix,
+                scaled.dtype,
+                shape,
+                suffix="transposed",
+                blocks=transposed_blocks,
+            )
+            self.known.transposed[copy] = scaled
+            return copy
         assert value.const_value is not None
         tensor = value.const_value
 
