@@ -171,3 +171,8 @@ def maker_for(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Nod
     if op_types and node.op_type not in op_types:
         return None
     return node if len(value.uses()) == 1 and not value.is_graph_output() else None
+
+
+def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
+    """Whether two dimensions are known to have one size: the same number, or the same symbol."""
+    return a == b and (isinstance(a, int) or a.value is not None)

@@ -10,6 +10,7 @@ from .conventions.default_attributes import WriteDefaultAttributes
 from .conventions.joined_directions import JoinDirections
 from .fold_constants import FoldConstants
 from .fold_scales import FoldScales
+from .fusions.attention import FuseAttention
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
@@ -36,6 +37,7 @@ from .simplification.padded_convolutions import FoldPadding
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.shape_chains import MergeShapeChains
 from .simplification.single_pixels import RepeatSinglePixels
+from .simplification.split_batches import SplitBatchesEarly
 from .simplification.uniform_values import RemoveUniformValues
 from .simplification.unused_nodes import RemoveUnused
 from .simplification.whole_pooling import PoolWhole
@@ -136,6 +138,7 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         _IdentityElimination(),
         WriteGemm(known, reshapes=False),
         FoldConstants(known),
+        SplitBatchesEarly(known),
         PushTransposes(known),
         # Small results of weights are constants only after they have been folded.
         FoldConstants(known),
@@ -153,6 +156,8 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         WriteGemm(known),
     ]
     if is_full:
+        # Scales in front of the scores go into Attention rather than into weights.
+        found.append(FuseAttention(known))
         # Shape changes may follow one another where a scale stood between them.
         found += [FoldScales(known), FoldLinearScales(known), MergeShapeChains(known)]
         found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]

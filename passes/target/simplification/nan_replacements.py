@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ..fusions.masks import floats, leaves_scores
 from ..node_pass import ConstantPass, maker_of, replace_by_value
 
-_MAXIMUM_MASK = 2**22
 _SCALES = ("Mul", "Div")
 
 
@@ -59,7 +59,8 @@ class RemoveNaNReplacements(ConstantPass):
             return False
         a, b = total.inputs
         return any(
-            self._is_product(product) and self._leaves_scores(mask) for product, mask in ((a, b), (b, a))
+            self._is_product(product) and leaves_scores(floats(self.known, mask))
+            for product, mask in ((a, b), (b, a))
         )
 
     def _is_product(self, value: ir.Value | None) -> bool:
@@ -67,24 +68,10 @@ class RemoveNaNReplacements(ConstantPass):
         scaled = maker_of(value, *_SCALES)
         if scaled is not None:
             value, factor = scaled.inputs
-            numbers = self._numbers(factor)
+            numbers = floats(self.known, factor)
             if numbers is None or not np.isfinite(numbers).all() or (numbers == 0).any():
                 return False
         return maker_of(value, "MatMul") is not None
-
-    def _leaves_scores(self, mask: ir.Value | None) -> bool:
-        """Whether a constant mask has no NaN or inf, and a finite number in each row."""
-        numbers = self._numbers(mask)
-        if numbers is None or not numbers.size or np.isnan(numbers).any() or (numbers == np.inf).any():
-            return False
-        return bool(np.isfinite(numbers).any(axis=-1).all()) if numbers.ndim else bool(np.isfinite(numbers))
-
-    def _numbers(self, value: ir.Value | None) -> np.ndarray | None:
-        """The contents of a constant of floats that is already known."""
-        tensor = value.const_value if value is not None and self.known.is_constant(value) else None
-        if tensor is None or isinstance(tensor, ir.LazyTensor) or tensor.size > _MAXIMUM_MASK:
-            return None
-        return tensor.numpy().astype(np.float32)
 
 
 def _keeps_shape(constant: ir.Value, value: ir.Value) -> bool:
