@@ -131,7 +131,7 @@ def _silent() -> Iterator[None]:
             yield
 
 
-def _case(name: str) -> Case:
+def case(name: str) -> Case:
     """A model with weights like those of a trained one."""
     torch.manual_seed(0)
     model, inputs = {**MODELS, **FULL_SIZE}[name]()
@@ -141,13 +141,13 @@ def _case(name: str) -> Case:
 
 def _first(name: str) -> torch.nn.Module:
     """A new model each time: tracing changes some."""
-    model, inputs = _case(name)
+    model, inputs = case(name)
     return FirstTensor(model, list(inputs)).eval()
 
 
 def write(name: str, opset: int, folder: str, levels: tuple[str, ...]) -> dict[str, str]:
     """The files of one model at an opset, by who wrote them."""
-    inputs = _case(name)[1]
+    inputs = case(name)[1]
     args, files = tuple(inputs.values()), {}
 
     def path(writer: str) -> str:
@@ -248,7 +248,7 @@ def _at(opset: int) -> tuple[str, ...]:
 def rows(name: str, opset: int, options: argparse.Namespace, folder: str) -> Iterator[dict]:
     """A row for each number of threads and each level."""
     files = write(name, opset, folder, options.levels)
-    feed = {key: value.numpy() for key, value in _case(name)[1].items()}
+    feed = {key: value.numpy() for key, value in case(name)[1].items()}
     for threads in options.threads:
         if options.count:
             found = {writer: {"nodes": nodes(path)} for writer, path in files.items()}
