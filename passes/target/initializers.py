@@ -135,10 +135,9 @@ class Initializers:
         initializers = self.graph.initializers
         self.derived.discard(copy)
         del initializers[str(copy.name)]
-        if matrix.name not in initializers:
-            initializers.add(matrix)
-        elif initializers[matrix.name] is not matrix:
-            matrix.name = self.unique(matrix.name)
+        name = matrix.name or "constant"
+        if initializers.get(name) is not matrix:
+            matrix.name = self.unique(name) if name in initializers else name
             initializers.add(matrix)
         return matrix
 

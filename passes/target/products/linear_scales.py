@@ -93,13 +93,13 @@ class FoldLinearScales(ConstantPass):
         if value in self.known.transposed:
             # The stored matrix is scaled by its rows: a Gemm can then do without the transposed copy.
             scaled = self._scaled(self.known.restore(value), factor.reshape(-1, 1))
-            shape = scaled.const_value.shape.numpy()[::-1]  # type: ignore[union-attr]
-            assert scaled.dtype is not None
+            assert scaled.const_value is not None
+            rows, columns = scaled.const_value.shape.numpy()
             copy = self.known.derive(
                 [scaled],
                 transposed_matrix,
-                scaled.dtype,
-                shape,
+                scaled.const_value.dtype,
+                (columns, rows),
                 suffix="transposed",
                 blocks=transposed_blocks,
             )
