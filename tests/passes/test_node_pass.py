@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from opsetta.passes.target.node_pass import every_node
+from opsetta.passes.target.node_pass import (
+    NodePass,
+    NodesByOperator,
+    every_node,
+    replace_node,
+    run_in_order,
+)
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 18]>
@@ -38,3 +44,34 @@ def test_deep_nesting_needs_no_recursion() -> None:
         node = ir.Node("", "If", [], [ir.AttrGraph("then_branch", graph)], name=str(depth))
         graph = ir.Graph([], [], nodes=[node], name=f"graph{depth}")
     assert [node.name for node in every_node(graph)] == [str(depth) for depth in reversed(range(2000))]
+
+
+def test_nodes_of_several_operators_keep_their_order() -> None:
+    graph = ir.from_onnx_text(MODEL).graph
+    foreign = ir.Node("com.example", "Neg", [graph.inputs[0]], num_outputs=1)
+    graph.append(foreign)
+    nodes = NodesByOperator(graph)
+    assert nodes.all[-1] is foreign
+    assert [node.op_type for node in nodes.of({"Relu", "Neg", "Cos", "Tan"})] == ["Neg", "Relu", "Cos"]
+    assert nodes.of(None) == nodes.all[:-1]
+
+
+class Renamed(NodePass):
+    """Replaces an operator by another one."""
+
+    def __init__(self, before: str, after: str):
+        super().__init__()
+        self.op_types, self._after = (before,), after
+
+    def rewrite(self, node: ir.Node) -> bool:
+        replace_node(node, self._after, node.inputs)
+        return True
+
+
+def test_a_pass_sees_the_nodes_that_the_one_before_it_wrote() -> None:
+    model = ir.from_onnx_text(MODEL)
+    passes = [Renamed("Exp", "Neg"), Renamed("Tan", "Exp"), Renamed("Neg", "Abs"), Renamed("Abs", "Sign")]
+    assert run_in_order(model, passes)
+    found = [node.op_type for node in every_node(model.graph)]
+    assert found == "Sign If Sign If Sign Relu Sin Cos".split()
+    assert not run_in_order(model, [Renamed("Tan", "Exp")])
