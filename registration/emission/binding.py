@@ -18,20 +18,16 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
-from .. import dtypes, schemas
+from .. import schemas
 from ..builder import Builder
 from ..constants import to_array
 from ..errors import EmissionError, UnsupportedError
-from ..kinds import is_sequence_type, is_value
-from ..schemas import OperatorSchema, Parameter
+from ..kinds import is_value
+from ..schemas import OperatorSchema
 from . import folding, ladder
 from .omitted_arguments import check_omitted
-from .result_types import formal_outputs, on_sequences, result_dtypes, result_type
-
-# Inputs that are one-dimensional by definition, so that a single number is a list of one.
-_LISTS = frozenset(
-    {"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"}
-)
+from .result_types import formal_outputs, result_dtypes, result_type
+from .typed_inputs import typed_inputs
 
 # The suffixes by which torch.onnx's symbolic functions mark the type of an attribute.
 _SUFFIXES = {
@@ -77,7 +73,7 @@ def emit(
         if schema is None:
             return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
         arguments, attributes = _bind(g, schema, positional, named)
-        inputs, variables, restored = _typed_inputs(g, schema, arguments)
+        inputs, variables, restored = typed_inputs(g, schema, arguments)
         found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
     except EmissionError as refusal:
         composition = None if domain else ladder.composition(g, op_type)
@@ -283,189 +279,6 @@ def _constant_attribute(g: Builder, op_type: str, name: str, value: Value) -> np
             first_opset=later,
         )
     return array
-
-
-def _formal_inputs(schema: OperatorSchema, count: int) -> tuple[Parameter, ...]:
-    """The parameter of each of so many inputs; the last one may be variadic."""
-    formal = schema.inputs
-    return formal[:count] if count <= len(formal) else formal + formal[-1:] * (count - len(formal))
-
-
-def _typed_inputs(
-    g: Builder, schema: OperatorSchema, arguments: Sequence[Any]
-) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
-    """Convert the arguments to values with one allowed element type per type variable.
-
-    Returns:
-        The inputs, the element type of each type variable, and the element types to cast results back to.
-    """
-    variables: dict[str, DataType] = {}
-    restored: dict[str, DataType] = {}
-    sequences: set[str] = set()
-    pairs = list(zip(arguments, _formal_inputs(schema, len(arguments)), strict=True))
-    for item, parameter in pairs:
-        dtype = item.dtype if is_value(item) else None
-        if dtype is None or not parameter.variable or not parameter.homogeneous:
-            continue
-        if is_sequence_type(item.type):
-            sequences.add(parameter.variable)
-        known = variables.setdefault(parameter.variable, dtype)
-        if known != dtype:
-            raise EmissionError(
-                f"ONNX operator {schema.name} received {known.name} and {dtype.name} "
-                f"where it takes one type: promotion must be explicit"
-            )
-    for variable, dtype in list(variables.items()):
-        allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)
-        if allowed and dtype not in allowed and variable not in sequences:
-            variables[variable] = _allowed_dtype(g, schema, variable, dtype, allowed)
-            restored[variable] = dtype
-    _decide_by_numbers(schema, pairs, variables)
-    inputs = []
-    for item, parameter in pairs:
-        if isinstance(item, (bool, int, float)) and parameter.variable not in variables:
-            item = _number_like_unknown(g, pairs, parameter, item)
-        inputs.append(_input_value(g, schema, parameter, item, variables))
-    return inputs, variables, restored
-
-
-_Pairs = Sequence[tuple[Any, Parameter]]
-"""The arguments of an operator, each with its parameter."""
-
-
-def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number: Any) -> Any:
-    """A number next to a value of unknown element type gets that type at run time, by CastLike."""
-    if not parameter.variable or not parameter.homogeneous:
-        return number
-    for item, beside in pairs:
-        is_alike = beside.variable == parameter.variable and beside.homogeneous
-        if is_alike and isinstance(item, Value) and item.dtype is None:
-            return g.op("CastLike", g.constant(number), item)
-    return number
-
-
-def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[str, DataType]) -> None:
-    """Set type variables that no value decides to a type that represents all their Python numbers."""
-    undecided: dict[str, list[Any]] = {}
-    for item, parameter in pairs:
-        if (
-            isinstance(item, (bool, int, float))
-            and parameter.homogeneous
-            and parameter.variable not in variables
-        ):
-            undecided.setdefault(parameter.variable, []).append(item)
-    for variable, numbers in undecided.items():
-        if variable and len(numbers) > 1:
-            parameter = next(p for p in schema.inputs if p.variable == variable)
-            variables[variable] = _dtype_of_constant(numbers, parameter)
-
-
-def _allowed_dtype(
-    g: Builder,
-    schema: OperatorSchema,
-    variable: str,
-    dtype: DataType,
-    allowed: frozenset[DataType],
-) -> DataType:
-    # A Cast cannot be prepared by a Cast, and the elements of a sequence cannot be cast back.
-    castable = schema.name != "Cast" and not on_sequences(schema)
-    wide = dtypes.holding(dtype, allowed) if castable else None
-    if wide is not None:
-        return wide
-    position = next(i for i, p in enumerate(schema.inputs) if p.variable == variable)
-    first = schemas.first_opset_with_dtype(schema.name, position, dtype, schema.domain)
-    later = first if first is not None and first > g.opset else None
-    raise EmissionError(
-        f"ONNX operator {schema.name} does not take {dtype.name} at opset {g.opset}, "
-        "and no type that it takes holds every value" + (f"; from {later} it does" if later else ""),
-        first_opset=later,
-    )
-
-
-def _input_value(
-    g: Builder,
-    schema: OperatorSchema,
-    parameter: Parameter,
-    item: Any,
-    variables: dict[str, DataType],
-) -> Value | None:
-    if item is None:
-        return None
-    wanted = variables.get(parameter.variable) if parameter.homogeneous else None
-    if isinstance(item, (list, tuple)) and any(map(is_value, item)):
-        item = g.stack(item)
-    if is_value(item):
-        dtype = item.dtype
-        if is_sequence_type(item.type):
-            return _checked_sequence(g, schema, parameter, item)
-        if dtype is None or (
-            dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes)
-        ):
-            return item
-        if wanted is None:
-            wanted = _allowed_dtype_of_fixed(g, schema, parameter, dtype)
-        return g.cast(item, wanted)
-    if wanted is None:
-        wanted = _dtype_of_constant(item, parameter)
-        if parameter.variable and parameter.homogeneous:
-            variables.setdefault(parameter.variable, wanted)
-    if parameter.name in _LISTS and not isinstance(item, (list, tuple, np.ndarray)):
-        item = [item]
-    if wanted in dtypes.INTEGERS and not isinstance(item, np.ndarray) and not _is_whole(item):
-        raise EmissionError(
-            f"input '{parameter.name}' of ONNX operator {schema.name} is {wanted.name} here, "
-            f"and cannot be {item!r}"
-        )
-    return g.constant(item, wanted)
-
-
-def _checked_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
-    if item.dtype in parameter.sequences:
-        return item
-    position = schema.inputs.index(parameter)
-    later = schemas.first_version(
-        schema.name,
-        schema.domain,
-        lambda other: position < len(other.inputs) and item.dtype in other.inputs[position].sequences,
-        after=schema.since_version,
-    )
-    of = item.dtype.name if item.dtype is not None else "unknown type"
-    raise EmissionError(
-        f"input '{parameter.name}' of ONNX operator {schema.name} takes no sequence of {of} "
-        f"at opset {g.opset}" + (f"; from {later} it does" if later else ""),
-        first_opset=later,
-    )
-
-
-def _is_whole(item: Any) -> bool:
-    numbers = np.asarray(item)
-    return numbers.dtype.kind != "f" or bool(
-        np.all(numbers == np.trunc(numbers)) and np.all(np.isfinite(numbers))
-    )
-
-
-def _allowed_dtype_of_fixed(
-    g: Builder, schema: OperatorSchema, parameter: Parameter, dtype: DataType
-) -> DataType:
-    wide = dtypes.holding(dtype, parameter.dtypes)
-    if wide is None:
-        names = ", ".join(sorted(allowed.name for allowed in parameter.dtypes))
-        raise EmissionError(
-            f"input '{parameter.name}' of ONNX operator {schema.name} takes {names} at opset {g.opset}, "
-            f"not {dtype.name}"
-        )
-    return wide
-
-
-def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
-    """The element type of a Python constant that no other input decides."""
-    own = ir.Tensor(to_array(item)).dtype
-    if not parameter.dtypes or own in parameter.dtypes:
-        return own
-    if len(parameter.dtypes) == 1:
-        return next(iter(parameter.dtypes))
-    wide = dtypes.holding(own, parameter.dtypes)
-    return wide if wide is not None else DataType.FLOAT if DataType.FLOAT in parameter.dtypes else own
 
 
 def _fold(

@@ -192,6 +192,8 @@ def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attribute
     if op_type in _BROADCAST:
         if None in shapes:
             return None
+        if shapes.count(shapes[0]) == len(shapes):
+            return first
         joined = broadcast(shapes)  # type: ignore[arg-type]
         return first if joined == shapes[0] else ir.Shape(joined)
     rule = _RULES.get(op_type)
