@@ -110,6 +110,16 @@ class OperatorSchema:
     input_index: dict[str, int]
     minimum_inputs: int
 
+    @functools.cached_property
+    def required_inputs(self) -> tuple[int, ...]:
+        """The positions of the inputs that every node has."""
+        return tuple(i for i, each in enumerate(self.inputs) if not each.optional and not each.variadic)
+
+    @functools.cached_property
+    def required_attributes(self) -> tuple[str, ...]:
+        """The names of the attributes that every node has."""
+        return tuple(name for name, attribute in self.attributes.items() if attribute.required)
+
     def place(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
         """The place of an argument: an input's position, an attribute, or neither."""
         for name in (argument, _ALIASES.get((self.name, argument))):

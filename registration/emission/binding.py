@@ -210,23 +210,19 @@ def _check_required(
     arguments: Sequence[Any],
     attributes: Sequence[ir.Attr],
 ) -> None:
-    for index, parameter in enumerate(schema.inputs):
-        given = index < len(arguments) and arguments[index] is not None
-        if not given and not parameter.optional and not parameter.variadic:
-            raise EmissionError(
-                f"ONNX operator {schema.name} needs input '{parameter.name}' at opset {g.opset}"
-            )
+    count = len(arguments)
+    for index in schema.required_inputs:
+        if index >= count or arguments[index] is None:
+            name = schema.inputs[index].name
+            raise EmissionError(f"ONNX operator {schema.name} needs input '{name}' at opset {g.opset}")
     if len(arguments) < schema.minimum_inputs:
         raise EmissionError(
             f"ONNX operator {schema.name} needs {schema.minimum_inputs} inputs at opset {g.opset}, "
             f"not {len(arguments)}"
         )
-    names = {attribute.name for attribute in attributes}
-    for attribute in schema.attributes.values():
-        if attribute.required and attribute.name not in names:
-            raise EmissionError(
-                f"ONNX operator {schema.name} needs attribute '{attribute.name}' at opset {g.opset}"
-            )
+    for name in schema.required_attributes:
+        if all(attribute.name != name for attribute in attributes):
+            raise EmissionError(f"ONNX operator {schema.name} needs attribute '{name}' at opset {g.opset}")
 
 
 def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
