@@ -157,6 +157,78 @@ def test_results_that_are_returned_keep_their_names_and_shapes() -> None:
     assert [output.shape for output in case.model.graph.outputs] == shapes
 
 
+@pytest.mark.parametrize(("opset", "sizes"), [(7, (2, 3)), (13, (2, 3)), (14, (1, 0)), (18, (2, 3))])
+def test_several_unknown_sizes_are_restored_by_a_computed_target(opset: int, sizes: tuple[int, int]) -> None:
+    case = Case(["n", "m", 4], opset)
+    case.returns(_layers(case, case.x, 6, lambda x: case.g.op("Relu", x)))
+    ops = _flattened(case, numbers(*sizes, 4))
+    assert (ops.count("Gemm"), ops.count("Reshape"), ops.count("Concat")) == (6, 2, 1)
+    assert [str(size) for size in case.model.graph.outputs[0].shape or ()] == ["n", "m", "4"]
+
+
+def test_heads_of_unknown_batch_and_length_share_a_target() -> None:
+    case = Case(["n", "m", 4])
+    g = case.g
+    known = g.op("Shape", case.x)
+    x = _layers(case, case.x, 2, lambda x: g.op("Relu", x))
+    heads = []
+    for name in "qkv":
+        split = g.op("Reshape", _linear(case, x, name), [0, 0, 2, 2])
+        split.shape = ir.Shape([*case.x.shape[:2], 2, 2])  # type: ignore[index]
+        heads.append(g.op("Transpose", split, perm=[0, 2, 1, 3]))
+    joined = g.op("Reshape", g.op("Transpose", g.op("Sum", *heads), perm=[0, 2, 1, 3]), [0, 0, 4])
+    joined.shape = case.x.shape
+    case.returns(g.op("Relu", joined), known)
+    ops = _flattened(case, numbers(2, 3, 4))
+    counts = [ops.count(name) for name in ("Gemm", "Shape", "Gather", "Concat", "Add")]
+    assert counts == [5, 1, 1, 1, 0]
+
+
+def test_parts_share_the_targets_of_their_reshapes() -> None:
+    """Each part alone saves fewer nodes than its target adds."""
+    case = Case(["n", "m", 4])
+    x = case.x
+    for part in range(4):
+        x = _layers(case, x, 3, lambda x: case.g.op("Relu", x)) if not part else _part(case, x, part)
+    case.returns(x)
+    ops = _flattened(case, numbers(2, 3, 4))
+    assert (ops.count("Gemm"), ops.count("Concat"), ops.count("Add")) == (12, 1, 0)
+
+
+def _part(case: Case, x: Value, number: int) -> Value:
+    """Three layers behind a sum over the length."""
+    x = case.g.op("CumSum", x, np.array(1))
+    for layer in range(3):
+        x = _linear(case, x, f"part{number}_{layer}")
+    return x
+
+
+@pytest.mark.parametrize("shape", [["n", None, 4], ["n", "m", None], ["n", 3, "m", 4]])
+def test_unknown_sizes_that_nothing_names_stay(shape: list[Any]) -> None:
+    case = Case(shape)
+    case.returns(_layers(case, case.x, 6, lambda x: case.g.op("Relu", x)))
+    assert not FlattenRows(case.known)(case.model).modified
+
+
+@pytest.mark.parametrize("keeps_zeros", [0, 1])
+def test_computed_targets_between_matrices_go(keeps_zeros: int) -> None:
+    """The form of layers that PyTorch computes on matrices, such as those of GPT-2."""
+    case = Case(["n", "m", 4])
+    g, x = case.g, case.x
+    target = g.op("Shape", x)
+    for layer in range(3):
+        matrix = g.op("Reshape", g.op("Relu", x), [-1, 4])
+        matrix.shape = ir.Shape([None, 4])
+        weights = (
+            case.weight(f"{name}{layer}", numbers(*sizes)) for name, sizes in (("w", (4, 4)), ("b", (4,)))
+        )
+        product = g.op("Gemm", matrix, *weights)
+        x = g.op("Reshape", product, target, allowzero=keeps_zeros)
+        x.shape = case.x.shape
+    case.returns(x)
+    assert _flattened(case, numbers(2, 3, 4)).count("Reshape") == 2
+
+
 def test_a_large_constant_that_others_read_is_not_copied() -> None:
     case = Case([2, 800, 4])
     table = case.weight("table", numbers(2, 800, 4))

@@ -4,26 +4,29 @@
     [2, 64, 256] -> Reshape [128, 256] -> Gemm -> LayerNormalization -> Gemm -> Reshape [2, 64, 256]
 
 1. `row_rules` knows the operators that treat each row on its own. Their results have known columns, and at
-   most one of the other sizes is unknown, so that Reshape can restore them.
+   most one of the other sizes is unknown, so that Reshape can restore them. If all of the others are unknown
+   and have names, `row_sizes` computes the targets of the Reshapes.
 2. A Reshape in front of such nodes gives the matrix itself, and one behind them reads it. Elsewhere a
    Reshape is added.
 3. A part of the graph is rewritten if the Reshapes that go, and the Adds of a bias that Gemm takes in, are
-   more than the Reshapes that come. `WriteGemm` then writes the Gemms.
+   more than the Reshapes that come, and the nodes that compute their targets. `WriteGemm` then writes the
+   Gemms.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..initializers import Initializers
-from ..simplification.shape_chains import reshape_target
 from .gemm import is_biased_product
 from .row_rules import ByRows, RowRules, has_rows, matrix_shape
+from .row_sizes import Dimensions, RowSizes
 
 _ROUNDS = 4
 
@@ -47,11 +50,25 @@ class FlattenRows(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified)
 
 
+class _Part(NamedTuple):
+    """Nodes that share matrices.
+
+    Attributes:
+        saved: how many nodes it saves, without those that compute the targets of Reshapes.
+        shapes: what its Reshapes restore.
+    """
+
+    nodes: list[ir.Node]
+    saved: int
+    shapes: set[Dimensions]
+
+
 class _Plan:
     """Chooses the nodes of one graph that compute on matrices.
 
     Attributes:
         chosen: those nodes, in the order of the graph, and how they do.
+        sizes: the targets of Reshapes.
     """
 
     def __init__(self, graph: ir.Graph, rules: RowRules, known: Initializers, opset: int):
@@ -68,26 +85,50 @@ class _Plan:
                 self.chosen[node] = found
                 if is_biased_product(node, opset):
                     self._products.add(node)
+        self.sizes = RowSizes(graph, known, opset)
 
     def make(self) -> bool:
         """Leave the nodes that do not pay out of the choice, and report whether any remain."""
         if not self._products and not any(node.op_type == "Gemm" for node in self.graph):
             return False
+        self.sizes.find_sources(self.chosen)
+        for node in list(self.chosen):
+            if not all(self.sizes.restores(value.shape) for value in node.outputs):
+                del self.chosen[node]
         pending = list(self.chosen)
         for _ in range(_ROUNDS):
             dropped = [node for node in pending if node in self.chosen and self._is_dropped(node)]
             pending = list(dict.fromkeys(each for node in dropped for each in _beside(node)))
+        parts = []
         for part in self._parts():
             kept = {node: self.chosen[node] for node in part}
-            values = self._around(part)
+            values, shapes = self._around(part), set(map(tuple, self._restored(part)))
             before = self._cost(values, part)
             for node in part:
                 del self.chosen[node]
-            if before < self._cost(values, part):
+            saved = self._cost(values, part) - before
+            if saved > 0:
                 self.chosen.update(kept)
+                parts.append(_Part(part, saved, shapes))
+        for node in self._unpaid(parts):
+            del self.chosen[node]
         order = {node: place for place, node in enumerate(self.graph)}
         self.chosen = dict(sorted(self.chosen.items(), key=lambda item: order[item[0]]))
         return bool(self.chosen)
+
+    def _unpaid(self, parts: list[_Part]) -> list[ir.Node]:
+        """The nodes of parts that save fewer nodes than their Reshapes' targets add, which parts share."""
+        times = Counter(shape for part in parts for shape in part.shapes)
+        paid: list[_Part] = []
+        unpaid: list[_Part] = []
+        for part in parts:
+            own = [shape for shape in part.shapes if times[shape] == 1]
+            (paid if part.saved > self.sizes.cost(own) else unpaid).append(part)
+        computed = [part for part in paid if self.sizes.cost(part.shapes)]
+        shapes = [shape for part in computed for shape in part.shapes]
+        if sum(part.saved for part in computed) <= self.sizes.cost(shapes):
+            unpaid += computed
+        return [node for part in unpaid for node in part.nodes]
 
     def _is_dropped(self, node: ir.Node) -> bool:
         """Take a node out of the choice if that costs nothing."""
@@ -175,14 +216,26 @@ class _Plan:
                 others = True
         return read, others
 
+    def _restored(self, part: Iterable[ir.Node]) -> Iterable[ir.Shape]:
+        """The shapes that Reshapes give behind the nodes of a part."""
+        for value in (value for node in part for value in node.outputs):
+            if value.shape is not None and self._readers(value)[1]:
+                yield value.shape
+            for node, index in value.uses():
+                if node in self.chosen or not self.takes_matrix(node, index) or not _copies_sizes(node):
+                    continue
+                shape = node.outputs[0].shape
+                if shape is not None and shape != matrix_shape(value.shape):
+                    yield shape
+
     def takes_matrix(self, node: ir.Node, index: int) -> bool:
         """Whether a node is a Reshape that can as well read the matrix."""
         if index or node not in self._reshapes:
             return False
-        target = node.inputs[1].const_value if node.inputs[1] is not None else None
-        if target is None or not self._known.is_constant(node.inputs[1]):
-            return False
-        return 0 not in target.numpy() or reshape_target(node.outputs[0].shape) is not None
+        if not self._known.is_constant(node.inputs[1]):
+            # A computed zero stands for a size of the input unless the Reshape keeps it.
+            return _keeps_zeros(node)
+        return not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape)
 
     def is_superfluous(self, value: ir.Value) -> bool:
         """Whether a Reshape between a tensor and the matrix of its rows makes a value, and goes."""
@@ -273,9 +326,9 @@ class _Rewriter:
 
     def _reshaped(self, data: ir.Value, shape: ir.Shape) -> ir.Value:
         """A value in another shape."""
-        target = self._known.make(np.array(reshape_target(shape), dtype=np.int64), "rows_shape")
         name = self._known.unique(f"{(data.name or 'rows').removesuffix('_output_0')}/Reshape")
-        node = ir.Node("", "Reshape", [data, target], num_outputs=1, name=name)
+        node = ir.Node("", "Reshape", [data, None], num_outputs=1, name=name)
+        self._plan.sizes.give_target(node, shape)
         result = node.outputs[0]
         result.name, result.type, result.shape = self._known.unique(f"{name}_output_0"), data.type, shape
         maker, graph = data.producer(), self._plan.graph
@@ -312,17 +365,15 @@ class _Rewriter:
                     outputs[place] = restored
 
     def _read_matrix(self, reshape: ir.Node, matrix: ir.Value) -> None:
-        result, target = reshape.outputs[0], reshape.inputs[1]
+        result = reshape.outputs[0]
         shape = result.shape
         if shape is not None and len(shape) == 2 and shape[-1] == matrix.shape[-1]:  # type: ignore[index]
             if not result.is_graph_output():
                 result.replace_all_uses_with(matrix)
             return
-        assert target is not None
-        assert target.const_value is not None
-        if 0 in target.const_value.numpy():
-            sizes = reshape_target(shape)
-            reshape.replace_input_with(1, self._known.make(np.array(sizes, dtype=np.int64), "rows_shape"))
+        if _copies_sizes(reshape):
+            assert shape is not None
+            self._plan.sizes.give_target(reshape, shape)
 
     def _remove_unread(self) -> None:
         for node in reversed(list(self._plan.graph)):
@@ -340,11 +391,20 @@ def _beside(node: ir.Node) -> Iterable[ir.Node]:
         yield from (reader for reader, _ in value.uses())
 
 
+def _copies_sizes(reshape: ir.Node) -> bool:
+    """Whether the constant target of a Reshape has zeros, which stand for sizes of its input."""
+    target = reshape.inputs[1].const_value if reshape.inputs[1] is not None else None
+    return target is not None and 0 in target.numpy()
+
+
 def is_reshape(node: ir.Node | None) -> bool:
     """Whether a node is a Reshape whose target, zeros apart, means the same for an input of another shape."""
     if node is None or node.op_type != "Reshape" or node.domain or len(node.inputs) != 2:
         return False
-    keeps_zeros, target = node.attributes.get("allowzero"), node.inputs[1]
-    if keeps_zeros is None or not keeps_zeros.as_int():
-        return True
-    return target is not None and target.const_value is not None and 0 not in target.const_value.numpy()
+    target = node.inputs[1].const_value if node.inputs[1] is not None else None
+    return not _keeps_zeros(node) or target is None or 0 not in target.numpy()
+
+
+def _keeps_zeros(reshape: ir.Node) -> bool:
+    allowzero = reshape.attributes.get("allowzero")
+    return allowzero is not None and bool(allowzero.as_int())

@@ -53,13 +53,14 @@ def _nothing() -> None:
 def matrix_shape(shape: ir.Shape | None) -> ir.Shape | None:
     """The shape with the first dimensions merged; None where Reshape cannot restore them.
 
-    The columns must be known, and all but one of the other sizes.
+    The columns must be known, and all but one of the other sizes, or all of the others have names.
     """
     if shape is None or not has_rows(shape):
         return None
     unknown = [size for size in shape[:-1] if not isinstance(size, int)]
     known = [size for size in shape[:-1] if isinstance(size, int)]
-    rows = unknown[0] if math.prod(known) == 1 and unknown else None if unknown else math.prod(known)
+    is_one = len(unknown) == 1 and math.prod(known) == 1
+    rows = unknown[0] if is_one else None if unknown else math.prod(known)
     return ir.Shape([rows, shape[-1]])
 
 
@@ -68,7 +69,10 @@ def has_rows(shape: ir.Shape | None) -> bool:
     sizes = () if shape is None else shape.dims
     if len(sizes) < 3 or 0 in sizes or not isinstance(sizes[-1], int):
         return False
-    return [isinstance(size, int) for size in sizes].count(False) <= 1
+    unknown = [size for size in sizes if not isinstance(size, int)]
+    if len(unknown) < 2:
+        return True
+    return len(unknown) == len(sizes) - 1 and all(size.value is not None for size in unknown)
 
 
 class RowRules:
