@@ -24,10 +24,9 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.origins import inherit
 from ..node_pass import ConstantPass, maker_of, same_dimension
 from .masks import contents, floats, leaves_scores
-from .patterns import made_by, number, replace
+from .patterns import made_before, made_by, number, replace
 
 _LOWEST = {
     ir.DataType.FLOAT: float(np.finfo(np.float32).min),
@@ -174,14 +173,14 @@ class FuseAttention(ConstantPass):
         if self.known.is_constant(value) and value.shape is not None:
             sizes = value.shape.numpy()
             return self.known.derive([value], np.logical_not, ir.DataType.BOOL, sizes, 0, "inverted")
-        return self._made_before(node, "Not", [value], value.shape)
+        return made_before(node, self.known, "Not", [value], value.shape)
 
     def _expanded(self, value: ir.Value, sizes: list[int], node: ir.Node) -> ir.Value | None:
         """A mask repeated to a shape; None if that is a large constant."""
         tensor = value.const_value if self.known.is_constant(value) else None
         if tensor is None:
             target = self.known.make(np.array(sizes, dtype=np.int64), "mask_shape")
-            return self._made_before(node, "Expand", [value, target], ir.Shape(sizes))
+            return made_before(node, self.known, "Expand", [value, target], ir.Shape(sizes))
         if math.prod(sizes) > _MAXIMUM_EXPANDED:
             return None
         return self.known.derive(
@@ -198,25 +197,8 @@ class FuseAttention(ConstantPass):
         if perm == sorted(perm):
             return data
         sizes = ir.Shape([shape[place] for place in _LAST_EXCHANGED])
-        return self._made_before(transpose, "Transpose", [data], sizes, ir.AttrInt64s("perm", perm))
-
-    def _made_before(
-        self,
-        place: ir.Node,
-        op_type: str,
-        inputs: list[ir.Value],
-        shape: ir.Shape | None,
-        *attributes: ir.Attr,
-    ) -> ir.Value:
-        """The result of a new node in front of another."""
-        name = self.known.unique(f"{inputs[0].name}/{op_type}")
-        made = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
-        result = made.outputs[0]
-        result.name, result.type, result.shape = self.known.unique(f"{name}_output_0"), inputs[0].type, shape
-        assert place.graph is not None
-        place.graph.insert_before(place, made)
-        inherit(made, place)
-        return result
+        attributes = [ir.AttrInt64s("perm", perm)]
+        return made_before(transpose, self.known, "Transpose", [data], sizes, attributes)
 
 
 def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ....registration import schemas
 from ....registration.origins import inherit
+from ..initializers import Initializers
 
 
 def only_reader(value: ir.Value) -> bool:
@@ -74,6 +75,29 @@ def is_last_axis(axes: Sequence[int] | None, value: ir.Value) -> bool:
     if axes is None:
         return False
     return [*axes] == [-1] or (value.shape is not None and [*axes] == [len(value.shape) - 1])
+
+
+def made_before(
+    place: ir.Node,
+    known: Initializers,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    shape: ir.Shape | None,
+    attributes: Sequence[ir.Attr] = (),
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    """The result of a new node in front of another, by default of the element type of its first input."""
+    first = inputs[0]
+    assert first is not None
+    name = known.unique(f"{(first.name or op_type).removesuffix('_output_0')}/{op_type}")
+    made = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
+    result = made.outputs[0]
+    result.name, result.shape = known.unique(f"{name}_output_0"), shape
+    result.type = first.type if dtype is None else ir.TensorType(dtype)
+    assert place.graph is not None
+    place.graph.insert_before(place, made)
+    inherit(made, place)
+    return result
 
 
 def replace(

@@ -4,23 +4,21 @@
 
 Applies from opset 23, where the operator begins (https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html).
 
-1. x has four dimensions, [batch, heads, length, d], of which all but the heads are known.
-2. cos and sin are constants of the element type of x, and the same for all heads. Their two halves along d
-   are equal: the operator reads one half.
+1. x has four dimensions, [batch, heads, length, d].
+2. cos and sin are constants, or are computed. They have the element type of x, and are the same for all
+   heads. Their two halves along d are equal: the operator reads one half, which `rotary_tables` finds.
 3. No intermediate result has another reader or is a graph output, apart from the halves of x.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass
 from .patterns import made_by, replace
+from .rotary_tables import RotaryTables
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-_MAXIMUM_ELEMENTS = 2**20
-"""Larger tables of angles are not read."""
 
 
 class FuseRotaryEmbedding(ConstantPass):
@@ -29,6 +27,11 @@ class FuseRotaryEmbedding(ConstantPass):
     op_types = ("Add",)
     writes = "RotaryEmbedding"
 
+    def begin(self, model: ir.Model) -> bool:
+        """Forget the tables of another model."""
+        self._tables = RotaryTables(self.known)
+        return True
+
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the pattern that ends in an Add."""
         products = [made_by(value, "Mul") for value in node.inputs]
@@ -36,35 +39,17 @@ class FuseRotaryEmbedding(ConstantPass):
             found = _rotation(direct, turned)
             if found is None:
                 continue
-            x, cosine, sine = found
-            halves = [(table, self._half(table, x)) for table in (cosine, sine)]
-            if any(half is None for _, half in halves):
+            x, *tables = found
+            if x.shape is None or len(x.shape) != 4 or x.dtype not in _TYPES:
                 return False
-            tables = [
-                self.known.make(half, f"{table.name}_half") for table, half in halves if half is not None
-            ]
-            replace(node, "RotaryEmbedding", [x, *tables], [], self.opset)
+            if any(table.dtype != x.dtype for table in tables):
+                return False
+            halves = [self._tables.table(table, x, node) for table in tables]
+            if any(half is None for half in halves):
+                return False
+            replace(node, "RotaryEmbedding", [x, *halves], [], self.opset)
             return True
         return False
-
-    def _half(self, table: ir.Value, x: ir.Value) -> np.ndarray | None:
-        """One half of a table, [batch, length, d / 2]; None if the operator does not take the table."""
-        shape, tensor = x.shape, table.const_value
-        if shape is None or len(shape) != 4 or x.dtype not in _TYPES or table.dtype != x.dtype:
-            return None
-        batch, _, length, size = shape
-        if not (isinstance(batch, int) and isinstance(length, int) and isinstance(size, int)) or size % 2:
-            return None
-        if tensor is None or not self.known.is_constant(table) or batch * length * size > _MAXIMUM_ELEMENTS:
-            return None
-        sizes = (*[1] * (4 - len(tensor.shape)), *tensor.shape.numpy())
-        if len(sizes) != 4 or sizes[0] not in (1, batch) or sizes[1:] != (1, length, size):
-            return None
-        first, second = np.split(tensor.numpy().reshape(sizes)[:, 0], 2, axis=-1)
-        if not np.array_equal(first, second):
-            return None
-        half: np.ndarray = np.broadcast_to(first, (batch, length, size // 2))
-        return half
 
 
 def _rotation(direct: ir.Node | None, turned: ir.Node | None) -> tuple[ir.Value, ir.Value, ir.Value] | None:
