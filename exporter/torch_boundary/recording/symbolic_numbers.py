@@ -106,8 +106,22 @@ def identity(number: Any) -> Any:
     return getattr(node, "original", node)
 
 
+def form(number: Any) -> Any:
+    """What symbolic numbers of one environment have in common if their polynomials are equal."""
+    found = identity(number)
+    return getattr(found, "canonical", found)
+
+
 def holds_always(condition: Any) -> bool:
     """Whether a condition on sizes is true for all of them, which is no guard."""
     if isinstance(condition, torch.SymBool):
         return bool(condition.node.statically_known_true("", 0))
     return bool(condition)
+
+
+def known(condition: Any) -> bool | None:
+    """The truth of a condition on sizes if polynomials show that it is the same for all of them."""
+    if not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    decide = getattr(condition.node, "known", None)
+    return None if decide is None else decide()

@@ -31,6 +31,7 @@ class SizeNode(numbers.SymNode):
 
     Attributes:
         original: the only instance, for a twin; else the number itself.
+        canonical: the one instance for its polynomial: replacements make polynomials of numbers equal.
         polynomial: the value of an integer, with all replacements applied; None for other numbers.
         first_polynomial: the same at creation.
         is_expanded: whether the sympy expression is the plain sum of the polynomial's terms.
@@ -59,6 +60,7 @@ class SizeNode(numbers.SymNode):
         self.relation = relation
         self.answer: bool | None = None
         self.original = self
+        self.canonical = self
         self.results: dict[tuple[Any, ...], SizeNode] = {}
         self._hint = hint
         self._first_expression = expression
@@ -112,6 +114,7 @@ class SizeNode(numbers.SymNode):
         elif self.is_expanded:
             self.polynomial = environment.replaced(self.polynomial)
             self._expression = None
+            self.canonical = environment.size(self.polynomial)
         else:
             self._expression = environment.replace(self._expression)
             if self.polynomial is not None:

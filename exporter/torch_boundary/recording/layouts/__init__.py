@@ -1,0 +1,1 @@
+"""Layouts of results, by families of operators."""

@@ -1,0 +1,204 @@
+"""Normalizations, products, convolutions, reductions, and joined tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..symbolic_numbers import known
+from .elementwise import broadcast
+from .layout import (
+    Layout,
+    are_fixed,
+    are_same,
+    axis_of,
+    contiguous_strides,
+    is_above_1,
+    is_contiguous,
+    is_positive,
+    made,
+)
+
+
+def _batch_norm(
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *others: Any
+) -> Layout | None:
+    # In training mode it writes to its statistics.
+    if training or mean is None or variance is None or x.dim() < 2 or not x.dtype.is_floating_point:
+        return None
+    return broadcast(x.dtype, x) if _have_shape(x, x.shape[1:2], weight, bias, mean, variance) else None
+
+
+def _layer_norm(
+    x: torch.Tensor, normalized: Sequence[Any], weight: Any = None, bias: Any = None, *others: Any
+) -> Layout | None:
+    sizes = x.shape[x.dim() - len(normalized) :]
+    is_known = x.dtype.is_floating_point and 0 < len(normalized) <= x.dim() and are_fixed(sizes)
+    is_known = is_known and are_same(sizes, normalized) and _have_shape(x, sizes, weight, bias)
+    return made(x, x.shape) if is_known else None
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Layout | None:
+    if not x.dtype.is_floating_point or x.dim() < 2 or weight.dim() != 2 or 0 in weight.shape:
+        return None
+    is_known = _have_shape(x, (weight.shape[0], x.shape[-1]), weight) and _have_shape(
+        x, weight.shape[:1], bias
+    )
+    return made(x, (*x.shape[:-1], weight.shape[0])) if is_known and is_contiguous(x) else None
+
+
+def _matmul(x: torch.Tensor, other: Any) -> Layout | None:
+    """Products of as many matrices, none of which is broadcast."""
+    if type(other) is not FakeTensor or not 3 <= x.dim() == other.dim() <= 4 or x.dtype != other.dtype:
+        return None
+    is_known = x.dtype.is_floating_point and x.device == other.device
+    is_known = is_known and are_same((*x.shape[:-2], x.shape[-1]), (*other.shape[:-2], other.shape[-2]))
+    return made(x, (*x.shape[:-1], other.shape[-1])) if is_known else None
+
+
+def _convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Any = None,
+    stride: Any = (1,),
+    padding: Any = (0,),
+    dilation: Any = (1,),
+    groups: int = 1,
+) -> Layout | None:
+    """Of sequences, images or volumes with fixed sizes, but for the batch."""
+    rank = x.dim() - 2
+    steps, pads, spreads = (_each(option, rank) for option in (stride, padding, dilation))
+    if not steps or not pads or not spreads or min(*steps, *spreads) < 1 or min(pads) < 0:
+        return None
+    if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
+        return None
+    if not x.dtype.is_floating_point or not is_contiguous(x) or not is_contiguous(weight):
+        return None
+    if not _have_shape(x, weight.shape, weight) or not _have_shape(x, weight.shape[:1], bias):
+        return None
+    axes = zip(x.shape[2:], weight.shape[2:], steps, pads, spreads, strict=True)
+    sizes = [(n + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, spread in axes]
+    is_known = weight.shape[0] % groups == 0 and min(sizes) > 0
+    return made(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None
+
+
+def _each(option: Sequence[int], rank: int) -> Sequence[int] | None:
+    """An option of a convolution for each axis; None if it is not a number for each or for all."""
+    if not isinstance(option, (list, tuple)) or not are_fixed(option):
+        return None
+    return list(option) * rank if len(option) == 1 else option if len(option) == rank else None
+
+
+def _resized(x: torch.Tensor, output_size: Any, *others: Any) -> Layout | None:
+    """Images resized to a fixed height and width, in the memory format of the argument."""
+    is_known = x.dim() == 4 and x.dtype.is_floating_point and output_size is not None
+    if not is_known or len(output_size) != 2 or not are_fixed(output_size):
+        return None
+    (batch, channels), (height, width) = x.shape[:2], output_size
+    if is_contiguous(x):
+        return made(x, (batch, channels, height, width))
+    last = contiguous_strides((batch, *x.shape[2:], channels))
+    found = made(x, (batch, height, width, channels))
+    is_last = last is not None and x.device.type == "cpu" and all(map(is_above_1, x.shape[1:]))
+    if last is None or found is None or not is_last or not are_same(x.stride(), _channels_second(last)):
+        return None
+    return dataclasses.replace(
+        found, shape=(batch, channels, height, width), stride=_channels_second(found.stride)
+    )
+
+
+def _channels_second(items: Sequence[Any]) -> tuple[Any, ...]:
+    return (items[0], items[3], items[1], items[2])
+
+
+def _rolled(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Layout | None:
+    are_numbers = all(isinstance(item, (list, tuple)) and are_fixed(item) for item in (shifts, dims))
+    is_known = are_numbers and len(shifts) == len(dims) and None not in [axis_of(x, dim) for dim in dims]
+    return made(x, x.shape) if is_known and dims and is_contiguous(x) else None
+
+
+def _contiguous(x: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Layout | None:
+    """A copy, if the argument is not contiguous for any sizes."""
+    strides = contiguous_strides(x.shape)
+    if strides is None or memory_format != torch.contiguous_format:
+        return None
+    axes = zip(x.shape, x.stride(), strides, strict=True)
+    is_copied = any(is_above_1(size) and known(stride != wanted) for size, stride, wanted in axes)
+    return made(x, x.shape) if is_copied else None
+
+
+def _reduced(x: torch.Tensor, dim: Any, keepdim: bool = False, dtype: Any = None) -> Layout | None:
+    axes = None if dim is None else {axis_of(x, each) for each in dim}
+    if not x.dtype.is_floating_point or dtype not in (None, x.dtype) or not is_contiguous(x):
+        return None
+    if not axes or None in axes or len(axes) != len(dim):
+        return None
+    sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes]
+    return made(x, sizes)
+
+
+def _embedding(weight: torch.Tensor, indices: Any, *others: Any) -> Layout | None:
+    is_known = type(indices) is FakeTensor and indices.dtype in (torch.int64, torch.int32)
+    is_known = is_known and weight.dim() == 2 and indices.device == weight.device
+    return made(weight, (*indices.shape, weight.shape[1])) if is_known and is_contiguous(indices) else None
+
+
+def _cat(tensors: Sequence[Any], dim: int = 0) -> Layout | None:
+    first = tensors[0]
+    axis = axis_of(first, dim)
+    if axis is None or not all(
+        type(each) is FakeTensor
+        and each.dtype == first.dtype
+        and each.device == first.device
+        and _is_joined_contiguously(each)
+        and each.dim() == first.dim()
+        and are_same(_apart(each.shape, axis), _apart(first.shape, axis))
+        for each in tensors
+    ):
+        return None
+    total = sum((each.shape[axis] for each in tensors[1:]), first.shape[axis])
+    return made(first, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _is_joined_contiguously(x: torch.Tensor) -> bool:
+    """Whether a tensor has elements, and its channels are not innermost, which joined tensors would keep."""
+    if not all(map(is_positive, x.shape)):
+        return False
+    return x.dim() not in (4, 5) or known(x.shape[1] * x.stride()[1] > x.stride()[-1]) is True
+
+
+def _apart(shape: Sequence[Any], axis: int) -> Sequence[Any]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _have_shape(x: torch.Tensor, sizes: Sequence[Any], *weights: torch.Tensor | None) -> bool:
+    """Whether all given weights have a fixed shape, and the element type and device of the first argument."""
+    return are_fixed(sizes) and all(
+        weight is None
+        or (weight.dtype == x.dtype and weight.device == x.device and are_same(weight.shape, sizes))
+        for weight in weights
+    )
+
+
+RULES: dict[str, Callable[..., Layout | None]] = {
+    "aten::batch_norm": _batch_norm,
+    "aten::cat": _cat,
+    "aten::contiguous": _contiguous,
+    "aten::conv1d": _convolution,
+    "aten::conv2d": _convolution,
+    "aten::embedding": _embedding,
+    "aten::layer_norm": _layer_norm,
+    "aten::linear": _linear,
+    "aten::matmul": _matmul,
+    "aten::mean.dim": _reduced,
+    "aten::roll": _rolled,
+    "aten::sum.dim_IntList": _reduced,
+    "aten::upsample_bicubic2d.vec": _resized,
+    "aten::upsample_bilinear2d.vec": _resized,
+    "aten::upsample_nearest2d.vec": _resized,
+}
+"""The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

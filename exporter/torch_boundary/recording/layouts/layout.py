@@ -1,0 +1,97 @@
+"""Layouts of tensors with symbolic sizes, compared by form: what is equal here is equal for all sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..symbolic_numbers import form, known
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument."""
+
+    dtype: torch.dtype
+    shape: Sequence[Any]
+    stride: Sequence[Any]
+    device: torch.device
+    offset: Any = None
+
+
+def made(like: torch.Tensor, shape: Sequence[Any], dtype: torch.dtype | None = None) -> Layout | None:
+    """A new contiguous tensor; None if a size may be 0, for which torch has special strides."""
+    stride = contiguous_strides(shape)
+    return None if stride is None else Layout(dtype or like.dtype, shape, stride, like.device)
+
+
+def viewed(of: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Layout:
+    """A view of a tensor, by default from its first element on."""
+    start = of.storage_offset() if offset is None else offset
+    return Layout(of.dtype, tuple(shape), tuple(stride), of.device, start)
+
+
+def contiguous_strides(shape: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The strides of a new tensor; None if a size may be 0."""
+    found: list[Any] = [1]
+    for size in reversed(shape[1:]):
+        if not is_positive(size):
+            return None
+        found.append(found[-1] * size)
+    return tuple(found[: len(shape)][::-1]) if not shape or is_positive(shape[0]) else None
+
+
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has the strides of a new one for all sizes, and elements."""
+    strides = contiguous_strides(tensor.shape)
+    return strides is not None and are_same(tensor.stride(), strides)
+
+
+def is_positive(size: Any) -> bool:
+    """Whether a size is never 0."""
+    return known(size > 0) is True
+
+
+def is_above_1(size: Any) -> bool:
+    """Whether a size is never 0 or 1."""
+    return known(size > 1) is True
+
+
+def is_same(size: Any, other: Any) -> bool:
+    """Whether two sizes are the same number by form; others would need a guard to be equal."""
+    if isinstance(size, int) or isinstance(other, int):
+        return isinstance(size, int) and isinstance(other, int) and size == other
+    return form(size) is form(other)
+
+
+def are_same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether two shapes have the same numbers by form."""
+    return len(sizes) == len(others) and all(map(is_same, sizes, others))
+
+
+def are_fixed(sizes: Sequence[Any]) -> bool:
+    """Whether all sizes are Python's integers."""
+    return all(type(size) is int for size in sizes)
+
+
+def number(size: Any) -> Any:
+    """A size, as Python's integer if it is the same for all sizes of the inputs."""
+    fixed = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
+    return size if fixed is None else fixed
+
+
+def product(sizes: Sequence[Any]) -> Any:
+    """The product of sizes."""
+    found: Any = 1
+    for size in sizes:
+        found = size if type(found) is int and found == 1 else found * size
+    return found
+
+
+def axis_of(tensor: torch.Tensor, dim: Any, more: int = 0) -> int | None:
+    """The axis that a dimension names, from the end if it is negative; None if there is no such axis."""
+    rank = tensor.dim() + more
+    return dim % rank if type(dim) is int and rank and -rank <= dim < rank else None

@@ -1,0 +1,209 @@
+"""Views: results that share the memory of the first argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..symbolic_numbers import known
+from .layout import (
+    Layout,
+    are_fixed,
+    axis_of,
+    contiguous_strides,
+    is_above_1,
+    is_contiguous,
+    is_positive,
+    is_same,
+    made,
+    number,
+    product,
+    viewed,
+)
+
+_END = (1 << 63) - 1
+"""The end of a slice that goes to the end of the axis."""
+
+
+def _permute(x: torch.Tensor, dims: Sequence[int]) -> Layout | None:
+    axes = [axis_of(x, dim) for dim in dims]
+    if sorted(axis for axis in axes if axis is not None) != list(range(x.dim())):
+        return None
+    return viewed(x, [x.shape[axis] for axis in axes], [x.stride()[axis] for axis in axes])  # type: ignore[index]
+
+
+def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> Layout | None:
+    first, second = axis_of(x, dim0), axis_of(x, dim1)
+    if first is None or second is None:
+        return None
+    axes = list(range(x.dim()))
+    axes[first], axes[second] = second, first
+    return _permute(x, axes)
+
+
+def _unsqueeze(x: torch.Tensor, dim: int) -> Layout | None:
+    axis = axis_of(x, dim, more=1)
+    if axis is None:
+        return None
+    shape, stride = list(x.shape), list(x.stride())
+    stride.insert(axis, 1 if axis == x.dim() else shape[axis] * stride[axis])
+    shape.insert(axis, 1)
+    return viewed(x, shape, stride)
+
+
+def _select(x: torch.Tensor, dim: int, index: Any) -> Layout | None:
+    axis = axis_of(x, dim)
+    if axis is None or type(index) is not int:
+        return None
+    size = x.shape[axis]
+    is_inside = -size <= index < size if type(size) is int else index in (0, -1) and is_positive(size)
+    if not is_inside:
+        return None
+    shape, stride = list(x.shape), list(x.stride())
+    del shape[axis], stride[axis]
+    position = size + index if index < 0 else index
+    return viewed(x, shape, stride, x.storage_offset() + position * x.stride()[axis])
+
+
+def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Layout | None:
+    axis = axis_of(x, dim)
+    if axis is None or type(step) is not int or step < 1:
+        return None
+    size = x.shape[axis]
+    if not all(item is None or type(item) is int for item in (start, end)):
+        return None
+    if not start and step == 1 and (end is None or end == _END):
+        return viewed(x, x.shape, x.stride())
+    if type(size) is not int:
+        return None
+    covered = range(size)[start:end:step]
+    if not covered:
+        return None
+    shape, stride = list(x.shape), list(x.stride())
+    offset = x.storage_offset() + covered.start * stride[axis]
+    shape[axis], stride[axis] = len(covered), stride[axis] * step
+    return viewed(x, shape, stride, offset)
+
+
+def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> Layout | None:
+    added = len(size) - x.dim()
+    if added < 0:
+        return None
+    shape, stride = list(size), list(x.stride())
+    for axis, own in enumerate(x.shape):
+        wanted = size[axis + added]
+        if (type(wanted) is int and wanted == -1) or is_same(own, wanted):
+            shape[axis + added] = own
+        elif type(own) is int and own == 1 and is_above_1(wanted):
+            stride[axis] = 0
+        else:
+            return None
+    return viewed(x, shape, [0] * added + stride) if all(map(is_above_1, size[:added])) else None
+
+
+def _shape_of_view(x: torch.Tensor, size: Sequence[Any]) -> list[Any] | None:
+    """The shape that a view asks for, with -1 replaced; None if only a guard could make it fit."""
+    unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
+    others = [item for axis, item in enumerate(size) if axis not in unknown]
+    if len(unknown) > 1 or not all(map(is_positive, (*others, *x.shape))):
+        return None
+    shape = list(size)
+    total = product(x.shape)
+    if unknown:
+        shape[unknown[0]] = number(total // product(others))
+    return shape if is_same(product(shape), total) else None
+
+
+def _view(x: torch.Tensor, size: Sequence[Any]) -> Layout | None:
+    """A view; None also where the memory does not allow it, for the kernel to refuse it."""
+    shape = _shape_of_view(x, size)
+    stride = None if shape is None else _strides_of_view(x, shape)
+    return viewed(x, shape, stride) if shape is not None and stride else None
+
+
+def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
+    """A view, or a copy where the memory does not allow it."""
+    wanted = _shape_of_view(x, shape)
+    stride = None if wanted is None else _strides_of_view(x, wanted)
+    if wanted is None or stride is None:
+        return None
+    return viewed(x, wanted, stride) if stride else made(x, wanted)
+
+
+def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | None:
+    """The strides of a view with as many elements; empty if there is none; None if that depends on sizes."""
+    if x.dim() == 0 or not shape:
+        return None
+    if is_contiguous(x):
+        return contiguous_strides(shape)
+    found: list[Any] = []
+    rest = list(shape)
+    for count, step in _chunks(x):
+        if count is None:
+            return None
+        taken: Any = 1
+        while not is_same(taken, count):
+            if not known(taken != count):
+                return None
+            if not rest:
+                return ()
+            found.append(taken * step)
+            taken = rest.pop() * taken
+    return found[::-1] if not rest else None
+
+
+def _chunks(x: torch.Tensor) -> Iterator[tuple[Any, Any]]:
+    """The number of elements and the stride of axes that are contiguous among them, innermost first.
+
+    The number is None if it depends on sizes which axes these are.
+    """
+    sizes, strides = x.shape, x.stride()
+    count, step = sizes[-1], strides[-1]
+    for axis in reversed(range(x.dim() - 1)):
+        is_one = known(strides[axis] == count * step)
+        if is_one is None or not is_above_1(sizes[axis]):
+            yield None, step
+            return
+        if is_one:
+            count = count * sizes[axis]
+        else:
+            yield count, step
+            count, step = sizes[axis], strides[axis]
+    yield count, step
+
+
+def _flatten(x: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Layout | None:
+    first, last = axis_of(x, start_dim), axis_of(x, end_dim)
+    if first is None or last is None or first >= last:
+        return None
+    return _reshape(x, [*x.shape[:first], product(x.shape[first : last + 1]), *x.shape[last + 1 :]])
+
+
+def _t(x: torch.Tensor) -> Layout | None:
+    return _transpose(x, 0, 1) if x.dim() == 2 else None
+
+
+def _squeeze(x: torch.Tensor, dim: int) -> Layout | None:
+    axis = axis_of(x, dim)
+    if axis is None or not are_fixed(x.shape[axis : axis + 1]):
+        return None
+    kept = [each for each in range(x.dim()) if each != axis or x.shape[axis] != 1]
+    return viewed(x, [x.shape[each] for each in kept], [x.stride()[each] for each in kept])
+
+
+RULES: dict[str, Callable[..., Layout | None]] = {
+    "aten::expand": _expand,
+    "aten::flatten.using_ints": _flatten,
+    "aten::permute": _permute,
+    "aten::reshape": _reshape,
+    "aten::select.int": _select,
+    "aten::slice.Tensor": _slice,
+    "aten::squeeze.dim": _squeeze,
+    "aten::t": _t,
+    "aten::transpose.int": _transpose,
+    "aten::unsqueeze": _unsqueeze,
+    "aten::view": _view,
+}
+"""The layout of a view by the arguments; None for calls that the operator's kernel must decide."""

@@ -1,0 +1,174 @@
+"""Layouts that follow from arguments with symbolic sizes: those that the operators' kernels find."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
+from opsetta.exporter.torch_boundary.recording.known_layouts import known_layout
+
+ATEN = torch.ops.aten
+END = (1 << 63) - 1
+Tensor = torch.Tensor
+Calls = dict[str, tuple[Any, Callable[[Tensor, Tensor, Tensor], tuple[Any, ...]]]]
+
+
+@contextlib.contextmanager
+def fakes() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Texts [batch, length, 24], images [batch, 8, 20, 24] and numbers [length], in a mode."""
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True, export=True)
+    mode.cache_enabled = False
+
+    def fake(name: str, shape: tuple[int, ...], dynamic: tuple[int, ...]) -> Tensor:
+        sizes = [DimDynamic.DYNAMIC if i in dynamic else DimDynamic.STATIC for i in range(len(shape))]
+        context = StatelessSymbolicContext(dynamic_sizes=sizes)
+        return mode.from_tensor(torch.zeros(shape), source=ConstantSource(name), symbolic_context=context)
+
+    made = fake("x", (3, 7, 24), (0, 1)), fake("image", (3, 8, 20, 24), (0,)), fake("y", (13,), (0,))
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        yield made
+
+
+def heads(x: Tensor) -> Tensor:
+    return x.view(*x.shape[:2], 4, 6).transpose(1, 2)
+
+
+def last(image: Tensor) -> Tensor:
+    return image.contiguous(memory_format=torch.channels_last)
+
+
+CALLS: Calls = {
+    "permute": (ATEN.permute.default, lambda x, i, y: (i, [0, -1, 1, 2])),
+    "transpose": (ATEN.transpose.int, lambda x, i, y: (x, -1, 0)),
+    "t": (ATEN.t.default, lambda x, i, y: (x[0],)),
+    "unsqueeze first": (ATEN.unsqueeze.default, lambda x, i, y: (x, 0)),
+    "unsqueeze last": (ATEN.unsqueeze.default, lambda x, i, y: (x.transpose(0, 1), -1)),
+    "squeeze": (ATEN.squeeze.dim, lambda x, i, y: (x[:, None], 1)),
+    "squeeze nothing": (ATEN.squeeze.dim, lambda x, i, y: (x, 2)),
+    "select": (ATEN.select.int, lambda x, i, y: (x, 1, 0)),
+    "select the last": (ATEN.select.int, lambda x, i, y: (x, 1, -1)),
+    "select of a fixed axis": (ATEN.select.int, lambda x, i, y: (x, -1, -3)),
+    "whole slice": (ATEN.slice.Tensor, lambda x, i, y: (x, 1, 0, END)),
+    "slice": (ATEN.slice.Tensor, lambda x, i, y: (x, 2, -20, 22, 3)),
+    "expand": (ATEN.expand.default, lambda x, i, y: (x[:, None], [-1, x.shape[1], -1, 24])),
+    "expand by axes": (ATEN.expand.default, lambda x, i, y: (x, [5, x.shape[1], *x.shape])),
+    "view": (ATEN.view.default, lambda x, i, y: (x, [*x.shape[:2], -1, 6])),
+    "view of joined axes": (ATEN.view.default, lambda x, i, y: (x, [-1, 24])),
+    "view of heads": (ATEN.view.default, lambda x, i, y: (heads(x), [*heads(x).shape[:3], 2, 3])),
+    "reshape that copies": (ATEN.reshape.default, lambda x, i, y: (heads(x), [x.shape[0], -1, 6])),
+    "reshape of all": (ATEN.reshape.default, lambda x, i, y: (x.transpose(0, 1), [-1, 24])),
+    "flatten": (ATEN.flatten.using_ints, lambda x, i, y: (i, 2, 3)),
+    "flatten of channels": (ATEN.flatten.using_ints, lambda x, i, y: (last(i), 2)),
+    "contiguous": (ATEN.contiguous.default, lambda x, i, y: (heads(x),)),
+    "neg of transposed": (ATEN.neg.default, lambda x, i, y: (x.transpose(0, 1),)),
+    "neg of a part": (ATEN.neg.default, lambda x, i, y: (heads(x)[..., 3:],)),
+    "gelu of images": (ATEN.gelu.default, lambda x, i, y: (last(i),)),
+    "clamp": (ATEN.clamp.default, lambda x, i, y: (x, None, 1.0)),
+    "dropout": (ATEN.dropout.default, lambda x, i, y: (heads(x), 0.1, False)),
+    "softmax": (ATEN.softmax.int, lambda x, i, y: (x, -1)),
+    "sum with a number": (ATEN.add.Tensor, lambda x, i, y: (x.long(), 3)),
+    "sum with a vector": (ATEN.add.Tensor, lambda x, i, y: (x, torch.zeros(24))),
+    "product of heads": (ATEN.mul.Tensor, lambda x, i, y: (heads(x), x[:, None, :, :6])),
+    "product of orders": (ATEN.mul.Tensor, lambda x, i, y: (heads(x), heads(x).contiguous())),
+    "quotient": (ATEN.div.Tensor, lambda x, i, y: (x, 2)),
+    "mask": (ATEN.__and__.Tensor, lambda x, i, y: ((y > 0)[None, :], (x[0, :, 0] > 0)[:, None])),
+    "comparison": (ATEN.ge.Scalar, lambda x, i, y: (heads(x), 1)),
+    "comparison of tensors": (ATEN.le.Tensor, lambda x, i, y: (x[0, 0], x)),
+    "not": (ATEN.bitwise_not.default, lambda x, i, y: (x > 0,)),
+    "where": (ATEN.where.self, lambda x, i, y: (x[:, :1] > 0, x, torch.zeros(()))),
+    "masked_fill": (ATEN.masked_fill.Scalar, lambda x, i, y: (x, x[:, :, :1] > 0, 1.0)),
+    "batch_norm": (
+        ATEN.batch_norm.default,
+        lambda x, i, y: (last(i), *[i[0, :, 0, 0]] * 4, False, 0.1, 1e-5, True),
+    ),
+    "layer_norm of transposed": (ATEN.layer_norm.default, lambda x, i, y: (x.transpose(0, 1), [24])),
+    "layer_norm of half": (ATEN.layer_norm.default, lambda x, i, y: (x.half().transpose(0, 1), [24])),
+    "linear": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 24), torch.zeros(5))),
+    "matmul": (ATEN.matmul.default, lambda x, i, y: (heads(x), heads(x).transpose(2, 3))),
+    "convolution": (
+        ATEN.conv2d.default,
+        lambda x, i, y: (i, torch.zeros(6, 4, 3, 5), None, [2], [1, 0], [1], 2),
+    ),
+    "convolution of a sequence": (
+        ATEN.conv1d.default,
+        lambda x, i, y: (i[:, :, 0].contiguous(), torch.zeros(6, 8, 3), torch.zeros(6)),
+    ),
+    "resized": (ATEN.upsample_bilinear2d.vec, lambda x, i, y: (i, [40, 48], False, None)),
+    "resized channels": (ATEN.upsample_nearest2d.vec, lambda x, i, y: (last(i), [40, 48], None)),
+    "rolled": (ATEN.roll.default, lambda x, i, y: (i, [-3, 2], [2, 3])),
+    "mean": (ATEN.mean.dim, lambda x, i, y: (x, [-1], True)),
+    "sum of an axis": (ATEN.sum.dim_IntList, lambda x, i, y: (i, [1, 3])),
+    "embedding": (ATEN.embedding.default, lambda x, i, y: (torch.zeros(10, 5), x[:, :, 0].long())),
+    "cat": (ATEN.cat.default, lambda x, i, y: ([x, x * 2], 1)),
+    "cat of heads": (ATEN.cat.default, lambda x, i, y: ([heads(x), heads(x)[..., :2]], -1)),
+}
+
+
+def layout(result: Tensor, given: Any) -> Any:
+    storage = given[0] if isinstance(given, list) else given
+    is_view = result.untyped_storage()._cdata == storage.untyped_storage()._cdata
+    # The stride of an axis with one element has no meaning.
+    sizes = list(map(str, result.shape))
+    pairs = zip(sizes, result.stride(), strict=True)
+    axes = [(size, 0 if size == "1" else str(stride)) for size, stride in pairs]
+    return axes, result.dtype, result.device, str(result.storage_offset()) if is_view else None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_known_layout_is_that_of_the_kernel(name: str) -> None:
+    operator, arguments = CALLS[name]
+    with fakes() as given:
+        args = arguments(*given)
+        environment = given[0].fake_mode.shape_env  # type: ignore[attr-defined]
+        facts = environment.facts
+        found = known_layout(operator, args)
+        assert found is not None
+        assert environment.facts == facts
+        result = operator(*args)
+    axes, *others = layout(result, args[0])
+    strides = [
+        0 if size == "1" else str(stride) for (size, _), stride in zip(axes, found.stride, strict=True)
+    ]
+    assert [(str(size), stride) for size, stride in zip(found.shape, strides, strict=True)] == axes
+    assert [found.dtype, found.device, None if found.offset is None else str(found.offset)] == others
+
+
+UNKNOWN: Calls = {
+    "sizes that only a guard makes equal": (ATEN.add.Tensor, lambda x, i, y: (x[0, :, 0], y)),
+    "elements that only a guard makes fit": (ATEN.view.default, lambda x, i, y: (x, [-1, y.shape[0], 24])),
+    "shape without room": (ATEN.view.default, lambda x, i, y: (i, [x.shape[0], 7])),
+    "view that needs a copy": (ATEN.view.default, lambda x, i, y: (heads(x), [-1, 6])),
+    "element that may be missing": (ATEN.select.int, lambda x, i, y: (x, 1, 2)),
+    "slice of a dynamic axis": (ATEN.slice.Tensor, lambda x, i, y: (x, 1, 1, END)),
+    "other element types": (ATEN.mul.Tensor, lambda x, i, y: (x, x.double())),
+    "integer quotient": (ATEN.div.Tensor, lambda x, i, y: (x.long(), 2)),
+    "integers that become floats": (ATEN.mul.Tensor, lambda x, i, y: (x.long(), 2.0)),
+    "expansion to a size that may be 1": (
+        ATEN.expand.default,
+        lambda x, i, y: (x[:1], [y.nonzero().shape[0], -1, 24]),
+    ),
+    "size that depends on data": (ATEN.view.default, lambda x, i, y: (y.nonzero(), [1, -1])),
+    "training": (ATEN.dropout.default, lambda x, i, y: (x, 0.1, True)),
+    "products of other numbers of matrices": (ATEN.matmul.default, lambda x, i, y: (i, torch.zeros(24, 5))),
+    "channels that do not fit": (ATEN.conv2d.default, lambda x, i, y: (i, torch.zeros(6, 5, 3, 3))),
+    "matrix that does not fit": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 23))),
+    "axis that is not there": (ATEN.unsqueeze.default, lambda x, i, y: (x, 4)),
+    "fixed sizes": (ATEN.transpose.int, lambda x, i, y: (torch.empty(3, 4), 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_depends_on_sizes_is_left_to_the_kernel(name: str) -> None:
+    operator, arguments = UNKNOWN[name]
+    with fakes() as given:
+        assert known_layout(operator, arguments(*given)) is None
+        assert not given[0].fake_mode.shape_env.guards  # type: ignore[attr-defined]
