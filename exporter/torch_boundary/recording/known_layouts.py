@@ -23,14 +23,7 @@ def known_layout(func: Any, args: Sequence[Any]) -> Layout | None:
         args: all arguments of the call, none of them by name.
     """
     rule = _RULES.get(func.name())
-    if rule is None or not any(map(_is_symbolic, args)):
+    if rule is None:
         return None
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
     return rule(*args) if type(first) is FakeTensor else None
-
-
-def _is_symbolic(item: Any) -> bool:
-    """Whether an argument has a symbolic size."""
-    if isinstance(item, (list, tuple)):
-        return any(map(_is_symbolic, item))
-    return type(item) is FakeTensor and item._has_symbolic_sizes_strides

@@ -162,7 +162,6 @@ UNKNOWN: Calls = {
     "channels that do not fit": (ATEN.conv2d.default, lambda x, i, y: (i, torch.zeros(6, 5, 3, 3))),
     "matrix that does not fit": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 23))),
     "axis that is not there": (ATEN.unsqueeze.default, lambda x, i, y: (x, 4)),
-    "fixed sizes": (ATEN.transpose.int, lambda x, i, y: (torch.empty(3, 4), 0, 1)),
 }
 
 
