@@ -21,15 +21,15 @@ def identity(name: str, tensor: torch.Tensor) -> Identity:
     if tensor.layout != torch.strided or not tensor.numel():
         return (name,)
     if without_data(tensor) is not None:
-        return storage_of(tensor), tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride()
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
+        return storage_of(tensor), tensor.storage_offset(), tensor.dtype, tensor.shape, tensor.stride()
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
-def first_names(named: Iterable[tuple[str, torch.Tensor]]) -> dict[Identity, str]:
-    """The first name of each weight."""
+def first_names(identities: Iterable[tuple[str, Identity]]) -> dict[Identity, str]:
+    """The first name of each weight, from all names with what they stand for."""
     names: dict[Identity, str] = {}
-    for name, tensor in named:
-        names.setdefault(identity(name, tensor), name)
+    for name, key in identities:
+        names.setdefault(key, name)
     return names
 
 

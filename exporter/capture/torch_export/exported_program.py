@@ -17,7 +17,7 @@ from ...torch_boundary.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
 from ..direct.program import CapturedProgram
 from ..tensor_kinds import check
-from ..weights import first_names, identity
+from ..weights import Identity, first_names, identity
 from .higher_order import Importer
 from .source_values import Dimensions, describe, tensor_type
 
@@ -98,8 +98,9 @@ class _ProgramImporter:
         self._importer = Importer(
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
-        self._tied: dict[tuple[Any, ...], ir.Value] = {}
-        self._first_names = first_names(program.state_dict.items())
+        self._tied: dict[Identity, ir.Value] = {}
+        self._identities = {name: identity(name, item) for name, item in program.state_dict.items()}
+        self._first_names = first_names(self._identities.items())
 
     def run(self) -> Capture:
         inputs: list[ir.Value] = []
@@ -166,7 +167,7 @@ class _ProgramImporter:
         check(_KINDS[specification.kind], name, tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
-        key = identity(name, tensor)
+        key = self._identities.get(name) or identity(name, tensor)
         if key in self._tied:
             return self._tied[key]
         name = self._first_names.get(key, name)

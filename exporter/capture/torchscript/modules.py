@@ -30,7 +30,9 @@ class State:
             named["buffer"] += model.named_buffers(remove_duplicate=False)
         self._persistent = set(model.state_dict()) if isinstance(model, torch.nn.Module) else set()
         self._kinds = {name: kind for kind, pairs in named.items() for name, _ in pairs}
-        self._first_names = first_names([pair for pairs in named.values() for pair in pairs])
+        self._first_names = first_names(
+            (name, identity(name, tensor)) for pairs in named.values() for name, tensor in pairs
+        )
 
     @property
     def names(self) -> set[str]:

@@ -43,16 +43,16 @@ class KnownResults:
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
-        writes = _writes(func)
+        name, writes = _rules(func)
         if writes is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
             return func(*args, **kwargs) if kwargs else func(*args)
-        parts: list[Any] = [func, torch.get_default_dtype()]
+        parts: list[Any] = [name, torch.get_default_dtype()]
         named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
         is_symbolic = _describe((*args, *named), parts)
         if is_symbolic is None:
             return func(*args, **kwargs) if kwargs else func(*args)
         known = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
-        settings = _SETTINGS.get(func)
+        settings = _SETTINGS.get(name)
         key = tuple(parts) if settings is None else (*parts, settings())
         found = known.get(key)
         if found is not None:
@@ -88,19 +88,19 @@ class KnownResults:
 
 
 @functools.cache
-def _writes(func: OpOverload) -> bool | None:
-    """Whether an operator writes to its first argument, to nothing else, and returns that argument.
+def _rules(func: OpOverload) -> tuple[str, bool | None]:
+    """The name of an operator, and whether it writes its result to its first argument, which it returns.
 
     None for an operator that does anything else than to compute its results, or to write them there.
     """
-    schema = func._schema
+    schema, name = func._schema, func.name()
     if func.namespace != "aten":
-        return None
+        return name, None
     if not schema.is_mutable:
-        return False
+        return name, False
     written = [i for i, each in enumerate(schema.arguments) if each.alias_info and each.alias_info.is_write]
     is_in_place = written == [0] and schema.name.endswith("_") and schema.name not in _OTHER_STORAGE
-    return True if is_in_place else None
+    return name, True if is_in_place else None
 
 
 _OTHER_STORAGE = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
@@ -113,9 +113,9 @@ def _attention_kernels() -> tuple[bool, ...]:
     return cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
 
 
-_SETTINGS: dict[OpOverload, Callable[[], Any]] = {
-    torch.ops.aten.scaled_dot_product_attention.default: _attention_kernels,
-    torch.ops.aten.conv2d.default: lambda: torch.backends.mkldnn.enabled,
+_SETTINGS: dict[str, Callable[[], Any]] = {
+    "aten::scaled_dot_product_attention": _attention_kernels,
+    "aten::conv2d": lambda: torch.backends.mkldnn.enabled,
 }
 """Settings of torch on which layouts depend, by operator."""
 

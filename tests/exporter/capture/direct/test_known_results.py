@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._functorch import config as functorch_config
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
+from opsetta.exporter.torch_boundary.recording.fake_weights import FakeCopies
+from opsetta.exporter.torch_boundary.recording.known_layouts import known_layout
 from opsetta.exporter.torch_boundary.recording.known_results import KnownResults
 
 ATEN = torch.ops.aten
@@ -51,6 +56,10 @@ CALLS: dict[str, tuple[Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
     "parts": (ATEN.split.Tensor, lambda x: (x, 3, 1)),
     "several results": (ATEN.native_layer_norm.default, lambda x: (x, [8], None, None, 1e-5)),
     "itself": (ATEN.contiguous.default, lambda x: (x,)),
+    "the same type": (ATEN.to.dtype, lambda x: (x, torch.float32)),
+    "in place": (ATEN.relu_.default, lambda x: (x,)),
+    "sum in place": (ATEN.add_.Tensor, lambda x: (x, torch.ones(8))),
+    "attention": (ATEN.scaled_dot_product_attention.default, lambda x: (x.view(1, -1, 2, 4),) * 3),
 }
 
 
@@ -91,6 +100,50 @@ def test_a_known_result_is_like_the_operators(name: str, is_dynamic: bool) -> No
     made = second[0] if isinstance(second, (list, tuple)) else second
     assert made is x or made is not (first[0] if isinstance(first, (list, tuple)) else first)
     assert not environment.guards
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
+def test_writing_counts_as_a_new_version(is_dynamic: bool) -> None:
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, is_dynamic)
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        versions = []
+        for _ in range(3):
+            assert known.run(ATEN.mul_.Tensor, (x, 2.0), {}) is x
+            versions.append(x._version)
+    assert versions == [1, 2, 3]
+
+
+def test_an_argument_that_is_given_twice_is_told_apart() -> None:
+    """`expand_as` of equal shapes returns a view of its first argument, whatever the second is."""
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x, y = KnownResults(mode), fake(mode, False), fake(mode, False)
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        for args in ((x, x), (x, y), (y, x)):
+            made = known.run(ATEN.expand_as.default, args, {})
+            assert layout(made, args[0]) == layout(ATEN.expand_as.default(*args), args[0])
+
+
+def test_results_of_fixed_sizes_are_known_in_the_next_recording() -> None:
+    found = []
+    for _ in range(2):
+        mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+        x = fake(mode, False)
+        with mode, enable_python_dispatcher(), torch.no_grad():
+            made = KnownResults(mode).run(ATEN.cumsum.default, (x, 1), {})
+        assert made.fake_mode is mode
+        found.append(layout(made, x))
+    assert found[0] == found[1]
+
+
+def test_attention_has_the_strides_of_the_kernel_that_may_run() -> None:
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, False).view(1, 4, 2, 4).transpose(1, 2)
+    operator = ATEN.scaled_dot_product_attention.default
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
+            with sdpa_kernel(backend):
+                assert layout(known.run(operator, (x, x, x), {}), x) == layout(operator(x, x, x), x)
 
 
 WRONG: dict[str, tuple[Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
@@ -140,3 +193,66 @@ def test_sizes_that_a_guard_made_equal_stay_equal_in_known_results() -> None:
         assert x.shape[0] + 2 == y.shape[0]
         again = known.run(ATEN.relu.default, (y,), {})
     assert str(again.shape[0]) == str(x.shape[0] + 2)
+
+
+def tensor(numbers: random.Random, shape: list[int]) -> torch.Tensor:
+    """A tensor whose elements lie in one of the usual orders."""
+    made = torch.empty(shape)
+    order = numbers.randrange(4)
+    if order == 0 and len(shape) == 4:
+        return made.contiguous(memory_format=torch.channels_last)
+    if order == 1 and len(shape) > 1:
+        return made.mT.contiguous().mT
+    return made
+
+
+def draw(numbers: random.Random) -> tuple[Any, tuple[Any, ...]]:
+    """A call of an operator whose layout follows from contiguous arguments."""
+    shape = [numbers.choice([1, 1, 2, 3, 8]) for _ in range(numbers.randint(2, 5))]
+    x, kind = tensor(numbers, shape), numbers.randrange(4)
+    if kind == 0:
+        return ATEN.linear.default, (x, tensor(numbers, [numbers.choice([1, 5]), shape[-1]]))
+    if kind == 1:
+        return ATEN.batch_norm.default, (x, *[torch.ones(shape[1])] * 4, False, 0.1, 1e-5, True)
+    if kind == 2:
+        normalized = shape[-numbers.randint(1, len(shape)) :]
+        return ATEN.layer_norm.default, (x, normalized, torch.ones(normalized))
+    return numbers.choice([ATEN.relu, ATEN.gelu, ATEN.silu, ATEN.hardtanh]).default, (x,)
+
+
+def test_layouts_that_follow_from_the_arguments_are_those_of_the_kernels() -> None:
+    numbers = random.Random(0)
+    mode = FakeTensorMode()
+    checked = 0
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        for _ in range(200):
+            operator, args = draw(numbers)
+            found = known_layout(operator, args)
+            if found is not None:
+                result = operator(*args)
+                assert (found.dtype, found.shape, found.stride) == (
+                    result.dtype,
+                    result.shape,
+                    result.stride(),
+                )
+                checked += 1
+    assert checked > 100
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_copied_fake_tensor_is_like_torchs(requires_grad: bool) -> None:
+    with functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False):
+        mode = FakeTensorMode()
+    meta = torch.empty_strided((2, 3), (1, 2), device="meta")
+    cpu = torch.device("cpu")
+    made = FakeCopies(mode)(meta, cpu, requires_grad=requires_grad)
+    expected = FakeTensor(mode, meta, cpu, requires_grad=requires_grad)
+    assert type(made) is FakeTensor
+    assert vars(made) == vars(expected)
+    assert made.untyped_storage()._cdata == expected.untyped_storage()._cdata
+    for name in ("device", "dtype", "shape", "requires_grad", "is_leaf"):
+        assert getattr(made, name) == getattr(expected, name)
+    assert made.stride() == expected.stride()
+    for each in (made, expected):
+        with pytest.raises(RuntimeError, match="Cannot access data pointer"):
+            each.data_ptr()
