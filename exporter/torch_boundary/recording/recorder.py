@@ -90,7 +90,7 @@ class Recorder:
         self._track_others = proxy_tensor.track_tensor
         self._modes_before_dispatch = mode_stack_state_for_pre_dispatch()
         self.graph = torch.fx.Graph()
-        self.root = _Holder()
+        self.root: torch.nn.Module = _Holder()
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
@@ -154,7 +154,7 @@ class Recorder:
             if (
                 state.get(0) is mode
                 and state.count() == 1
-                and torch._C._to_functionality_key(key) == DispatchKey.PreDispatch
+                and torch._C._to_functionality_key(key) == DispatchKey.PreDispatch  # type: ignore[attr-defined]
                 and not torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
             ):
                 return functools.partial(self._alone, func)
