@@ -73,7 +73,7 @@ _PROXIES = (
 )
 _EXPORT = "DEFAULT_EXPORT_DYNAMO_CONFIG _combine_args _get_inline_constraints _ignore_backend_decomps"
 _NON_STRICT = (
-    "_NonStrictTorchFunctionHandler _override_builtin_ops make_constraints "
+    "_NonStrictTorchFunctionHandler._override _override_builtin_ops make_constraints "
     "make_fake_inputs produce_guards_and_solve_constraints"
 )
 _SYM_NODE = (

@@ -45,13 +45,16 @@ class Holder:
 
 
 def holders(model: torch.nn.Module) -> list[Holder]:
-    """Every place of a model that holds a parameter or buffer, tied ones each time."""
+    """Every place of a model that holds a parameter or buffer, tied ones each time.
+
+    TorchScript modules have other places.
+    """
     found = []
     for path, module in model.named_modules(remove_duplicate=False):
         own = vars(module)
         prefix = f"{path}." if path else ""
         for kind, is_buffer in (("_parameters", False), ("_buffers", True)):
-            for key, tensor in own[kind].items():
+            for key, tensor in own.get(kind, {}).items():
                 if tensor is not None:
                     transient = is_buffer and key in own["_non_persistent_buffers_set"]
                     found.append(Holder(prefix + key, own[kind], key, module, is_buffer, not transient))

@@ -321,3 +321,19 @@ def test_nothing_but_the_error_reaches_the_user(tmp_path: Any) -> None:
         [sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "refused\n" * 4, "")
+
+
+class WithScript(nn.Module):
+    """A model with a TorchScript module, which torch.export calls with an argument too many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def test_a_failure_of_a_model_with_a_scripted_module_is_explained() -> None:
+    with pytest.raises(opsetta.CaptureError, match="module 'layers' is TorchScript"):
+        opsetta.export(WithScript().eval(), torch.ones(1, 2))
