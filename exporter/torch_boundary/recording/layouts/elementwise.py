@@ -9,7 +9,17 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..symbolic_numbers import known
-from .layout import Layout, are_same, axis_of, contiguous_strides, is_above_1, is_contiguous, is_same, made
+from .layout import (
+    Layout,
+    are_same,
+    axis_of,
+    contiguous_strides,
+    has_single,
+    is_above_1,
+    is_contiguous,
+    is_same,
+    made,
+)
 
 _OF_FLOATS = (
     "abs atan clamp clamp_max clamp_min cos elu erf exp gelu hardsigmoid hardswish hardtanh leaky_relu "
@@ -88,7 +98,7 @@ def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> Layout | None:
         return None
     if all(map(is_contiguous, tensors)) and any(are_same(tensor.shape, shape) for tensor in tensors):
         return made(first, shape, dtype)
-    axes = _order(shape, tensors)
+    axes = None if has_single(shape) else _order(shape, tensors)
     strides = None if axes is None else contiguous_strides([shape[axis] for axis in axes])
     if axes is None or strides is None:
         return None

@@ -60,6 +60,11 @@ def is_above_1(size: Any) -> bool:
     return known(size > 1) is True
 
 
+def has_single(sizes: Sequence[Any]) -> bool:
+    """Whether a size is the number 1. Where it is, kernels choose among strides that mean the same."""
+    return any(type(size) is int and size == 1 for size in sizes)
+
+
 def is_same(size: Any, other: Any) -> bool:
     """Whether two sizes are the same number by form; others would need a guard to be equal."""
     if isinstance(size, int) or isinstance(other, int):

@@ -13,6 +13,7 @@ from .layout import (
     are_fixed,
     axis_of,
     contiguous_strides,
+    has_single,
     is_above_1,
     is_contiguous,
     is_positive,
@@ -138,6 +139,8 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | N
         return None
     if is_contiguous(x):
         return contiguous_strides(shape)
+    if has_single(x.shape) or has_single(shape):
+        return None
     found: list[Any] = []
     rest = list(shape)
     for count, step in _chunks(x):
