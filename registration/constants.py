@@ -47,16 +47,16 @@ class ConstantPool:
     def __init__(self, graph: ir.Graph, unique_name: Callable[[str], str]):
         self._graph = graph
         self._unique_name = unique_name
-        self._values: dict[tuple[DataType, tuple[int, ...], bytes], Value] = {}
+        self._values: dict[tuple[np.dtype, tuple[int, ...], bytes], Value] = {}
         self._keys: set[Value] = set()
 
     def make(self, array: np.ndarray) -> Value:
         """The value of a constant; equal contents give the same value."""
-        tensor = _tensor(array)
         content = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
-        key = (tensor.dtype, array.shape, content)
+        key = (array.dtype, array.shape, content)
         value = self._values.get(key)
         if value is None:
+            tensor = _tensor(array)
             value = ir.Value(
                 shape=ir.Shape(array.shape),
                 type=ir.TensorType(tensor.dtype),

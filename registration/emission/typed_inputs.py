@@ -220,7 +220,7 @@ def _allowed_dtype_of_fixed(
 
 def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
     """The element type of a Python constant that no other input decides."""
-    own = ir.Tensor(to_array(item)).dtype
+    own = DataType.from_numpy(to_array(item).dtype)
     if not parameter.dtypes or own in parameter.dtypes:
         return own
     if len(parameter.dtypes) == 1:

@@ -63,11 +63,14 @@ def _neutral(
 
 
 def _is_one(array: np.ndarray) -> bool:
-    return array.dtype.kind != "b" and bool((array == 1).all())
+    # The first element tells most weights apart from ones.
+    return array.dtype.kind != "b" and array.item(0) == 1 and bool((array == 1).all())
 
 
 def _is_zero(sign: bool) -> Callable[[np.ndarray], bool]:
     def test(array: np.ndarray) -> bool:
+        if array.item(0):
+            return False
         if array.dtype.kind in "iu":
             return not array.any()
         return not array.any() and bool((np.signbit(array) == sign).all())
