@@ -137,6 +137,32 @@ def test_a_row_without_scores_gives_zeros_as_before(sizes: list[int], opset: int
     assert _fused(case).inputs[3] is not None
 
 
+def _replaced_rows(case: Case, filler: float, axis: int) -> Value:
+    """Attention below opset 23: rows whose mask is -inf become zeros behind the last product."""
+    g, masks = case.g, []
+
+    def masked(case: Case, scores: Value) -> Value:
+        total = _computed(filler, [2, 1, 5, 5])(case, scores)
+        masks.append(total.producer().inputs[1])  # type: ignore[union-attr]
+        return total
+
+    result = _attention(case, masked)
+    highest = g.op("ReduceMax", masks[0], axes=[axis], keepdims=1)
+    return g.op("Where", g.op("Less", highest, _LOWEST), 0.0, result)
+
+
+@pytest.mark.parametrize(
+    ("filler", "axis", "is_fused"), [(-math.inf, 3, True), (-math.inf, 2, False), (-1.0, 3, False)]
+)
+def test_replaced_rows_are_part_of_attention(filler: float, axis: int, is_fused: bool) -> None:
+    case = Case([2, 3, 5, 5], 23)
+    case.returns(_replaced_rows(case, filler, axis))
+    x = np.random.RandomState(0).standard_normal((2, 3, 5, 5)).astype(np.float32)
+    x[:, :, 3] = -1
+    assert case.checked(x, FuseAttention(case.known), exact=False) == is_fused
+    assert ("ReduceMax" not in case.ops()) == is_fused
+
+
 def test_layers_share_an_expanded_mask() -> None:
     case = Case([2, 3, 5, 5], 23)
     mask = case.weight("mask", np.where(_RANDOM[:, :, :1], 0, -np.inf).astype(np.float32))

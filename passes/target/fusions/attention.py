@@ -10,7 +10,8 @@ the Softmax.
    are numbers whose product is positive.
 2. Attention gives zeros for a row that is masked completely. Written out, a mask of -inf gives NaN. A mask of
    the lowest number gives the mean of the values, for which onnxruntime's Attention gives zeros too. So the
-   mask must be a constant that leaves a score in each row, or the file itself replaces NaN by zero.
+   mask must be a constant that leaves a score in each row, or the file itself replaces NaN by zero, or it
+   replaces the rows that a mask of 0 and -inf fills, as opsetta does below opset 23.
 3. onnxruntime does not broadcast the last two dimensions of a mask, so that they are expanded.
 4. A constant mask of all later keys becomes `is_causal`.
 5. The Softmax has the element type of the rest, and no intermediate result has another reader.
@@ -26,7 +27,7 @@ import onnx_ir as ir
 
 from ..node_pass import ConstantPass, maker_of, same_dimension
 from .masks import contents, floats, leaves_scores
-from .patterns import made_before, made_by, number, replace
+from .patterns import axes_of, is_last_axis, made_before, made_by, number, replace
 
 _LOWEST = {
     ir.DataType.FLOAT: float(np.finfo(np.float32).min),
@@ -87,7 +88,8 @@ class FuseAttention(ConstantPass):
         key = _key(product.transposed_key) if product is not None else None
         if product is None or key is None or not _fits(product, value):
             return False
-        if mask is not None and not (replaces_nan or mask.leaves_scores):
+        last = _replacement(node, mask) if mask is not None else None
+        if mask is not None and not (replaces_nan or mask.leaves_scores or last is not None):
             return False
         bias = self._full_mask(mask, product, node) if mask is not None and not mask.is_causal else None
         if mask is not None and bias is None and not mask.is_causal:
@@ -97,7 +99,7 @@ class FuseAttention(ConstantPass):
         if not isinstance(features, int) or not math.isclose(product.scale**2 * features, 1, rel_tol=1e-6):
             attributes.append(ir.AttrFloat32("scale", product.scale))
         inputs = [product.query, self._untransposed(key), value, *([] if bias is None else [bias])]
-        replace(node, "Attention", inputs, attributes, self.opset)
+        replace(last or node, "Attention", inputs, attributes, self.opset)
         return True
 
     def _masked(self, scores: ir.Value) -> tuple[_Product | None, _Mask | None]:
@@ -215,6 +217,26 @@ def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:
     axis = softmax.attributes.get("axis") if softmax is not None else None
     is_last = axis is None or axis.as_int() in (-1, 3)
     return (softmax if is_last else None), replaces_nan
+
+
+def _replacement(node: ir.Node, mask: _Mask) -> ir.Node | None:
+    """The `Where` that gives zeros for rows that a mask of 0 and -inf fills."""
+    result = node.outputs[0]
+    if len(result.uses()) != 1 or result.is_graph_output():
+        return None
+    ((choice, place),) = result.uses()
+    if choice.op_type != "Where" or choice.domain or place != 2 or choice.graph is not node.graph:
+        return None
+    less = maker_of(choice.inputs[0], "Less")
+    highest = maker_of(less.inputs[0], "ReduceMax") if less is not None else None
+    filled = maker_of(mask.value, "Where")
+    if less is None or highest is None or filled is None or highest.inputs[0] is not mask.value:
+        return None
+    bound, zero = number(less.inputs[1]), number(choice.inputs[1])
+    if bound is None or not -math.inf < bound <= 0 or zero != 0:
+        return None
+    is_infinite = {number(value) for value in filled.inputs[1:]} == {0.0, -math.inf}
+    return choice if is_infinite and is_last_axis(axes_of(highest), mask.value) else None
 
 
 def _product(scores: ir.Value | None) -> _Product | None:
