@@ -207,7 +207,7 @@ class Recorder:
         if kind is None:
             kind = self._kinds[func] = self._kind(func)
         is_rare, name = kind
-        if is_rare:
+        if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):
             return self._bookkeep(func, types, args, kwargs)
         try:
             given = tuple([self._argument(item) for item in args])
@@ -302,6 +302,11 @@ class Recorder:
         for node in self._nodes.nodes_of(tensor):
             if node.meta.get("val") is tensor:
                 node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
+
+
+def _has_positions(indices: Sequence[torch.Tensor | None]) -> bool:
+    """Whether indices are positions. The size of a result that masks select depends on their values."""
+    return all(each is None or each.dtype in (torch.int64, torch.int32) for each in indices)
 
 
 def _dynamo_settings() -> dict[str, Any]:
