@@ -37,6 +37,7 @@ def test_differences_are_relative_and_see_nan_and_shapes():
 def test_reasons_are_one_line_for_a_table():
     said = report.reason("start\nOpenCV(4) /io/dnn/src/x.cpp:1: error: no `a|b`\n > \nin function 'f'")
     assert said == "OpenCV(4) x.cpp:1: error: no 'a\\|b'"
+    assert report.reason("[20:03:43] :220: These Op Not Support: IsNaN") == "These Op Not Support: IsNaN"
     assert len(report.reason("error " + "x" * 500)) == report.MAXIMUM_REASON
 
 
