@@ -1,5 +1,7 @@
 """The clock of an export's stages."""
 
+import gc
+
 import numpy as np
 
 from opsetta.exporter.source import stages
@@ -7,10 +9,12 @@ from opsetta.exporter.source.stages import StageClock
 
 
 def test_stages_are_measured_in_order_and_passed_on():
+    # Other tests' memory, freed in the meantime, counts against the growth.
+    gc.collect()
     shown: list[str] = []
     clock = StageClock(shown.append)
     clock("first")
-    held = np.ones(20_000_000, dtype=np.uint8)
+    held = np.ones(100_000_000, dtype=np.uint8)
     clock("second")
     assert clock.stage == "second"
     clock.end()
@@ -18,7 +22,7 @@ def test_stages_are_measured_in_order_and_passed_on():
     assert shown == [stage.name for stage in clock.stages] == ["first", "second"]
     first, second = clock.stages
     assert first.seconds > 0
-    assert first.growth > 0.9 * held.nbytes
+    assert first.growth > 0.5 * held.nbytes
     assert first.memory > held.nbytes
     assert second.growth < held.nbytes
 
