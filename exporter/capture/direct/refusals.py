@@ -57,6 +57,8 @@ def check_graph(graph: torch.fx.Graph) -> None:
         if node.op != "call_function" or isinstance(target, (OpOverload, HigherOrderOperator)):
             continue
         name = getattr(target, "__name__", str(target))
-        is_arithmetic = getattr(target, "__module__", None) in _ARITHMETIC or name.startswith("sym_")
+        is_arithmetic = getattr(target, "__module__", None) in _ARITHMETIC or name.lstrip("_").startswith(
+            "sym_"
+        )
         if not is_arithmetic and not is_transform(target):
             raise NotRecordable(f"function {name} is not an operator")

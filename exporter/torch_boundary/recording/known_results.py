@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from .. import pytree
 from .fake_weights import FakeCopies
 from .known_layouts import Layout, known_layout
-from .symbolic_numbers import holds_always, identity
+from .symbolic_numbers import holds_always, identity, known
 
 _Results = tuple[type | None, Sequence[Layout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
@@ -51,23 +51,23 @@ class KnownResults:
         is_symbolic = _describe((*args, *named), parts)
         if is_symbolic is None:
             return func(*args, **kwargs) if kwargs else func(*args)
-        known = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
+        kept = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
         settings = _SETTINGS.get(name)
         key = tuple(parts) if settings is None else (*parts, settings())
-        found = known.get(key)
-        if found is not None:
+        found = kept.get(key)
+        if found is not None and (not is_symbolic or _has_room(found, args)):
             return self._made(found, args, writes)
-        layout = None if kwargs or key in known else known_layout(func, args)
-        if layout is not None:
-            known[key] = found = None, [layout]
+        layout = None if kwargs or key in kept else known_layout(func, args)
+        if layout is not None and (not is_symbolic or _has_room((None, [layout]), args)):
+            kept[key] = found = None, [layout]
             return self._made(found, args, writes)
         before = _state(args[0]) if writes else None
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if key not in known:
+        if key not in kept:
             if len(_of_fixed_sizes) >= _MOST:
                 _of_fixed_sizes.clear()
             is_kept = not writes or (result is args[0] and _state(result) == before)
-            known[key] = _described(result, args, kwargs, is_symbolic) if is_kept else None
+            kept[key] = _described(result, args, kwargs, is_symbolic) if is_kept else None
         return result
 
     def _made(self, results: _Results, args: tuple[Any, ...], writes: bool) -> Any:
@@ -118,6 +118,23 @@ _SETTINGS: dict[str, Callable[[], Any]] = {
     "aten::conv2d": lambda: torch.backends.mkldnn.enabled,
 }
 """Settings of torch on which layouts depend, by operator."""
+
+
+def _has_room(results: _Results, args: tuple[Any, ...]) -> bool:
+    """Whether views are in the memory of the first argument for all sizes.
+
+    Where that is not known, as for an input that is a view of a larger tensor, making one would add a guard.
+    """
+    for layout in results[1]:
+        if isinstance(layout, int) or layout.offset is None:
+            continue
+        last = layout.offset
+        for size, stride in zip(layout.shape, layout.stride, strict=True):
+            last = last + (size - 1) * stride
+        room = args[0].untyped_storage().nbytes()
+        if known((last + 1) * layout.dtype.itemsize <= room) is not True:
+            return False
+    return True
 
 
 def _state(tensor: torch.Tensor) -> list[Any]:

@@ -75,6 +75,16 @@ def test_records_are_captured_alike(module: str) -> None:
         assert unlike(model, record.inputs, dynamic_shapes=shapes) is None, record.name
 
 
+class Columns(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :3].long().sum()
+
+
+def test_an_input_that_views_a_larger_tensor_is_captured_alike() -> None:
+    x = torch.randn(2, 9, 5)[0]
+    assert unlike(Columns().eval(), (x,), dynamic_shapes=({0: "n"},)) is None
+
+
 @dataclasses.dataclass
 class Pair:
     first: Tensor
