@@ -167,7 +167,7 @@ class _Temporary:
             os.fsync(self.file.fileno())
 
     def flush_folder(self) -> None:
-        """Flush the folder's entries to the disk if a model is replaced and the system supports it."""
+        """Flush the list of files in the folder to the disk, if a model is replaced and the system can."""
         if self._status is None:
             return
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ import onnx_ir as ir
 _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
 _SMALL = 1 << 16
-"""Bytes from which a piece is given to the thread; smaller ones are collected."""
+"""A piece of at least this many bytes goes to the thread at once; smaller pieces are joined first."""
 
 
 class TensorWriter:
@@ -127,7 +127,7 @@ class _Worker:
         self.wait(_AHEAD)
 
     def wait(self, allowed: int = 0) -> None:
-        """Wait until at most so many bytes are not consumed, and raise what the function raised."""
+        """Wait until at most `allowed` bytes are left to consume. Raises what the function raised."""
         while self._ahead > allowed:
             result = self._results.get()
             if isinstance(result, Exception):

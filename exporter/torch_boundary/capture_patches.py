@@ -92,7 +92,7 @@ def original_operator(target: Any) -> Any:
 
 
 def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
-    """Finds the function to call in the place of a function, by its arguments."""
+    """A function that takes a call, and returns the function to run instead, or the same one."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func
     from .replacements import recurrent

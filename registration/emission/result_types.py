@@ -14,6 +14,11 @@ from ..kinds import is_sequence_type, is_value
 from ..schemas import AttributeParameter, OperatorSchema, Parameter
 
 
+def formal_parameters(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter, ...]:
+    """The formal parameter of each of `count` inputs or results; the last parameter may be variadic."""
+    return parameters[:count] + parameters[-1:] * (count - len(parameters))
+
+
 def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...]:
     """The formal parameter of each result.
 
@@ -22,8 +27,7 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...
     """
     if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
         raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
-    formal = schema.outputs
-    return formal[:outputs] if outputs <= len(formal) else formal + formal[-1:] * (outputs - len(formal))
+    return formal_parameters(schema.outputs, outputs)
 
 
 def is_sequence(item: Any) -> bool:

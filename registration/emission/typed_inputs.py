@@ -19,18 +19,12 @@ from ..constants import to_array
 from ..errors import EmissionError
 from ..kinds import is_sequence_type, is_value
 from ..schemas import OperatorSchema, Parameter
-from .result_types import on_sequences
+from .result_types import formal_parameters, on_sequences
 
 # Inputs that are one-dimensional by definition, so that a single number is a list of one.
 _LISTS = frozenset(
     {"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"}
 )
-
-
-def _formal_inputs(schema: OperatorSchema, count: int) -> tuple[Parameter, ...]:
-    """The parameter of each of so many inputs; the last one may be variadic."""
-    formal = schema.inputs
-    return formal[:count] if count <= len(formal) else formal + formal[-1:] * (count - len(formal))
 
 
 def typed_inputs(
@@ -41,7 +35,7 @@ def typed_inputs(
     Returns:
         The inputs, the element type of each type variable, and the element types to cast results back to.
     """
-    pairs = list(zip(arguments, _formal_inputs(schema, len(arguments)), strict=True))
+    pairs = list(zip(arguments, formal_parameters(schema.inputs, len(arguments)), strict=True))
     plain = _variables_of_tensors(pairs)
     if plain is not None:
         return list(arguments), plain, {}

@@ -71,7 +71,7 @@ class FuseAttention(ConstantPass):
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the masks of another model."""
-        # Layers read one mask: what is derived from it is made once in each graph.
+        # All layers may read the same mask, so what is computed from it is shared within a graph.
         self._full: dict[tuple[object, ...], ir.Value] = {}
         return True
 

@@ -134,7 +134,10 @@ def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
 
 
 def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | None:
-    """The strides of a view with as many elements; empty if there is none; None if that depends on sizes."""
+    """The strides of a view of a tensor in another shape.
+
+    Empty if no strides give such a view; None if the symbolic sizes decide whether they do.
+    """
     if x.dim() == 0 or not shape:
         return None
     if is_contiguous(x):
