@@ -72,14 +72,20 @@ if TYPE_CHECKING:
 
     from . import arguments, dtypes, opsets, schemas
     from .arguments import Device, Layout, MemoryFormat
-    from .construction import Construction, Limits
+    from .construction.facts import facts_of, held_in, holder_of, state
+    from .construction.graph import Construction, Limits
+    from .construction.names import Names, names_of
     from .context import Block, GraphContext
-    from .dispatch import SymbolicFunction
     from .dtypes import Number
-    from .facts import facts_of, held_in, holder_of, state
-    from .names import Names, names_of
-    from .registry import Registry, default_registry, load_entry_points, onnx_symbolic, registry_or_default
-    from .results import absent_result, composed_results, results_of
+    from .functions.dispatch import SymbolicFunction
+    from .functions.registry import (
+        Registry,
+        default_registry,
+        load_entry_points,
+        onnx_symbolic,
+        registry_or_default,
+    )
+    from .functions.results import absent_result, composed_results, results_of
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
@@ -87,19 +93,19 @@ else:
             "onnx_ir": ("DataType", "Value"),
             ".": ("arguments", "dtypes", "schemas"),
             ".arguments": ("Device", "Layout", "MemoryFormat"),
-            ".construction": ("Construction", "Limits"),
+            ".construction.graph": ("Construction", "Limits"),
             ".context": ("Block", "GraphContext"),
-            ".dispatch": ("SymbolicFunction",),
+            ".functions.dispatch": ("SymbolicFunction",),
             ".dtypes": ("Number",),
-            ".facts": ("facts_of", "held_in", "holder_of", "state"),
-            ".names": ("Names", "names_of"),
-            ".registry": (
+            ".construction.facts": ("facts_of", "held_in", "holder_of", "state"),
+            ".construction.names": ("Names", "names_of"),
+            ".functions.registry": (
                 "Registry",
                 "default_registry",
                 "load_entry_points",
                 "onnx_symbolic",
                 "registry_or_default",
             ),
-            ".results": ("absent_result", "composed_results", "results_of"),
+            ".functions.results": ("absent_result", "composed_results", "results_of"),
         },
     )

@@ -12,13 +12,13 @@ from onnx_ir import DataType, Value
 
 from . import arguments as convention
 from . import runtimes, schemas
-from .constants import to_array
-from .construction import Construction
+from .construction.constants import to_array
+from .construction.graph import Construction
 from .dtypes import Number
 from .emission import binding, ladder
 from .errors import GraphError, UnsupportedError
+from .functions.registry import Registry, split_name
 from .kinds import is_value
-from .registry import Registry, split_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Any
 from .. import registration
 from ..registration import ArgumentError, SymbolicFunction
 from ..registration.arguments import qualified_name
-from ..registration.builder import Builder
-from ..registration.dispatch import Parameter
-from ..registration.registry import split_name
+from ..registration.construction.builder import Builder
+from ..registration.functions.dispatch import Parameter
+from ..registration.functions.registry import split_name
 from ._context import GraphContext, current
 from ._values import Value
 

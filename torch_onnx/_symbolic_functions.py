@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..registration import UnsupportedError
-from ..registration.dispatch import Parameter
+from ..registration.functions.dispatch import Parameter
 from . import symbolic_helper as helper
 from ._context import GraphContext
 from ._type_utils import JitScalarType

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...registration import Registry, default_registry, load_entry_points
+from ...registration.functions.registry import split_name
 from ...registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET, check_opset
-from ...registration.registry import split_name
 
 SYMBOLIC = "symbolic"
 DECOMPOSED = "decomposed"

@@ -14,8 +14,8 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import Registry, UnsupportedError
-from ...registration.dispatch import SymbolicFunction
 from ...registration.emission.ladder import compose
+from ...registration.functions.dispatch import SymbolicFunction
 from ...registration.opsets import MINIMUM_OPSET
 from ...registration.schemas import OperatorSchema, inputs_by_name
 from ..target.node_pass import NodePass

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
-from ...registration.construction import Place
+from ...registration.construction.graph import Place
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
 

@@ -19,8 +19,8 @@ import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
 from .. import schemas
-from ..builder import Builder
-from ..constants import to_array
+from ..construction.builder import Builder
+from ..construction.constants import to_array
 from ..errors import EmissionError, UnsupportedError
 from ..kinds import is_value
 from ..schemas import OperatorSchema

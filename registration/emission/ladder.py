@@ -12,9 +12,9 @@ from typing import Any
 from onnx_ir import Value
 
 from .. import schemas
-from ..builder import Builder
-from ..dispatch import SymbolicFunction
-from ..results import composed_results, listed
+from ..construction.builder import Builder
+from ..functions.dispatch import SymbolicFunction
+from ..functions.results import composed_results, listed
 
 # A composition may emit its own operator with other element types; this bounds the recursion.
 _COMPOSED_WITHIN = 3

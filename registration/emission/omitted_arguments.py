@@ -13,7 +13,7 @@ from typing import Any
 from onnx_ir import Value
 
 from .. import schemas
-from ..builder import Builder
+from ..construction.builder import Builder
 from ..errors import EmissionError
 from ..schemas import OperatorSchema
 

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from .. import dtypes, schemas
-from ..builder import Builder
-from ..constants import to_array
+from ..construction.builder import Builder
+from ..construction.constants import to_array
 from ..errors import EmissionError
 from ..kinds import is_sequence_type, is_value
 from ..schemas import OperatorSchema, Parameter

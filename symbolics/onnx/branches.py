@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value
-from ...registration.results import listed
+from ...registration.functions.results import listed
 from ..compositions.branches import check_carried, same_rank
 from ..compositions.sizes import same
 from .support import below

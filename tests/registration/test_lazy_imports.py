@@ -42,6 +42,6 @@ def test_an_unknown_name_is_an_attribute_error(name):
 def test_a_name_is_looked_up_once(monkeypatch):
     package = types.ModuleType("opsetta.pretended")
     monkeypatch.setitem(importlib.import_module("sys").modules, package.__name__, package)
-    get, names = lazy_imports(package.__name__, {"opsetta.registration.names": ("Names",)})
+    get, names = lazy_imports(package.__name__, {"opsetta.registration.construction.names": ("Names",)})
     assert "Names" in names()
     assert get("Names") is vars(package)["Names"] is opsetta.registration.Names

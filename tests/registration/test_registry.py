@@ -15,7 +15,7 @@ from opsetta.registration import (
     load_entry_points,
     onnx_symbolic,
 )
-from opsetta.registration import registry as registry_module
+from opsetta.registration.functions import registry as registry_module
 
 
 def symbolic(g, self: Value):

@@ -17,7 +17,7 @@ import torch
 
 from opsetta import symbolics  # noqa: F401
 from opsetta.registration import default_registry
-from opsetta.registration.registry import split_name
+from opsetta.registration.functions.registry import split_name
 
 from . import report
 from .judge import BY_REFERENCE, PASSED, REFUSED

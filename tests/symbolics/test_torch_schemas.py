@@ -10,7 +10,7 @@ import torch.ao.quantization.fx._decomposed  # Registers quantized_decomposed.
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.registration import SymbolicFunction, default_registry
-from opsetta.registration.surplus_arguments import ATEN_HINTS
+from opsetta.registration.functions.surplus_arguments import ATEN_HINTS
 
 # Splitting at computed places gives a number of parts that no graph can have.
 _CONSTANT_TENSORS = frozenset({("aten::tensor_split", "tensor_indices_or_sections")})

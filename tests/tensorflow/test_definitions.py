@@ -8,7 +8,7 @@ from pathlib import Path
 import opsetta.symbolics  # noqa: F401
 from opsetta.exporter.capture.tensorflow.operator_definitions import definition
 from opsetta.registration import SymbolicFunction, default_registry
-from opsetta.registration.surplus_arguments import TENSORFLOW_HINTS
+from opsetta.registration.functions.surplus_arguments import TENSORFLOW_HINTS
 
 from .records import subjects, without_records
 from .support import page

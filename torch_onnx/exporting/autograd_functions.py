@@ -12,7 +12,7 @@ import torch
 
 from ... import registration
 from ...registration import Registry, SymbolicFunction
-from ...registration.builder import Builder
+from ...registration.construction.builder import Builder
 from .._context import GraphContext, current
 from .._registered import unwrapped
 

@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from ... import registration
 from ...registration import ArgumentError, DataType, UsageError, default_registry
-from ...registration.builder import Builder
-from ...registration.dispatch import Parameter
+from ...registration.construction.builder import Builder
+from ...registration.functions.dispatch import Parameter
 from .._registered import TorchSymbolicFunction
 from .script_evaluator import Evaluator
 

@@ -31,8 +31,8 @@ from ....registration import (
     registry_or_default,
 )
 from ....registration.emission.ladder import at_work
+from ....registration.functions.results import listed
 from ....registration.opsets import check_opset
-from ....registration.results import listed
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds

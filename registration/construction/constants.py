@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from . import dtypes
+from .. import dtypes
 
 
 def to_array(value: Any, dtype: DataType | None = None) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from .arguments import graphs_of
+from ..arguments import graphs_of
 
 
 def names_of(graph: ir.Graph) -> Iterator[str]:

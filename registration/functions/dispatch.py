@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from onnx_ir import Value
 
-from .builder import Builder
-from .errors import ArgumentError, RegistrationError
-from .kinds import is_value
+from ..construction.builder import Builder
+from ..errors import ArgumentError, RegistrationError
+from ..kinds import is_value
 from .surplus_arguments import is_surplus
 
 _LISTS = (list, tuple, collections.abc.Sequence)

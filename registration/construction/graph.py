@@ -11,14 +11,14 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
 
-from . import arguments as convention
-from . import schemas
+from .. import arguments as convention
+from .. import schemas
+from ..emission import node_inference, shape_inference
+from ..emission.folding import MAXIMUM_ELEMENTS
+from ..errors import GraphError, UnsupportedError
+from ..metadata import LINE, MODULE, PLAN_PHASE, SOURCE
 from .constants import ConstantPool
-from .emission import node_inference, shape_inference
-from .emission.folding import MAXIMUM_ELEMENTS
-from .errors import GraphError, UnsupportedError
 from .facts import holder_of
-from .metadata import LINE, MODULE, PLAN_PHASE, SOURCE
 from .names import Names
 
 _NEWEST = {

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from onnx_ir import Value
 
+from ..errors import ResultError, UnsupportedError
 from .dispatch import SymbolicFunction
-from .errors import ResultError, UnsupportedError
 
 
 def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from ..emission.implied_arguments import Accepts, ImpliedArgument
+from ..errors import RegistrationError, UsageError
+from ..opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .dispatch import SymbolicFunction
-from .emission.implied_arguments import Accepts, ImpliedArgument
-from .errors import RegistrationError, UsageError
-from .opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
 _INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from onnx_ir import DataType, Value
 
-from .construction import Construction
-from .emission.implied_arguments import ImpliedArgument
+from ..emission.implied_arguments import ImpliedArgument
+from .graph import Construction
 
 
 class Lookup(Protocol):
