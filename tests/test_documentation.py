@@ -117,7 +117,7 @@ def test_a_notebook_prints_what_it_shows(notebook, tmp_path):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_commands_and_their_options_exist(document):
-    from opsetta.exporter.command_line.commands import app
+    from opsetta.exporter.command_line.application import app
 
     group = get_command(app)
     text = document.read_text(encoding="utf-8")

@@ -248,7 +248,7 @@ def test_every_module_has_a_docstring():
     [
         "import opsetta; opsetta.OpsetError, opsetta.DEFAULT_OPSET",
         "import opsetta.passes, opsetta.exporter; from opsetta.registration import MODULE, UsageError",
-        "import opsetta.exporter.command_line.commands",
+        "import opsetta.exporter.command_line.application",
     ],
 )
 def test_packages_import_libraries_when_a_name_needs_them(imported, tmp_path):
@@ -265,7 +265,7 @@ def test_packages_import_libraries_when_a_name_needs_them(imported, tmp_path):
         "opsetta, opsetta.registration, opsetta.symbolics, opsetta.passes",
         "opsetta.exporter",
         "opsetta.torch_onnx, opsetta.torch_onnx.symbolic_helper, opsetta.torch_onnx.symbolic_opset9",
-        "opsetta.exporter.command_line.commands, opsetta.exporter.files.summary",
+        "opsetta.exporter.command_line.application, opsetta.exporter.files.summary",
     ],
 )
 def test_torch_comes_in_only_when_it_is_needed(imported, tmp_path):

@@ -1,4 +1,4 @@
-"""The entry point of the command line `opsetta`; `commands` has the commands."""
+"""The entry point of the command line `opsetta`; `commands/` has the commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: list[str] | None) -> None:
     try:
-        from .commands import app
+        from .application import app
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("typer", "rich"):

@@ -11,7 +11,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import opsetta
-from opsetta.exporter.command_line.commands import app
+from opsetta.exporter.command_line.application import app
 from opsetta.exporter.entry import captured
 
 from .torch_boundary.process_snapshot import changes, snapshot

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 
 import opsetta
 from opsetta import symbolics  # noqa: F401
-from opsetta.exporter.command_line import commands
+from opsetta.exporter.command_line.commands import inspection
 from opsetta.exporter.running import inplace_check
 
 from . import hostile
@@ -61,7 +61,7 @@ def _converted(opset: int) -> Callable[[pathlib.Path], object]:
 
 WAYS: dict[str, Callable[[pathlib.Path], object]] = {
     "load": opsetta.load,
-    "info": commands.info,
+    "info": inspection.info,
     "check": inplace_check.check_inplace,
     "convert to 7": _converted(7),
     "convert to 23": _converted(23),

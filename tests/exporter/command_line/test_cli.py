@@ -11,7 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import opsetta
-from opsetta.exporter.command_line import cli, factory, progress
+from opsetta.exporter.command_line import cli
+from opsetta.exporter.command_line.options import factory
+from opsetta.exporter.command_line.terminal import progress
 from opsetta.exporter.files import summary
 from opsetta.exporter.files.reading.subgraphs import with_subgraphs
 from opsetta.registration import OpsettaError

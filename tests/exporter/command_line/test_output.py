@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from opsetta.exporter.command_line import cli
-from opsetta.exporter.command_line.output import Output
+from opsetta.exporter.command_line.terminal.output import Output
 from opsetta.registration import ModelFileError
 
 

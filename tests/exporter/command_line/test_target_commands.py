@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import opsetta
-from opsetta.exporter.command_line.targets import markdown
+from opsetta.exporter.command_line.commands.targets import markdown
 from opsetta.exporter.targets.loading import load_target, target_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

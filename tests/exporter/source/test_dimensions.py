@@ -12,7 +12,7 @@ from torch.export import Dim
 from typer.testing import CliRunner
 
 import opsetta
-from opsetta.exporter.command_line.commands import app
+from opsetta.exporter.command_line.application import app
 from opsetta.exporter.source.dimensions import Restriction, evaluate
 from opsetta.registration import DIMENSIONS
 

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from opsetta.exporter.command_line.sweep_options import parse_bytes
+from opsetta.exporter.command_line.options.sweep import parse_bytes
 from opsetta.exporter.sweeps.results.files import ResultsFile, read_rows
 from opsetta.exporter.sweeps.rows import COLUMNS, STATUSES, Row
 

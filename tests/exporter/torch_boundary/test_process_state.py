@@ -216,7 +216,7 @@ def _default_dtype(dtype: torch.dtype) -> Any:
 @pytest.fixture(autouse=True, scope="module")
 def imported() -> None:
     """Import what a first export imports, which may set up loggers and settings of its own."""
-    from opsetta.exporter.command_line import commands  # noqa: F401
+    from opsetta.exporter.command_line import application  # noqa: F401
 
     for strict in (False, True):
         opsetta.export(Branch(), x(2), strict=strict)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import opsetta
-from opsetta.exporter.command_line.example_inputs import example_inputs
+from opsetta.exporter.command_line.options.example_inputs import example_inputs
 from opsetta.registration import LINE, MODULE
 
 

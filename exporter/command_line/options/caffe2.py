@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...registration import UsageError
+from ....registration import UsageError
 
 InitNet = Annotated[
     pathlib.Path | None,

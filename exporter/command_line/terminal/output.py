@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import IO, Any, cast
 
-from ...registration import ModelFileError
-from ...registration.printable import printable
-from ..files.targets import Stream, Target, reason, resolve, write_into
+from ....registration import ModelFileError
+from ....registration.printable import printable
+from ...files.targets import Stream, Target, reason, resolve, write_into
 
 _STANDARD_OUTPUT = "-"
 
@@ -36,7 +36,7 @@ class Written:
         if isinstance(target, Stream):
             self._write(cast("IO[bytes]", target))
         else:
-            from ..files.publishing import publish
+            from ...files.publishing import publish
 
             publish(target, lambda file, location: self._write(file))
 

@@ -25,6 +25,12 @@ Inputs = Annotated[
         "says otherwise. Values are random; whole numbers are 0 or 1, or below the bound after <.",
     ),
 ]
+Trusted = Annotated[
+    bool,
+    typer.Option(
+        "--trusted", help="Lift the bounds on size, for a large file from somebody who is not out to harm."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Symbolics = Annotated[
     list[pathlib.Path] | None,

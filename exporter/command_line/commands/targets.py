@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ...registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
-from ..targets.loading import load_target, target_names
-from ..targets.target import Target
-from .output import say
-from .tables import print_json, row, show, table
+from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from ...targets.loading import load_target, target_names
+from ...targets.target import Target
+from ..terminal.output import say
+from ..terminal.tables import print_json, row, show, table
 
 
 def targets(
@@ -94,8 +94,8 @@ def _described(target: Target) -> dict[str, Any]:
 
 def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
     """Print everything in a file that a target does not take, and exit with 1 if there is something."""
-    from ..files.reading import ModelFolder, bounds_of, read_model, to_ir
-    from ..targets.checking import find_problems
+    from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
+    from ...targets.checking import find_problems
 
     aim = load_target(target)
     bounds = bounds_of(trusted)

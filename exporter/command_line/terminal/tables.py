@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...registration.printable import printable
+from ....registration.printable import printable
 
 MOST_SHOWN = 500
 """Rows of one kind in a table; laying out a row takes longer than reading it from a file."""

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...passes.target.levels import DEFAULT_LEVEL, check_level
-from ...registration import UsageError
-from ..files.targets import resolve
-from ..targets.loading import chosen
-from ..torch_boundary.requirements import need_torch
-from . import export_options as options
-from .convert import Trusted
-from .output import say
-from .progress import stages
-from .tables import print_json
-from .user_code import capture_options, load, names, quiet_stdout, torch_boundary
+from ....passes.target.levels import DEFAULT_LEVEL, check_level
+from ....registration import UsageError
+from ...files.targets import resolve
+from ...targets.loading import chosen
+from ...torch_boundary.requirements import need_torch
+from ..options import export as options
+from ..options.export import Trusted
+from ..options.user_code import capture_options, load, names, quiet_stdout, torch_boundary
+from ..terminal.output import say
+from ..terminal.progress import stages
+from ..terminal.tables import print_json
 
 if TYPE_CHECKING:
-    from ..factories import Example
-    from ..report.records import Report
+    from ...factories import Example
+    from ...report.records import Report
 
 
 def report(
@@ -105,7 +105,7 @@ def report(
 
 def _of_example(example: Example, output: pathlib.Path, options: dict[str, Any]) -> Report:
     """The report of a PyTorch model."""
-    from ..reporting import export_report
+    from ...reporting import export_report
 
     return export_report(example.model, example.args, example.kwargs, path=output, **options)
 
@@ -114,8 +114,8 @@ def _of_file(
     path: str, output: pathlib.Path, trusted: bool, to: dict[str, Any], shown: dict[str, Any]
 ) -> Report:
     """The report of an ONNX file, a source file, or a file of another framework."""
-    from ..loading import load as load_model
-    from ..program import SourceModel
+    from ...loading import load as load_model
+    from ...program import SourceModel
 
     shown["progress"]("loading")
     read = load_model(path, trusted=trusted)

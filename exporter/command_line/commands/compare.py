@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .convert import Trusted
-from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from ..options.export import Trusted
+from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 
 if TYPE_CHECKING:
-    from ..running.comparison import Comparison, Difference
+    from ...running.comparison import Comparison, Difference
 
 
 def compare(
@@ -30,7 +30,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
-    from ..running.comparison import compare_files
+    from ...running.comparison import compare_files
 
     found = compare_files(
         first, second, runs=runs, seeds=range(seeds), dimensions=_sizes(dimensions), trusted=trusted

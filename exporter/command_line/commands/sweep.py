@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from ...passes.target.levels import DEFAULT_LEVEL
-from ...registration import DEFAULT_OPSET, OpsettaError
-from ...registration.printable import printable
-from ..sweeps.engines.opening import LOCAL
-from ..sweeps.rows import NO_TARGET, OWN, Row, counted
-from . import export_options as options
-from . import sweep_options
-from .output import say
-from .tables import print_json, row, show, table
+from ....passes.target.levels import DEFAULT_LEVEL
+from ....registration import DEFAULT_OPSET, OpsettaError
+from ....registration.printable import printable
+from ...sweeps.engines.opening import LOCAL
+from ...sweeps.rows import NO_TARGET, OWN, Row, counted
+from ..options import export as options
+from ..options import sweep as sweep_options
+from ..terminal.output import say
+from ..terminal.tables import print_json, row, show, table
 
 if TYPE_CHECKING:
-    from ..sweeps.entry import SweepResults
+    from ...sweeps.entry import SweepResults
 
 _INTERRUPTED = 130
 """What a shell gives for a command that SIGINT ended."""
 _MOST_FAILURES = 20
 
 
-def sweep_command(
+def sweep(
     zoo: sweep_options.Zoo,
     output: sweep_options.Results = None,
     opsets: sweep_options.Opsets = str(DEFAULT_OPSET),
@@ -50,9 +50,9 @@ def sweep_command(
     as_json: options.Json = False,
 ) -> None:
     """Run a zoo of models at every opset, shape, element type and target, a row of results for each."""
-    from ..sweeps.entry import sweep
-    from ..sweeps.jobs.product import parse_opsets
-    from ..sweeps.results.files import is_results
+    from ...sweeps.entry import sweep as run_sweep
+    from ...sweeps.jobs.product import parse_opsets
+    from ...sweeps.results.files import is_results
 
     if is_results(zoo):
         _draw(zoo, html, output)
@@ -77,7 +77,7 @@ def sweep_command(
     }
     try:
         with _progress() as progress:
-            results = sweep(zoo, **wanted, progress=progress)
+            results = run_sweep(zoo, **wanted, progress=progress)
     except KeyboardInterrupt:
         kept = (
             ""
@@ -102,8 +102,8 @@ def sweep_command(
 def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | None) -> None:
     if html is None or output is not None:
         raise OpsettaError(f"'{path}' has the results of a sweep: draw them with --html FILE, and no -o")
-    from ..sweeps.results.files import read_rows
-    from ..sweeps.results.matrix import write_matrix
+    from ...sweeps.results.files import read_rows
+    from ...sweeps.results.matrix import write_matrix
 
     rows = read_rows(path)
     write_matrix(html, rows)

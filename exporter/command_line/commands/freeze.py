@@ -8,9 +8,9 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from ...registration import UsageError
-from .convert import Trusted
-from .output import Output, Written
+from ....registration import UsageError
+from ..options.export import Trusted
+from ..terminal.output import Output, Written
 
 _TEXT = (".pbtxt", ".prototxt", ".textproto", ".txt")
 """Suffixes of files that are written as text."""
@@ -73,7 +73,7 @@ def freeze(
     """Write a TensorFlow graph with its variables as constants, and without what inference does not reach."""
     from google.protobuf import text_format
 
-    from ..capture.tensorflow.freezing import frozen_graph
+    from ...capture.tensorflow.freezing import frozen_graph
 
     written = Output(output)
     begin = time.perf_counter()

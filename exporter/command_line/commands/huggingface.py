@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ...registration import UsageError
-from . import export_options as options
-from . import quantization
-from .output import say
-from .progress import bars
-from .tables import print_json, size_text
+from ....registration import UsageError
+from ..options import export as options
+from ..options import quantization
+from ..terminal.output import say
+from ..terminal.progress import bars
+from ..terminal.tables import print_json, size_text
 
 Folder = Annotated[
     pathlib.Path | None,
@@ -59,7 +59,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
         raise UsageError(f"--hf takes no {', '.join(wrong)}")
     begin = time.perf_counter()
     with bars() as stage:
-        from ..huggingface import export_huggingface
+        from ...huggingface import export_huggingface
 
         found = export_huggingface(
             given["hf"],
@@ -134,7 +134,7 @@ def generate(
     as_json: options.Json = False,
 ) -> None:
     """Generate text with an exported model, on onnxruntime."""
-    from ..huggingface import TextGenerator
+    from ...huggingface import TextGenerator
 
     model = TextGenerator(folder)
     given = {

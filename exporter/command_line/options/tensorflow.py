@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...registration import UsageError
+from ....registration import UsageError
 
 Inputs = Annotated[
     list[str] | None,

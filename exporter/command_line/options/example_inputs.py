@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...registration import OpsettaError
+from ....registration import OpsettaError
 
 DEFAULT_BOUND = 2
 DEFAULT_SIZE = 2

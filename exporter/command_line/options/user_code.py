@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...registration import OpsettaError
+from ....registration import OpsettaError
 
 if TYPE_CHECKING:
-    from ..factories import Example
+    from ...factories import Example
 
 
 def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Example:
@@ -24,7 +24,7 @@ def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] |
     """
     import torch
 
-    from ..factories import load_file
+    from ...factories import load_file
     from .factory import load_example
 
     # A model with random weights gets the same weights in each run of the command.
@@ -57,7 +57,7 @@ def capture_options(
 def torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
     """Limit changes that the factory makes to torch's state to this command."""
     stage("loading the model")
-    from ..torch_boundary.boundary import boundary
+    from ...torch_boundary.boundary import boundary
 
     return boundary()
 

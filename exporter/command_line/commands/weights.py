@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...registration import ModelFileError, UsageError
-from .convert import Trusted
+from ....registration import ModelFileError, UsageError
+from ..options.export import Trusted
+from ..terminal.output import Output, Written, say
+from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature, pairs
-from .output import Output, Written, say
-from .tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,9 +82,9 @@ def _found(
     trusted: bool,
 ) -> Sequence[Any]:
     """The weights of a graph, a checkpoint or an ONNX file."""
-    from ..capture.tensorflow.checkpoints import is_checkpoint
-    from ..capture.tensorflow.recognition import recognise
-    from ..capture.tensorflow.weights import weights_of_checkpoint, weights_of_graph
+    from ...capture.tensorflow.checkpoints import is_checkpoint
+    from ...capture.tensorflow.recognition import recognise
+    from ...capture.tensorflow.weights import weights_of_checkpoint, weights_of_graph
 
     if recognise(model) is not None:
         return weights_of_graph(
@@ -104,9 +104,9 @@ def _found(
 
 
 def _of_onnx(model: os.PathLike, allow_links: bool, trusted: bool) -> Sequence[Any]:
-    from ..capture.tensorflow.weights import Weight
-    from ..loading import load
-    from ..onnx_model import OnnxModel
+    from ...capture.tensorflow.weights import Weight
+    from ...loading import load
+    from ...onnx_model import OnnxModel
 
     loaded = load(model, allow_links=allow_links, trusted=trusted)
     if not isinstance(loaded, OnnxModel):
@@ -158,7 +158,7 @@ def _kind(weight: Any) -> np.dtype | None:
 
 
 def _write(file: IO[bytes], suffix: str, found: Sequence[Any], onnx_order: bool) -> None:
-    from ..files.tensor_files import NamedTensor, write_npz, write_safetensors
+    from ...files.tensor_files import NamedTensor, write_npz, write_safetensors
 
     missing = [weight.name for weight in found if weight.read is None]
     if missing:

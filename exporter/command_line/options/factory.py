@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...registration import OpsettaError
-from ..factories import Example, example_of, load_file
+from ....registration import OpsettaError
+from ...factories import Example, example_of, load_file
 
 
 def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
@@ -34,7 +34,7 @@ def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
 
 
 def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
-    from ..capture import torchscript
+    from ...capture import torchscript
     from .example_inputs import example_inputs
 
     model = torchscript.load(path)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .convert import Trusted
-from .output import Output
+from ..options.export import Trusted
+from ..terminal.output import Output
 
 
 def realize(
@@ -33,9 +33,9 @@ def realize(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Rewrite a model into what an engine takes: unrolled, cut, folded, renamed, of other types."""
-    from ..loading import load
-    from ..onnx_model import OnnxModel
-    from ..realizing import realize as rewrite
+    from ...loading import load
+    from ...onnx_model import OnnxModel
+    from ...realizing import realize as rewrite
 
     written = Output(output)
     source = load(model, trusted=trusted)

@@ -8,20 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ...passes.target.levels import check_level
-from ..targets.loading import chosen
-from . import caffe2_options as caffe2
-from . import export_options as options
-from . import quantization
-from . import tensorflow_options as tensorflow
-from .output import Output
-
-Trusted = Annotated[
-    bool,
-    typer.Option(
-        "--trusted", help="Lift the bounds on size, for a large file from somebody who is not out to harm."
-    ),
-]
+from ....passes.target.levels import check_level
+from ...targets.loading import chosen
+from ..options import caffe2, quantization, tensorflow
+from ..options import export as options
+from ..options.export import Trusted
+from ..terminal.output import Output
 
 Optimize = Annotated[
     str | None,
@@ -41,17 +33,9 @@ def convert(
             "MetaGraph, or the folder of a SavedModel.",
         ),
     ],
-    output: Annotated[
-        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
-    ],
+    output: options.OutputFile,
     opset: options.Opset = None,
-    external_data: Annotated[
-        bool | None,
-        typer.Option(
-            "--external-data/--no-external-data",
-            help="Weights into a file beside the model; by size unless given.",
-        ),
-    ] = None,
+    external_data: options.ExternalData = None,
     allow_links: Annotated[
         bool,
         typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
@@ -77,7 +61,7 @@ def convert(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
-    from ..loading import load
+    from ...loading import load
 
     wanted, aim = chosen(opset, target)
     if optimize is not None:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ...registration import UsageError
-from .tables import size_text
+from ....registration import UsageError
+from ..terminal.tables import size_text
 
 Quantize = Annotated[
     str | None,
@@ -44,7 +44,7 @@ def arguments(
                 "--block-size, --asymmetric, --quantize-embeddings and --keep-lm-head belong to --quantize"
             )
         return None
-    from ..quantizing import scheme_of
+    from ...quantizing import scheme_of
 
     found: dict[str, Any] = {
         "dtype": dtype,
@@ -73,7 +73,7 @@ def applied(
     """
     if given is None:
         return model, None
-    from ..quantizing import has_example, is_compared, output_error, quantize_weights
+    from ...quantizing import has_example, is_compared, output_error, quantize_weights
 
     stage("quantizing")
     quantized = quantize_weights(model, **given)

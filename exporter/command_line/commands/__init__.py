@@ -1,0 +1,1 @@
+"""The commands of `opsetta`, one function each."""

@@ -1,0 +1,155 @@
+"""The commands `opsetta plan`, `opsetta prepack` and `opsetta stream`: models for deployment."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+
+from ....registration import DEFAULT_OPSET, UsageError
+from ....registration.opsets import check_opset
+from ...deployment.memory_amounts import memory_amount
+from ..options.export import Trusted
+from ..terminal.output import say
+
+
+def plan(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to plan.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
+    mode: Annotated[str, typer.Option(help="inference, or train for a training graph.")] = "inference",
+    budget: Annotated[
+        str | None, typer.Option(help="The memory for values and weights, such as 200MB or 64MiB.")
+    ] = None,
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="The size of a dimension; may be repeated.")
+    ] = None,
+    alignment: Annotated[int, typer.Option(help="What offsets are multiples of, in bytes.")] = 64,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write plan.html, a page with the picture, too.")
+    ] = False,
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
+) -> None:
+    """Plan execution order, lifetimes and memory offsets of a model for an engine."""
+    from ...deployment.plan.picture import summary
+    from ...loading import load
+    from ...onnx_model import OnnxModel
+
+    dimensions = dict(_dimension(text) for text in dim or ())
+    limit = None if budget is None else memory_amount(budget)
+    source = load(model, trusted=trusted)
+    found = source if isinstance(source, OnnxModel) else source.lower()
+    planned = found.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
+    planned.save(output, html=html)
+    if as_json:
+        print(planned.to_json())
+    else:
+        say(f"{output}: {summary(planned)}")
+    if planned.fits is False:
+        raise typer.Exit(1)
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not name or not size.isdecimal():
+        raise UsageError(f"--dim takes NAME=SIZE, not '{text}'")
+    return name, int(size)
+
+
+def prepack(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to pack.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
+    opset: Annotated[
+        int | None, typer.Option(help="The opset of the portable model, 7 to 26; by default the file's.")
+    ] = None,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="portable, or native: convolutions too, for processors with the same instructions only."
+        ),
+    ] = "portable",
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
+    from ...deployment.prepack.manifest import MANIFEST, PACKED, Manifest
+    from ...loading import load
+    from ...onnx_model import OnnxModel
+
+    if opset is not None:
+        check_opset(opset)
+    source = load(model, trusted=trusted)
+    if opset is None and isinstance(source, OnnxModel):
+        source.save(output, prepack=True, layout=layout)
+    else:
+        source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
+    manifest = Manifest.read(output)
+    size = sum(blob.size for blob in manifest.blobs)
+    if as_json:
+        summary = {
+            "folder": str(output),
+            "layout": manifest.layout,
+            "packed_weights": len(manifest.blobs),
+            "packed_bytes": size,
+            "files": {record.name: record.size for record in (*manifest.plain, *manifest.packed)},
+        }
+        print(json.dumps(summary, indent=2))
+        return
+    say(f"{output / PACKED}: {len(manifest.blobs)} packed weights, {size} bytes; valid as {MANIFEST} says")
+
+
+def stream(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to stream.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
+    opset: Annotated[
+        int | None, typer.Option(help="The opset of the model, 7 to 26; by default the file's.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Show the segments for this memory of weights and activations, such as 200MB."),
+    ] = None,
+    lookahead: Annotated[
+        int | None, typer.Option(help="Show the segments with this many read ahead of the one that runs.")
+    ] = None,
+    trusted: Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write a folder from which opsetta.StreamingSession runs a model with few weights in memory."""
+    from ...deployment.streaming import StreamingSession, save_streaming
+    from ...deployment.streaming.folder import INDEX, Index
+    from ...loading import load
+    from ...onnx_model import OnnxModel
+
+    if opset is not None:
+        check_opset(opset)
+    if budget is not None:
+        memory_amount(budget)
+    source = load(model, trusted=trusted)
+    if opset is None and isinstance(source, OnnxModel):
+        save_streaming(source, output)
+    else:
+        save_streaming(source.lower(DEFAULT_OPSET if opset is None else opset), output)
+    index = Index.read(output)
+    size = sum(weight.size for weight in index.weights)
+    found = {"folder": str(output), "weights": len(index.weights), "weight_bytes": size}
+    text = f"{output / INDEX}: {len(index.weights)} weights, {size} bytes"
+    if budget is not None or lookahead is not None:
+        with StreamingSession(
+            output, budget=budget, lookahead=lookahead, verify="size", trusted=trusted
+        ) as session:
+            found |= {
+                "segments": len(session.segments),
+                "lookahead": session.lookahead,
+                "largest_segment": session.largest_segment,
+                "activations": session.activations,
+            }
+        text += (
+            f"; {found['segments']} segments of {found['largest_segment']} bytes at most, lookahead "
+            f"{found['lookahead']}, {found['activations']} bytes of activations"
+        )
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        say(text)

@@ -1,0 +1,173 @@
+"""The commands `opsetta export` and `opsetta verify`."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ....passes.target.levels import DEFAULT_LEVEL, check_level
+from ....registration import UsageError
+from ...targets.loading import chosen
+from ...torch_boundary.requirements import need_torch
+from ..options import export as options
+from ..options import quantization
+from ..options.export import Trusted
+from ..options.user_code import capture_options, load, names, quiet_stdout, torch_boundary
+from ..terminal.output import Output, say
+from ..terminal.progress import stages
+from ..terminal.tables import print_json, size_text
+from . import huggingface
+
+if TYPE_CHECKING:
+    from ...factories import Example
+    from ...program import Program
+    from ...targets.target import Target
+
+
+def export(
+    context: typer.Context,
+    output: options.OutputFile,
+    factory: options.OptionalFactory = None,
+    hf: huggingface.Folder = None,
+    task: huggingface.TaskName = None,
+    dtype: huggingface.Dtype = None,
+    inputs: options.Inputs = None,
+    opset: options.Opset = None,
+    verify: options.Verify = False,
+    dynamic: options.Dynamic = None,
+    input_names: options.InputNames = None,
+    output_names: options.OutputNames = None,
+    mutations: options.Mutations = None,
+    capture: options.CaptureWay = None,
+    specialize: options.Specialize = False,
+    external_data: options.ExternalData = None,
+    weights: options.StoredWeights = None,
+    reference_weights: options.ReferenceWeights = False,
+    optimize: options.Optimize = DEFAULT_LEVEL,
+    target: options.Target = None,
+    quantize: quantization.Quantize = None,
+    block_size: quantization.BlockSize = None,
+    asymmetric: quantization.Asymmetric = False,
+    quantize_embeddings: quantization.Embeddings = False,
+    keep_lm_head: quantization.KeepHead = False,
+    symbolics: options.Symbolics = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    as_json: options.Json = False,
+) -> None:
+    """Export a model to ONNX at exactly one opset."""
+    to_opset, aim = chosen(opset, target)
+    check_level(optimize)
+    quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
+    if hf is not None:
+        huggingface.export_folder(context, quantized)
+        return
+    if factory is None or task is not None or dtype is not None:
+        raise UsageError("give a FACTORY, or --hf FOLDER, to which --task and --dtype belong")
+    written = Output(output)
+    need_torch("exporting")
+    begin = time.perf_counter()
+    with quiet_stdout(), stages() as stage, torch_boundary(stage):
+        example = load(factory, symbolics, inputs)
+        program = _exported(context, example, to_opset, aim, stage)
+        checked = None
+        if verify:
+            stage("verifying")
+            checked = program.verify(rtol=rtol, atol=atol)
+        model, error = quantization.applied(program, quantized, stage, compare=verify)
+        stage("writing")
+        written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
+    found = {
+        "file": str(output),
+        "opset": program.opset,
+        "bytes": written.size,
+        "nodes": model.model.graph.num_nodes(),
+        "inputs": program.input_names,
+        "outputs": program.output_names,
+        "seconds": round(time.perf_counter() - begin, 3),
+        "verification": None if checked is None else _report(checked),
+        **quantization.facts(model, error),
+    }
+    text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {size_text(written.size)}"
+    if checked is not None:
+        text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
+    text = "\n".join([text, *quantization.described(model, error)])
+    written.report(found, text, as_json=as_json)
+
+
+def _exported(
+    context: typer.Context, example: Example, opset: int, target: Target | None, stage: Callable[[str], None]
+) -> Program:
+    """The program of an example, with the options of `opsetta export`."""
+    from ...entry import export as export_model
+
+    given = context.params
+    wanted = capture_options(
+        example,
+        given["dynamic"],
+        "--input names" if given["inputs"] else f"the factory '{given['factory']}' gives",
+        input_names=names(given["input_names"]),
+        output_names=names(given["output_names"]),
+        mutations=given["mutations"],
+        weights=given["weights"],
+        capture=given["capture"],
+        specialize=True if given["specialize"] else None,
+    )
+    return export_model(
+        example.model,
+        example.args,
+        example.kwargs,
+        opset=opset,
+        optimize=given["optimize"],
+        target=target,
+        progress=stage,
+        **wanted,
+    )
+
+
+def verify(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
+    factory: options.Factory,
+    inputs: options.Inputs = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    trusted: Trusted = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare a model file in onnxruntime with eager PyTorch."""
+    from ...files.reading import bounds_of, read_model
+
+    read_model(model, bounds_of(trusted))
+    need_torch("verifying")
+    with quiet_stdout(), stages() as stage, torch_boundary(stage):
+        example = load(factory, None, inputs)
+        from ...running.file_verification import verify_file
+
+        stage("verifying")
+        checked = verify_file(
+            model, example.model, example.args, example.kwargs, rtol=rtol, atol=atol, trusted=trusted
+        )
+    if as_json:
+        print_json({"file": str(model), **_report(checked)})
+        return
+    for entry in checked.outputs:
+        say(f"{entry.name}: largest absolute error {entry.max_absolute_error:.3g}")
+    say(f"{model} agrees with eager PyTorch")
+
+
+def _report(report: Any) -> dict[str, Any]:
+    return {
+        "max_absolute_error": report.max_absolute_error,
+        "outputs": [
+            {
+                "name": entry.name,
+                "max_absolute_error": entry.max_absolute_error,
+                "max_relative_error": entry.max_relative_error,
+            }
+            for entry in report.outputs
+        ],
+    }
