@@ -11,7 +11,7 @@ import torch
 from torch.export import Dim
 
 from ...registration import CaptureError
-from ..torch_boundary.pytree import children
+from ..torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
 
 

@@ -18,7 +18,7 @@ from torch.export import Dim
 
 from ...registration import CaptureError
 from ..torch_boundary import symbolic_sizes as functions
-from ..torch_boundary.pytree import children
+from ..torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
 from .dynamic_axes import by_parameter, unknown_names
 

@@ -10,8 +10,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ...registration import CaptureError
+from ..torch_boundary.containers.pytree import children
 from ..torch_boundary.fake_tensors import FakeTensor
-from ..torch_boundary.pytree import children
 
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 

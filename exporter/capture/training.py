@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
+from ..torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 
 _ARITHMETIC = ("_operator", "math")
 """The modules of Python functions in a graph of torch.export."""

@@ -39,7 +39,7 @@ from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema
 from ..files.garbage_collection import rare_for
-from ..torch_boundary.process_lock import random_state_preserved
+from ..torch_boundary.process.process_lock import random_state_preserved
 from .driver import Driver, Observation, Scope, mapped, named
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]

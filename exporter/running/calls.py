@@ -12,7 +12,7 @@ import torch
 from ...registration import OpsettaError
 from ..capture.tensor_kinds import kind_refused, without_data
 from ..source.capture import Interface
-from ..torch_boundary import pytree
+from ..torch_boundary.containers import pytree
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
 from ..torch_boundary.state.model_state import preserved as preserved_model
 from ..torch_boundary.state.scripted_state import preserved, tensors_of

@@ -11,9 +11,9 @@ import torch
 from ...registration import InferenceError, OpsettaError
 from ..files.reading import bounds_of, read_model
 from ..source import dimensions
-from ..torch_boundary import pytree
 from ..torch_boundary.boundary import boundary
-from ..torch_boundary.structures import register_structures
+from ..torch_boundary.containers import pytree
+from ..torch_boundary.containers.structures import register_structures
 from . import calls, tensors, verification
 from .session import open_session
 

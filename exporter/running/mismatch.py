@@ -13,7 +13,7 @@ import torch.fx
 from ...registration import MODULE, NUMBER
 from ...registration.arguments import overloaded_name
 from ..source.capture import Capture
-from ..torch_boundary import pytree
+from ..torch_boundary.containers import pytree
 from . import source_execution, tensors
 from .session import Session
 from .verification import OutputReport, compare

@@ -14,7 +14,7 @@ from onnx_ir import tensor_adapters
 
 from ...registration import OpsettaError
 from ...registration.arguments import arguments, overloaded_name
-from ..torch_boundary.operators import OpOverload, by_name, operator_of, schema_of
+from ..torch_boundary.operators.overloads import OpOverload, by_name, operator_of, schema_of
 
 Environment = dict[ir.Value, Any]
 

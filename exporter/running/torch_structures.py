@@ -15,8 +15,8 @@ from typing import Any
 from ...registration import ModelFileError
 from ..files.source_file.structures import Structure, TypeName
 from ..source.capture import Interface
-from ..torch_boundary import pytree
-from ..torch_boundary.structures import register_structures
+from ..torch_boundary.containers import pytree
+from ..torch_boundary.containers.structures import register_structures
 
 _FACTORIES = ("list", "dict", "tuple", "int", "float", "str", "bool", "set")
 """The builtins allowed as the default factory of a defaultdict."""

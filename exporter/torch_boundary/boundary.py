@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import FrameType
 
-from .process_lock import LOCK
-from .state import process_state
+from .process import process_state
+from .process.process_lock import LOCK
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ import torch
 
 from . import probe
 from .fake_tensors import as_exporting
+from .process.process_state import vmaps_closed
+from .process.silence import quiet
 from .replacements import distributions, transformer_modules
-from .silence import quiet
-from .state.process_state import vmaps_closed
 
 Patches = list[AbstractContextManager[Any]]
 

@@ -166,7 +166,7 @@ def _captured(
 
 def _count_of_targets(forward: Capture, args: tuple, kwargs: Mapping[str, Any], targets: Any) -> int:
     """The number of graph inputs that are targets; they are the last."""
-    from ..torch_boundary import pytree
+    from ..torch_boundary.containers import pytree
 
     if targets is None:
         return 0

@@ -14,8 +14,8 @@ import torch
 from ..capture.torch_export.loss_module import LossModule
 from ..running.session import Session, as_python
 from ..running.verification import VerificationReport, as_array, check
-from ..torch_boundary import pytree
 from ..torch_boundary.boundary import boundary
+from ..torch_boundary.containers import pytree
 from .optimizers import Adam, Group, Optimizer
 from .signature import Signature
 

@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from ...source.specializations import Specialization
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode

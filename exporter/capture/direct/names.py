@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from torch.export.graph_signature import InputKind, InputSpec
 
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 
 _PREFIXES = {InputKind.PARAMETER: "p_", InputKind.BUFFER: "b_", InputKind.CONSTANT_TENSOR: "c_"}
 _NUMBERED = re.compile(r"(.*)_(\d+)")

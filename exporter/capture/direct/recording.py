@@ -16,16 +16,16 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
-from ...torch_boundary import pytree
-from ...torch_boundary.recording.constants import Constants
-from ...torch_boundary.recording.dead_nodes import remove_dead_nodes
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.recording.cleanup.constants import Constants
+from ...torch_boundary.recording.cleanup.dead_nodes import remove_dead_nodes
+from ...torch_boundary.recording.cleanup.regions import name_operands, without_regions
 from ...torch_boundary.recording.fake_weights import (
     AssignedBuffers,
     replace_weights,
     replaced_buffers,
 )
 from ...torch_boundary.recording.recorder import Recorder
-from ...torch_boundary.recording.regions import name_operands, without_regions
 from ...torch_boundary.recording.sizes import FixedSizes
 from ...torch_boundary.state.module_tree import ModuleTree
 from .decisions import Decisions

@@ -8,10 +8,10 @@ import torch
 import torch.fx
 
 from ....registration import CaptureError
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import is_without_data
-from ...torch_boundary.higher_order import is_transform
-from ...torch_boundary.operators import HigherOrderOperator, OpOverload
+from ...torch_boundary.operators.higher_order import is_transform
+from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload
 from ...torch_boundary.state.module_tree import ModuleTree
 
 _ARITHMETIC = ("_operator", "math")

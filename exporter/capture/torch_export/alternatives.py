@@ -14,11 +14,11 @@ from typing import Any, TextIO
 
 import torch
 
-from ...torch_boundary import pytree
 from ...torch_boundary.boundary import boundary
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.process.process_state import has_compiled_code
+from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
-from ...torch_boundary.silence import quiet
-from ...torch_boundary.state.process_state import has_compiled_code
 
 SECONDS = 5.0
 """A try takes as long as a capture, so there is none after a failed capture that took longer than this."""

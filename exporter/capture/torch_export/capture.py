@@ -14,11 +14,12 @@ import torch
 from ....registration import CaptureError
 from ...source import dimensions, specializations
 from ...source.capture import Capture
-from ...torch_boundary import capture_patches, pytree
+from ...torch_boundary import capture_patches
 from ...torch_boundary.boundary import boundary
-from ...torch_boundary.silence import quiet
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.containers.structures import register_structures
+from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import preserved
-from ...torch_boundary.structures import register_structures
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
 from ..direct.program import CapturedProgram, RecordedProgram

@@ -23,11 +23,12 @@ from ....passes.complex_pairs.real_pairs import serves_pairs
 from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ....registration.arguments import arguments, source_node
 from ...files.source_file.fingerprint import fingerprint
-from ...torch_boundary import decompositions, pytree
 from ...torch_boundary.boundary import boundary
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
-from ...torch_boundary.operators import OpOverload, operator_of, schema_of
-from ...torch_boundary.silence import quiet
+from ...torch_boundary.operators import decompositions
+from ...torch_boundary.operators.overloads import OpOverload, operator_of, schema_of
+from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.symbolic_sizes import new_symbol
 from .higher_order import Importer
 from .source_values import Dimensions, describe

@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...files.garbage_collection import rare_for
 from ...source.capture import Capture, Interface, graph_outputs
-from ...torch_boundary.structures import leaf_names
+from ...torch_boundary.containers.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
 from ..direct.program import CapturedProgram
 from ..tensor_kinds import check

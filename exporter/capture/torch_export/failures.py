@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ....registration import CaptureError
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from .user_lines import Place, origin_of, place_of
 
 _LONGEST = 300

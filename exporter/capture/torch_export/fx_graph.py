@@ -19,10 +19,10 @@ from onnx_ir import DataType, tensor_adapters
 
 from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import is_without_data
-from ...torch_boundary.higher_order import has_no_result, vmap_nesting
-from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.operators.higher_order import has_no_result, vmap_nesting
+from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ..weights import share_memory
 from .higher_order_signatures import placeholders, written
 from .source_values import Dimensions, constant, describe

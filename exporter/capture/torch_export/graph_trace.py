@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor
-from ...torch_boundary.operators import OpOverload, schema_of
+from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from .fx_graph import ASSERTIONS
 from .operator_trace import Recorder, Step, Trace
 

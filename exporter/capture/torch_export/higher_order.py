@@ -26,8 +26,13 @@ import torch.fx
 from onnx_ir import tensor_adapters
 
 from ....registration import NUMBER, CaptureError
-from ...torch_boundary import pytree
-from ...torch_boundary.operators import HigherOrderOperator, OpOverload, computation_dtype, schema_of
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.operators.overloads import (
+    HigherOrderOperator,
+    OpOverload,
+    computation_dtype,
+    schema_of,
+)
 from .fx_graph import NUMBERS, GraphImporter, placed
 from .higher_order_signatures import (
     SIGNATURES,

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import storage_of
-from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,9 +28,10 @@ from ....registration import (
     Names,
 )
 from ...source.capture import Capture
-from ...torch_boundary import probe, pytree
+from ...torch_boundary import probe
 from ...torch_boundary.boundary import boundary
-from ...torch_boundary.silence import quiet
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.process.silence import quiet
 from .higher_order import Importer
 from .source_values import Dimensions
 

@@ -18,7 +18,7 @@ import torch
 import torch.fx
 
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode
-from ...torch_boundary.operators import schema_of
+from ...torch_boundary.operators.overloads import schema_of
 from .fx_graph import ASSERTIONS
 
 _ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")

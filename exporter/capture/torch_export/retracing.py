@@ -19,9 +19,9 @@ import torch
 import torch.fx
 
 from ....registration import CaptureError
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import mode_of, trace
-from ...torch_boundary.higher_order import eager_flex_attention, vmap_nesting
+from ...torch_boundary.operators.higher_order import eager_flex_attention, vmap_nesting
 from .fx_graph import GraphImporter
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ...torch_boundary import probe, pytree
+from ...torch_boundary import probe
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
-from ...torch_boundary.operators import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels

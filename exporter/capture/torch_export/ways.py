@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ....registration import CaptureError
 from ...torch_boundary import probe
-from ...torch_boundary.state.process_state import has_compiled_code
+from ...torch_boundary.process.process_state import has_compiled_code
 from ..direct.refusals import NotRecordable
 from .failures import may_help, reads_value
 

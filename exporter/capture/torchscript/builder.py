@@ -16,7 +16,7 @@ from ....passes.inplace.views import may_be_view
 from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
-from ...torch_boundary.operators import by_name, operator_of
+from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ..descriptions import describe_state
 from ..tensor_kinds import check

@@ -14,8 +14,9 @@ from onnx_ir import Value
 
 from ....registration import NUMBER, CaptureError, Names
 from ...source.capture import Capture, Interface, graph_outputs
-from ...torch_boundary import probe, pytree, torchscript
+from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
+from ...torch_boundary.containers import pytree
 from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments

@@ -26,9 +26,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ....registration import CaptureError
-from ...torch_boundary import pytree
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
-from ...torch_boundary.silence import quiet
+from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..torch_export.source_values import element_type
 from .fake_values import SAMPLES, UNKNOWN, Fake, Number, Size, Tensor, Typed, symbols_of

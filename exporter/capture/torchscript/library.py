@@ -10,8 +10,7 @@ import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
-from ...torch_boundary import operators
-from ...torch_boundary.operators import by_name, operator_of
+from ...torch_boundary.operators import overloads
 from ...torch_boundary.torchscript import parsed
 from ..torch_export.source_values import element_type
 from .interpreter import Function, Interpreter
@@ -103,10 +102,10 @@ def schema_of(node: Any) -> Any:
 @functools.lru_cache(maxsize=4096)
 def _real_types(name: str, overload: str) -> dict[str, str]:
     """The schema type of each argument that TorchScript stores as int: `ScalarType?`, `Device?`."""
-    function = operator_of(name, overload)
+    function = overloads.operator_of(name, overload)
     if function is None:
         return {}
-    return {argument.name: str(argument.real_type) for argument in operators.schema_of(function).arguments}
+    return {argument.name: str(argument.real_type) for argument in overloads.schema_of(function).arguments}
 
 
 def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> Any:
@@ -147,7 +146,7 @@ def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
         CaptureError: it raises, for instance for a division by zero.
     """
     schema = schema_of(node)
-    function = operator_of(schema.name, schema.overload_name)
+    function = overloads.operator_of(schema.name, schema.overload_name)
     ints = operands if all(isinstance(operand, int) for operand in operands) else ()
     if schema.name.partition("::")[2] in _DIVISIONS and len(ints) == 2 and (ints[1] == 0 or ints[1] == -1):
         # torch's process crashes for a division by 0, and for the smallest int divided by -1.
@@ -200,11 +199,11 @@ def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
         return None
     if any(tensor.numel() > _LARGEST_CONSTANT for tensor in tensors):
         return None
-    function = operator_of(schema.name, schema.overload_name)
+    function = overloads.operator_of(schema.name, schema.overload_name)
     if function is None or torch.Tag.nondeterministic_seeded in function.tags:
         return None
     with torch.no_grad():
-        result = by_name(function)(**arguments)
+        result = overloads.by_name(function)(**arguments)
     return result if result.numel() <= _LARGEST_CONSTANT else None
 
 

@@ -15,8 +15,8 @@ from ...source import specializations
 from ...source.capture import Capture
 from ...source.specializations import Specialization
 from ...torch_boundary.boundary import boundary
+from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
-from ...torch_boundary.silence import quiet
 from ...torch_boundary.state.model_state import preserved
 from .. import dynamic_shapes as shapes
 from ..torch_export.user_lines import shown_line

@@ -37,7 +37,7 @@ from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, 
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import carried_by, check_training, keep
-from ...torch_boundary.process_lock import random_state_preserved
+from ...torch_boundary.process.process_lock import random_state_preserved
 from ..driver import Driver, Observation, Scope
 from . import binding, constants, control_flow
 from .bodies import body_of

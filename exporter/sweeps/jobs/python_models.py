@@ -90,8 +90,8 @@ def _example(task: Task) -> Example:
         options.pop("dynamic_shapes", None)
         options.pop("dynamic_axes", None)
     if job.dtype != OWN:
-        from ...torch_boundary import pytree
-        from ...torch_boundary.structures import register_structures
+        from ...torch_boundary.containers import pytree
+        from ...torch_boundary.containers.structures import register_structures
 
         if not isinstance(model, torch.nn.Module):
             raise UsageError(

@@ -14,9 +14,9 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from .. import pytree
+from ..containers import pytree
 from .fake_weights import FakeCopies
-from .known_layouts import Layout, known_layout
+from .layouts.known_layouts import Layout, known_layout
 from .symbolic_numbers import holds_always, identity, known
 
 _Results = tuple[type | None, Sequence[Layout | int]]

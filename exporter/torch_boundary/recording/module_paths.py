@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..state.process_state import replaced
+from ..process.process_state import replaced
 
 Stack = dict[str, tuple[str, Any]]
 """torch's form of the running modules: (path, class) by key, outermost first."""

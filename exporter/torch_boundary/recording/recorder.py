@@ -28,9 +28,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
-from .. import pytree
 from ..capture_patches import redirection
-from ..state.process_state import replaced
+from ..containers import pytree
+from ..process.process_state import replaced
 from .function_mode import FunctionMode
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root

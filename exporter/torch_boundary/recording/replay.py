@@ -14,10 +14,10 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 
-from .. import pytree
 from ..capture_patches import original_operator
+from ..containers import pytree
 from ..fake_tensors import is_without_data, storage_of
-from ..operators import schema_of
+from ..operators.overloads import schema_of
 
 _ARITHMETIC = ("_operator", "operator", "math")
 _OF_SHAPE = frozenset(

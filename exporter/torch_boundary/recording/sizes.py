@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import _trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from .. import pytree
+from ..containers import pytree
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -15,8 +15,8 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .. import pytree
-from ..state.process_state import replaced
+from ..containers import pytree
+from ..process.process_state import replaced
 
 # The package has a function of the same name.
 _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")

@@ -10,7 +10,7 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 
 from ....registration import CaptureError
-from ..state.process_state import replaced
+from ..process.process_state import replaced
 
 _ON_MODULES = ("_backward_hooks", "_backward_pre_hooks")
 _ON_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")

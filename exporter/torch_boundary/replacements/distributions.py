@@ -10,7 +10,7 @@ import contextlib
 
 import torch
 
-from ..state.process_state import replaced
+from ..process.process_state import replaced
 
 
 def unchecked() -> contextlib.AbstractContextManager[None]:

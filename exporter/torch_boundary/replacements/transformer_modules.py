@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.modules import transformer
 
-from ..state.process_state import replaced
+from ..process.process_state import replaced
 
 
 def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..process_lock import random_state_preserved
+from ..process.process_lock import random_state_preserved
 from .attached_state import Holder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .. import pytree
+from ..containers import pytree
 
 _CONTAINERS = frozenset(
     {list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque}

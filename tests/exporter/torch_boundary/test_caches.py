@@ -7,7 +7,7 @@ import transformers
 from transformers import cache_utils
 
 import opsetta
-from opsetta.exporter.torch_boundary.structures import leaf_names, register_structures
+from opsetta.exporter.torch_boundary.containers.structures import leaf_names, register_structures
 
 from ...models.zoo import BY_NAME, DECODERS
 

@@ -21,7 +21,7 @@ from torch.export import Dim
 
 import opsetta
 from opsetta.exporter.torch_boundary.boundary import boundary
-from opsetta.exporter.torch_boundary.silence import quiet as silent
+from opsetta.exporter.torch_boundary.process.silence import quiet as silent
 from opsetta.exporter.torch_boundary.state.model_state import preserved
 
 from .process_snapshot import changes, snapshot

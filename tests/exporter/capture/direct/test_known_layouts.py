@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
-from opsetta.exporter.torch_boundary.recording.known_layouts import known_layout
+from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import known_layout
 
 ATEN = torch.ops.aten
 END = (1 << 63) - 1

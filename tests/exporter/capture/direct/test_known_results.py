@@ -17,8 +17,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
 from opsetta.exporter.torch_boundary.recording.fake_weights import FakeCopies
-from opsetta.exporter.torch_boundary.recording.known_layouts import known_layout
 from opsetta.exporter.torch_boundary.recording.known_results import KnownResults
+from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import known_layout
 
 ATEN = torch.ops.aten
 CALLS: dict[str, tuple[Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {

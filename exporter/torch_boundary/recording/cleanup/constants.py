@@ -8,7 +8,7 @@ import torch
 import torch.fx
 from torch._export.passes.lift_constants_pass import ConstantAttrMap, lift_constants_pass
 
-from ..state.module_tree import ModuleTree
+from ...state.module_tree import ModuleTree
 
 
 class Constants:

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .layouts import computed, elementwise, views
-from .layouts.layout import Layout as Layout
+from . import computed, elementwise, views
+from .layout import Layout as Layout
 
 _RULES: dict[str, Callable[..., Layout | None]] = {**elementwise.RULES, **computed.RULES, **views.RULES}
 

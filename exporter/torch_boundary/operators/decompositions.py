@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import probe
-from .operators import OpOverload, bound
+from .. import probe
+from .overloads import OpOverload, bound
 
 
 def table() -> Mapping[Any, Callable[..., Any]]:

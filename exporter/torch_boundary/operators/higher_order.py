@@ -11,7 +11,7 @@ from torch._functorch.predispatch import (
     lazy_load_decompositions,
 )
 
-from . import probe
+from .. import probe
 
 _NESTING: dict[Any, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
 

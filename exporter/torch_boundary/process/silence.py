@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .state.process_state import set_levels, torch_loggers
+from .process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
 

@@ -9,7 +9,7 @@ import torch
 from onnx_ir import DataType, tensor_adapters
 from torch._ops import HigherOrderOperator, OpOverload
 
-from ...registration import Device, Layout, MemoryFormat
+from ....registration import Device, Layout, MemoryFormat
 
 
 def operator_of(name: str, overload: str) -> OpOverload | None:

@@ -1,0 +1,1 @@
+"""The operators of torch: overloads, decompositions, and higher-order operators."""
