@@ -153,8 +153,8 @@ BOUNDARY = ROOT / "exporter" / "torch_boundary"
 
 
 def is_private(name: str) -> bool:
-    """Names of operators are not private: schemas spell them. Nor is `torch._check`, which is documented."""
-    if name.startswith("torch.ops.") or name == "torch._check":
+    """Names of operators are not private: schemas spell them."""
+    if name.startswith("torch.ops."):
         return False
     return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
 

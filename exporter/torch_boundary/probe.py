@@ -51,6 +51,7 @@ CALL = Feature(
 CAPTURE = Feature(
     "capturing a PyTorch model",
     (
+        "torch:_check",
         "torch._dynamo.config:automatic_dynamic_shapes",
         "torch._dynamo.convert_frame:input_codes.seen",
         "torch._functorch.predispatch:_vmap_decrement_nesting",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import (
     CeilToInt,
@@ -17,6 +18,9 @@ from torch.utils._sympy.functions import (
     RoundToInt,
     TruncToInt,
 )
+
+CHECK = f"torch.{torch._check.__name__}"
+"""The function that tells torch.export the range of a number, for messages."""
 
 
 def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:

@@ -11,6 +11,7 @@ import torch
 
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.symbolic_sizes import CHECK
 from .user_lines import Place, origin_of, place_of
 
 _LONGEST = 300
@@ -53,7 +54,7 @@ _NUMBER = Kind(
     "The computation depends on a number read from a tensor (.item(), int(), tolist()).",
     (
         "compute it from sizes (x.shape[0]), or pass it as a separate argument",
-        "torch._check(...) tells torch.export the range of a number that only decides a size",
+        f"{CHECK}(...) tells torch.export the range of a number that only decides a size",
         _SPECIALIZE,
     ),
     ("script", "trace"),
