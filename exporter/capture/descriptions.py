@@ -37,8 +37,8 @@ def _note_memory_format(metadata: dict[str, str], tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.ndim not in _PERMUTED:
         return
     name, order = _PERMUTED[tensor.ndim]
-    sizes, strides = [_text(size) for size in tensor.shape], [_text(stride) for stride in tensor.stride()]
-    if strides[1] == "1" and strides[order[1]] == sizes[1] != "1":
+    strides = tensor.stride()
+    if _text(strides[1]) == "1" and _text(strides[order[1]]) == _text(tensor.shape[1]) != "1":
         metadata[MEMORY_FORMAT] = name
 
 

@@ -8,6 +8,7 @@ import torch
 
 from ...registration import CaptureError
 from ..torch_boundary import torchscript
+from ..torch_boundary.state.module_tree import modules_of
 
 _REFERENCE = "torch.ao.nn.quantized.reference."
 """Reference modules: they compute in floats, between separate quantize and dequantize operators."""
@@ -23,9 +24,14 @@ def refuse_eager_quantized(model: object) -> None:
     """
     if not isinstance(model, torch.nn.Module):
         return
-    for path, module in model.named_modules():
+    kinds: set[str] = set()
+    for module in modules_of(model):
         kind = _qualified_name(module)
+        if kind in kinds:
+            continue
+        kinds.add(kind)
         if kind.startswith(_PACKAGES) and not kind.startswith(_REFERENCE):
+            path = next(path for path, each in model.named_modules() if each is module)
             raise CaptureError(
                 f"'{path or '<root>'}' is a {kind}: modules of eager-mode quantization keep packed weights "
                 "that cannot be exported. Export the float model, or quantize it with prepare_pt2e and "

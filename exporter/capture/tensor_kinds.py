@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from ...registration import CaptureError
 from ..torch_boundary.containers.pytree import children
 from ..torch_boundary.fake_tensors import FakeTensor
+from ..torch_boundary.state.module_tree import modules_of, tensors_of
 
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
@@ -93,6 +94,9 @@ def check_initialised(module: torch.nn.Module) -> None:
     Raises:
         CaptureError: there is one; the message names it.
     """
+    held = [tensor for each in modules_of(module) for tensor in tensors_of(each)]
+    if not any(map(is_lazy, held)):
+        return
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if is_lazy(tensor):
             raise CaptureError(

@@ -14,9 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from . import probe
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 def is_without_data(tensor: torch.Tensor) -> bool:
     """Whether a tensor is fake, or wraps others, so that it has no data of its own."""
+    if type(tensor) in _PLAIN:
+        return False
     return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, (FakeTensor, FunctionalTensor))
 
 

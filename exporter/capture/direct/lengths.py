@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ...torch_boundary.state.module_tree import modules_of
+
 _OURS = __name__.removesuffix("capture.direct.lengths")
 
 
@@ -35,7 +37,7 @@ def kept_symbolic(model: torch.nn.Module) -> Iterator[None]:
 
 def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The globals of the user's modules that define the classes of a model, or its function."""
-    names = {kind.__module__ for module in model.modules() for kind in type(module).__mro__}
+    names = {base.__module__ for kind in set(map(type, modules_of(model))) for base in kind.__mro__}
     found = [vars(sys.modules[name]) for name in sorted(names) if name in sys.modules]
     forward = vars(model).get("forward")
     if isinstance(forward, types.FunctionType):

@@ -29,7 +29,7 @@ from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.sizes import FixedSizes
 from ...torch_boundary.state.module_tree import ModuleTree
 from .decisions import Decisions
-from .names import argument_names, assign_names, tensor_name
+from .names import argument_names, assign_names
 from .program import CallStructure, RecordedProgram, Signature
 from .refusals import check_graph, check_recordable
 
@@ -81,7 +81,7 @@ class _Recording:
         self._constants = Constants(tree)
         self._call = sizes.fake_call(args, kwargs)
         self._weights = replace_weights(tree, sizes.mode)
-        self.recorder = Recorder(tree.model, sizes.mode, source_lines=source_lines)
+        self.recorder = Recorder(tree, sizes.mode, source_lines=source_lines)
         self._graph = self.recorder.graph
         self._entries: list[InputSpec] = []
 
@@ -108,7 +108,7 @@ class _Recording:
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
         is_parameter = name in self._tree.parameters
         kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
-        node = self._placeholder(fake, tensor_name(kind, name))
+        node = self._placeholder(fake, name)
         self._entries.append(
             InputSpec(
                 kind=kind,

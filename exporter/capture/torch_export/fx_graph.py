@@ -8,8 +8,9 @@ are inlined.
 from __future__ import annotations
 
 import abc
+import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -61,6 +62,17 @@ def _order_in_storage(node: torch.fx.Node, position: int) -> list[int] | None:
     given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
     begins = given is None or tensor.storage_offset() == 0
     return order if begins and tensor.permute(order).is_contiguous() else None
+
+
+@functools.cache
+def _read_schema(operator: OpOverload) -> tuple[str, str, tuple[str, ...], bool]:
+    """The name and overload of an operator, its parameters, and whether it writes to one of them.
+
+    torch makes new objects each time that a schema is read.
+    """
+    schema = schema_of(operator)
+    formals = tuple(formal.name for formal in schema.arguments)
+    return schema.name, schema.overload_name or "default", formals, schema.is_mutable
 
 
 class GraphImporter(abc.ABC):
@@ -175,16 +187,15 @@ class GraphImporter(abc.ABC):
         return self._arithmetic(node, target)
 
     def _operator(self, node: torch.fx.Node, target: OpOverload) -> Any:
-        schema = schema_of(target)
-        name, overload = schema.name, schema.overload_name or "default"
+        name, overload, formals, is_mutable = _read_schema(target)
         if name in ASSERTIONS:
             return None
-        arguments = {p.name: self.argument(a) for p, a in zip(schema.arguments, node.args, strict=False)}
+        arguments = {formal: self.argument(a) for formal, a in zip(formals, node.args, strict=False)}
         if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
             arguments["self"] = self._as_in_storage(node, name, arguments["self"])
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
-        if schema.is_mutable and target.namespace != "aten" and not name.endswith("_"):
+        if is_mutable and target.namespace != "aten" and not name.endswith("_"):
             targets = [self.argument(item) for item in written(node)]
             return self.append_with_new_values(node, name, overload, arguments, targets)
         made = self.append(node, name, overload, arguments)
@@ -346,14 +357,20 @@ class GraphImporter(abc.ABC):
     @staticmethod
     def _result(node: torch.fx.Node, made: ir.Node) -> Any:
         """The node's results in the form that readers expect: a value, or values nested in lists."""
-        values = iter(made.outputs)
+        example = node.meta.get("val")
+        if not isinstance(example, (list, tuple)):
+            return None if example is None else made.outputs[0]
+        return _nested(example, iter(made.outputs))
 
-        def place(example: Any) -> Any:
-            if isinstance(example, (list, tuple)):
-                return [place(member) for member in example]
-            return None if example is None else next(values)
 
-        return place(node.meta.get("val"))
+def _nested(example: Sequence[Any], values: Iterator[ir.Value]) -> list[Any]:
+    found: list[Any] = []
+    for member in example:
+        if isinstance(member, (list, tuple)):
+            found.append(_nested(member, values))
+        else:
+            found.append(None if member is None else next(values))
+    return found
 
 
 def placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
@@ -382,7 +399,7 @@ def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
 
 def _mutates(node: torch.fx.Node) -> bool:
     if isinstance(node.target, OpOverload):
-        return schema_of(node.target).is_mutable
+        return _read_schema(node.target)[3]
     return isinstance(node.target, HigherOrderOperator) and bool(written(node))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 _ATEN = torch.ops.aten
@@ -18,7 +19,21 @@ _UNRECORDED = frozenset({_DATA, torch.Tensor.numpy, torch.Tensor.__array__})
 """What PyTorch gives of a tensor without an operator that a recording sees."""
 _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
+_KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
+_CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+
+
+def is_unchanged(func: Any) -> bool:
+    """Whether torch's modes call a function as it is, whatever its arguments.
+
+    To find this out for each call, they search lists of functions, which takes longer than most calls.
+    """
+    if type(func) in _KERNELS:
+        return func is not torch.tensor and func not in _CHANGED
+    return getattr(func, "__module__", None) == torch.nn.functional.__name__ and isinstance(
+        func, types.FunctionType
+    )
 
 
 class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
@@ -39,12 +54,18 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         super().__init__(tracer)
         self._redirect = redirect
         self._elements_of = elements_of
+        self._plain: dict[Any, bool] = {}
 
     def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._unrecorded(func, args, kwargs)
         if type(func) in _OF_TENSORS:
+            return func, args, kwargs
+        is_plain = self._plain.get(func)
+        if is_plain is None:
+            is_plain = self._plain[func] = is_unchanged(func)
+        if is_plain and self._redirect(func, args, kwargs) is func:
             return func, args, kwargs
         func, args, kwargs = super()._override(func, args, kwargs)
         func = self._redirect(func, args, kwargs)

@@ -9,18 +9,35 @@ from typing import Any
 import torch
 
 from ..process.process_state import replaced
+from ..state.module_tree import ModuleTree
 
 Stack = dict[str, tuple[str, Any]]
 """torch's form of the running modules: (path, class) by key, outermost first."""
 ROOT = "_export_root"
+_OPAQUE = (torch.fx.GraphModule, torch.jit.ScriptModule)
+"""Modules whose paths are not followed."""
 
 
 class Root(torch.nn.Module):
     """Holds the model as torch.export does, so that modules reached by several paths get the same paths."""
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, tree: ModuleTree):
         super().__init__()
-        self._export_root = model
+        self._export_root = tree.model
+        self._tree = tree
+
+    def named_modules(
+        self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.nn.Module]]:
+        """The modules by path, from the walk that was made before; torch's tracer asks for them twice."""
+        found: dict[str, torch.nn.Module] = {"": self}
+        for path, module in self._tree.modules.items():
+            found[f"{ROOT}.{path}" if path else ROOT] = module
+        seen: set[int] = set()
+        for path, module in found.items():
+            if not remove_duplicate or id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
 
 
 class ModulePaths:
@@ -33,7 +50,11 @@ class ModulePaths:
     def __init__(self, tracer: Any):
         self._tracer = tracer
         self._outer = torch.nn.Module.__call__
-        self._paths = {id(module): _within(path) for module, path in tracer.submodule_paths.items()}
+        self._paths = {
+            id(module): _within(path)
+            for module, path in tracer.submodule_paths.items()
+            if not isinstance(module, _OPAQUE)
+        }
         self._stacks: list[Stack] = [{"": ("", None)}]
 
     @property
@@ -74,10 +95,8 @@ class ModulePaths:
 
     def _path(self, module: torch.nn.Module) -> str | None:
         """The path of a module; None if it is not one of the model's."""
-        if isinstance(module, (torch.fx.GraphModule, torch.jit.ScriptModule)):
-            return None
         if self._tracer.enable_attr_proxy and module in self._tracer.proxy_paths:
-            return _within(self._tracer.proxy_paths[module])
+            return None if isinstance(module, _OPAQUE) else _within(self._tracer.proxy_paths[module])
         return self._paths.get(id(module))
 
     @contextlib.contextmanager

@@ -31,6 +31,7 @@ from torch.fx.experimental import proxy_tensor
 from ..capture_patches import redirection
 from ..containers import pytree
 from ..process.process_state import replaced
+from ..state.module_tree import ModuleTree
 from .function_mode import FunctionMode
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
@@ -70,7 +71,7 @@ class Recorder:
     """Records into a graph what a model runs within `running`.
 
     Args:
-        model: the model, whose parameters and buffers the caller has replaced by fake tensors.
+        tree: the model's parts; the caller has replaced its parameters and buffers by fake tensors.
         mode: the mode of the fake tensors.
         source_lines: record the stack of each call.
 
@@ -81,11 +82,11 @@ class Recorder:
         elements_of: finds the elements of a tensor of which the model wants an array; None to refuse it.
     """
 
-    def __init__(self, model: torch.nn.Module, mode: FakeTensorMode, *, source_lines: bool = False):
+    def __init__(self, tree: ModuleTree, mode: FakeTensorMode, *, source_lines: bool = False):
         self._fake_mode = mode
         self._environment: Any = mode.shape_env
         self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
-        self._root = Root(model)
+        self._root = Root(tree)
         self._lines = source_lines
         self._track_others = proxy_tensor.track_tensor
         self._modes_before_dispatch = mode_stack_state_for_pre_dispatch()

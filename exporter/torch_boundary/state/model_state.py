@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..containers import pytree
+from .module_tree import modules_of
 
 _CONTAINERS = frozenset(
     {list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque}
@@ -66,7 +67,7 @@ def _written_to(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Ten
     taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
     for root in roots:
         if isinstance(root, torch.nn.Module):
-            taken.update(map(id, root.buffers()))
+            taken.update(id(buffer) for module in modules_of(root) for buffer in module._buffers.values())
     return [item for item in tensors if id(item) not in taken and _has_elements(item)]
 
 
@@ -87,7 +88,7 @@ class _Reachable:
         objects: those with attributes, each once.
         containers: those with members, each once.
         empty: containers without members. A module has about ten, for its hooks.
-        tensors: the tensors among the objects.
+        tensors: the tensors among the objects, without plain parameters.
     """
 
     def __init__(self, roots: tuple[Any, ...]):
@@ -120,8 +121,7 @@ class _Reachable:
             self._wait_for(item.values() if isinstance(item, dict) else item)
         elif isinstance(item, torch.Tensor):
             if hasattr(item, "__dict__"):
-                self.objects.append(item)
-                self.tensors.append(item)
+                self._keep_tensor(item)
         elif isinstance(item, torch.nn.Module):
             self.objects.append(item)
             self._wait_for(vars(item).values())
@@ -135,6 +135,15 @@ class _Reachable:
         elif _is_plain(item):
             self.objects.append(item)
             self._wait_for(vars(item).values())
+
+    def _keep_tensor(self, item: torch.Tensor) -> None:
+        if type(item) is not torch.nn.Parameter:
+            self.tensors.append(item)
+        elif not vars(item):
+            # Nearly all weights. Their class does not change, as that of a lazy parameter does.
+            self.empty.append(vars(item))
+            return
+        self.objects.append(item)
 
 
 def _outside(function: types.FunctionType) -> Iterator[Any]:

@@ -10,6 +10,32 @@ _OTHERS = frozenset({bool, int, float, str, tuple, list, dict, set, type(None)})
 """Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
 
 
+def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules of a model, each once, in the order of `model.modules()`.
+
+    That method is a generator in a generator for each level of nesting, which takes several times as long.
+    """
+    found: dict[int, torch.nn.Module] = {}
+    waiting: list[torch.nn.Module | None] = [model]
+    while waiting:
+        module = waiting.pop()
+        if module is not None and id(module) not in found:
+            found[id(module)] = module
+            children = list(module._modules.values())
+            waiting += reversed(children)
+    return list(found.values())
+
+
+def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters and buffers of a module itself."""
+    return [
+        tensor
+        for held in (module._parameters, module._buffers)
+        for tensor in held.values()
+        if tensor is not None
+    ]
+
+
 class ModuleTree:
     """The modules of a model with their tensors. A shared one is here under each of its names.
 
