@@ -68,7 +68,8 @@ CAPTURE = Feature(
 )
 _TRACER = "torch.fx.experimental.proxy_tensor"
 _PROXIES = (
-    "PreDispatchTorchFunctionMode _MakefxTracer _ProxyTensor _set_make_fx_tracer disable_autocast_cache "
+    "PreDispatchTorchFunctionMode _MakefxTracer _ProxyTensor _set_make_fx_tracer "
+    "_side_effectful_need_to_be_preserved_pre_dispatch disable_autocast_cache "
     "disable_proxy_modes_tracing fetch_sym_proxy maybe_disable_thunkify snapshot_fake track_tensor "
     "track_tensor_tree"
 )
@@ -92,7 +93,8 @@ DIRECT_CAPTURE = Feature(
         *(f"torch.export._trace:{name}" for name in _EXPORT.split()),
         *(f"torch._export.non_strict_utils:{name}" for name in _NON_STRICT.split()),
         "torch:_C.DisableTorchFunction",
-        "torch:_C._DisableTorchDispatch",
+        "torch:_C.DispatchKeySet",
+        "torch:_C._ExcludeDispatchKeyGuard",
         "torch:_C._is_any_autocast_enabled",
         "torch:_C._set_grad_enabled",
         "torch:_C._set_throw_on_mutable_data_ptr",

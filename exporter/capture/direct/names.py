@@ -47,14 +47,13 @@ def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec], arguments:
 
 def _set(node: torch.fx.Node, entry: InputSpec, name: str) -> None:
     _rename(node, name)
-    if node.target != name:
-        node.target = name
+    object.__setattr__(node, "target", name)
     entry.arg.name = name
 
 
 def _rename(node: torch.fx.Node, name: str) -> None:
     if node.name != name:
-        # A node's own setter looks for the node in tables, in which names have no part.
+        # A node's own setter looks for the node in tables, which have no names or targets of placeholders.
         object.__setattr__(node, "name", name)
 
 

@@ -29,7 +29,7 @@ from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.sizes import FixedSizes
 from ...torch_boundary.state.module_tree import ModuleTree
 from .decisions import Decisions
-from .names import argument_names, assign_names
+from .names import argument_names, assign_names, tensor_name
 from .program import CallStructure, RecordedProgram, Signature
 from .refusals import check_graph, check_recordable
 
@@ -108,7 +108,7 @@ class _Recording:
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
         is_parameter = name in self._tree.parameters
         kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
-        node = self._placeholder(fake, name)
+        node = self._placeholder(fake, tensor_name(kind, name))
         self._entries.append(
             InputSpec(
                 kind=kind,

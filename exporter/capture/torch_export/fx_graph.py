@@ -398,6 +398,8 @@ def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
 
 
 def _mutates(node: torch.fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
     if isinstance(node.target, OpOverload):
         return _read_schema(node.target)[3]
     return isinstance(node.target, HigherOrderOperator) and bool(written(node))

@@ -110,15 +110,16 @@ class FakeWeights:
         return fake
 
     def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+            return False
+        storage = tensor.untyped_storage()
         return (
-            type(tensor) in (torch.Tensor, torch.nn.Parameter)
-            and tensor.layout == torch.strided
-            and not tensor.is_quantized
+            not tensor.is_quantized
             and not (tensor.is_conj() or tensor.is_neg())
             and tensor.device.type == "cpu"
-            and self._counts[_storage(tensor)] == 1
+            and self._counts[storage._cdata] == 1
             and tensor.storage_offset() == 0
-            and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+            and storage.nbytes() == tensor.nbytes
         )
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ..containers import pytree
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import Layout, known_layout
-from .symbolic_numbers import holds_always, identity, known
+from .symbolic_numbers import form, holds_always, identity, known
 
 _Results = tuple[type | None, Sequence[Layout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
@@ -40,51 +41,134 @@ class KnownResults:
     def __init__(self, mode: FakeTensorMode):
         self._fake = FakeCopies(mode)
         self._of_symbolic_sizes: dict[Any, _Results | None] = {}
+        # Whether a view is in its storage, by the identity of its layout and the size of the storage.
+        self._rooms: dict[Any, tuple[Layout, bool]] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         name, writes = _rules(func)
-        if writes is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+        described = None if writes is None else _key(name, args, kwargs)
+        if described is None:
             return func(*args, **kwargs) if kwargs else func(*args)
-        parts: list[Any] = [name, torch.get_default_dtype()]
-        named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
-        is_symbolic = _describe((*args, *named), parts)
-        if is_symbolic is None:
-            return func(*args, **kwargs) if kwargs else func(*args)
+        key, is_symbolic = described
         kept = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
-        settings = _SETTINGS.get(name)
-        key = tuple(parts) if settings is None else (*parts, settings())
         found = kept.get(key)
-        if found is not None and (not is_symbolic or _has_room(found, args)):
+        if found is not None and (not is_symbolic or self._has_room(found, args)):
             return self._made(found, args, writes)
         layout = None if kwargs or key in kept else known_layout(func, args)
-        if layout is not None and (not is_symbolic or _has_room((None, [layout]), args)):
+        if layout is not None and (not is_symbolic or self._has_room((None, [layout]), args)):
             kept[key] = found = None, [layout]
             return self._made(found, args, writes)
         before = _state(args[0]) if writes else None
         result = func(*args, **kwargs) if kwargs else func(*args)
         if key not in kept:
-            if len(_of_fixed_sizes) >= _MOST:
-                _of_fixed_sizes.clear()
             is_kept = not writes or (result is args[0] and _state(result) == before)
-            kept[key] = _described(result, args, kwargs, is_symbolic) if is_kept else None
+            _keep(kept, key, _described(result, args, kwargs, is_symbolic) if is_kept else None)
         return result
 
-    def _made(self, results: _Results, args: tuple[Any, ...], writes: bool) -> Any:
+    def created(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Two tensors in one memory, like the result of an earlier call of a function that creates a tensor.
+
+        Such a function returns a copy of a tensor to which something else refers, so a recording keeps the
+        other one. None if there is no earlier call with like arguments.
+        """
+        described = self._creation(func, args, kwargs)
+        found = None if described is None else _of_fixed_sizes.get(described)
+        if found is None:
+            return None
+        [layout] = found[1]
+        if isinstance(layout, int) or layout.offset is not None:
+            return None
+        with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
+            memory = _memory(layout, args)
+            return self._fake(memory, layout.device), self._fake(memory, layout.device)
+
+    def keep_created(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any
+    ) -> None:
+        """Keep the result of a function that creates a tensor, for `created`."""
+        key = self._creation(func, args, kwargs)
+        if key is not None and key not in _of_fixed_sizes and type(result) is FakeTensor:
+            _keep(_of_fixed_sizes, key, _described(result, args, kwargs, is_symbolic=False))
+
+    @staticmethod
+    def _creation(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """The key of a call that creates a tensor of fixed sizes; None for others."""
+        name, writes = _rules(func)
+        described = None if writes is not False else _key(name, args, kwargs)
+        return None if described is None or described[1] else described[0]
+
+    def _has_room(self, results: _Results, args: tuple[Any, ...]) -> bool:
+        """Whether views are in the memory of the first argument for all sizes.
+
+        Where that is not known, as for an input that is a view of a larger tensor, making one would add a
+        guard.
+        """
+        for layout in results[1]:
+            if isinstance(layout, int) or layout.offset is None:
+                continue
+            room = args[0].untyped_storage().nbytes()
+            key = id(layout), room if isinstance(room, int) else form(room)
+            if key not in self._rooms:
+                # The layout is kept, so that its identity stays its own.
+                self._rooms[key] = layout, known(_end(layout) <= room) is True
+            if not self._rooms[key][1]:
+                return False
+        return True
+
+    def _made(self, results: _Results, args: tuple[Any, ...], writes: bool | None) -> Any:
         kind, items = results
         if writes and not args[0].is_inference():
             torch.autograd.graph.increment_version(args[0])
-        made = [args[item] if isinstance(item, int) else self._tensor(item, args) for item in items]
+        with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
+            made = [
+                args[item] if isinstance(item, int) else self._fake(_memory(item, args), item.device)
+                for item in items
+            ]
         return made[0] if kind is None else kind(made)
 
-    def _tensor(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
-        with torch._C._DisableTorchDispatch():
-            if layout.offset is None:
-                made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
-            else:
-                made = torch.empty((), dtype=layout.dtype, device="meta")
-                made.set_(args[0].untyped_storage(), layout.offset, layout.shape, layout.stride)
-        return self._fake(made, layout.device)
+
+_PYTHON = (
+    DispatchKeySet(DispatchKey.Python).add(DispatchKey.PythonTLSSnapshot).add(DispatchKey.PythonDispatcher)
+)
+"""The dispatch keys by which torch calls Python code; without them, making a tensor takes half the time."""
+
+
+def _end(layout: Layout) -> Any:
+    """The end of a view in its storage, in bytes."""
+    last = layout.offset
+    for size, stride in zip(layout.shape, layout.stride, strict=True):
+        last = last + (size - 1) * stride
+    return (last + 1) * layout.dtype.itemsize
+
+
+def _memory(layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
+    """A meta tensor with a layout."""
+    if layout.offset is None:
+        return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
+    made = torch.empty((), dtype=layout.dtype, device="meta")
+    return made.set_(args[0].untyped_storage(), layout.offset, layout.shape, layout.stride)
+
+
+def _keep(kept: dict[Any, _Results | None], key: Any, results: _Results | None) -> None:
+    if len(_of_fixed_sizes) >= _MOST:
+        _of_fixed_sizes.clear()
+    kept[key] = results
+
+
+def _key(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, bool] | None:
+    """What determines layouts of results, and whether symbolic sizes are part of it; None if more does."""
+    if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+        return None
+    parts: list[Any] = [name, torch.get_default_dtype()]
+    named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
+    is_symbolic = _describe((*args, *named), parts)
+    if is_symbolic is None:
+        return None
+    settings = _SETTINGS.get(name)
+    return tuple(parts) if settings is None else (*parts, settings()), is_symbolic
 
 
 @functools.cache
@@ -118,23 +202,6 @@ _SETTINGS: dict[str, Callable[[], Any]] = {
     "aten::conv2d": lambda: torch.backends.mkldnn.enabled,
 }
 """Settings of torch on which layouts depend, by operator."""
-
-
-def _has_room(results: _Results, args: tuple[Any, ...]) -> bool:
-    """Whether views are in the memory of the first argument for all sizes.
-
-    Where that is not known, as for an input that is a view of a larger tensor, making one would add a guard.
-    """
-    for layout in results[1]:
-        if isinstance(layout, int) or layout.offset is None:
-            continue
-        last = layout.offset
-        for size, stride in zip(layout.shape, layout.stride, strict=True):
-            last = last + (size - 1) * stride
-        room = args[0].untyped_storage().nbytes()
-        if known((last + 1) * layout.dtype.itemsize <= room) is not True:
-            return False
-    return True
 
 
 def _state(tensor: torch.Tensor) -> list[Any]:

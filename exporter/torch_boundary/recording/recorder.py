@@ -96,7 +96,7 @@ class Recorder:
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
-        self._kinds: dict[OpOverload, tuple[bool, str]] = {}
+        self._kinds: dict[OpOverload, tuple[bool, bool, str]] = {}
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -207,7 +207,7 @@ class Recorder:
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = self._kind(func)
-        is_rare, name = kind
+        is_rare, creates, name = kind
         if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):
             return self._bookkeep(func, types, args, kwargs)
         try:
@@ -215,17 +215,22 @@ class Recorder:
             named = {key: self._argument(item) for key, item in kwargs.items()} if kwargs else {}
         except _Rare:
             return self._bookkeep(func, types, args, kwargs)
+        if creates:
+            made = self._known_results.created(func, args, kwargs)
+            if made is None:
+                result = self._bookkeep(func, types, args, kwargs)
+                self._known_results.keep_created(func, args, kwargs, result)
+                return result
+            node = self._call(func, given, named, name, made[1])
+            self._nodes[made[0]] = proxy_tensor._ProxyTensor(torch.fx.Proxy(node, self._tracer), None)
+            return made[0]
         tracer = self._tracer
         held, tracer.enable_thunkify = tracer.enable_thunkify, True
         try:
             result = self._known_results.run(func, args, kwargs)
         finally:
             tracer.enable_thunkify = held
-        node = self.graph.create_node("call_function", func, (), {}, name)
-        # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
-        node._update_args_kwargs(given, named)
-        node.meta["nn_module_stack"] = self._paths.current
-        node.meta["val"] = result
+        node = self._call(func, given, named, name, result)
         if self._environment.pending_fresh_unbacked_symbols:
             # torch checks that sizes that depend on values are sizes of the result.
             proxy = torch.fx.Proxy(node, tracer)
@@ -233,14 +238,23 @@ class Recorder:
         self._results(result, node)
         return result
 
-    def _kind(self, func: OpOverload) -> tuple[bool, str]:
-        """Whether torch must record an operator, and the stem of the names of its nodes."""
+    def _call(self, func: OpOverload, args: tuple, kwargs: dict, name: str, result: Any) -> torch.fx.Node:
+        """A node for a call."""
+        node = self.graph.create_node("call_function", func, (), {}, name)
+        # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
+        node._update_args_kwargs(args, kwargs)
+        node.meta["nn_module_stack"] = self._paths.current
+        node.meta["val"] = result
+        return node
+
+    def _kind(self, func: OpOverload) -> tuple[bool, bool, str]:
+        """Whether torch must record an operator, whether it creates a tensor, and the stem of node names."""
         schema = func._schema
         is_rare = not _RARE_TAGS.isdisjoint(func.tags) or schema.name in _RARE
         # A function that creates a tensor copies one that a recording refers to; a method does not.
-        if not schema.name.startswith(("aten::to", "aten::new_")):
-            is_rare |= any(argument.name == "pin_memory" for argument in schema.arguments)
-        return is_rare, self.graph._target_to_str(func.overloadpacket.__name__)
+        is_method = schema.name.startswith(("aten::to", "aten::new_"))
+        creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
+        return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
     def _argument(self, item: Any) -> Any:
         """The argument of a node for an argument of a call."""

@@ -6,6 +6,7 @@ The calls run in a thread of their own: the modes of a recording are those of it
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,17 +59,22 @@ class Replay:
         self._weights = weights
         self._given = [*weights, *inputs]
         self._size_of = size_of
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        self._positions = {node: position for position, node in enumerate(placeholders)}
-        self._fixed = _storages_of(
-            node
-            for node, item in zip(placeholders, weights, strict=False)
-            if isinstance(item, torch.nn.Parameter)
-        )
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._values: dict[torch.fx.Node, Any] = {}
         self._of_example: dict[int, torch.UntypedStorage] = {}
         self._copies = self._of_example
+
+    @functools.cached_property
+    def _positions(self) -> dict[torch.fx.Node, int]:
+        """The placeholders; the graph has all of them before the first other node."""
+        placeholders = (node for node in self._graph.nodes if node.op == "placeholder")
+        return {node: position for position, node in enumerate(placeholders)}
+
+    @functools.cached_property
+    def _fixed(self) -> set[Any]:
+        """The storages of parameters, to which nothing may write."""
+        pairs = zip(self._positions, self._weights, strict=False)
+        return _storages_of(node for node, item in pairs if isinstance(item, torch.nn.Parameter))
 
     def close(self) -> None:
         """End the thread."""

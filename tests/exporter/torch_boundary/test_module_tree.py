@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from opsetta.exporter.torch_boundary.state.module_tree import ModuleTree
+from opsetta.exporter.torch_boundary.recording.module_paths import Root
+from opsetta.exporter.torch_boundary.state.module_tree import ModuleTree, modules_of, tensors_of
 
 
 class Inner(nn.Module):
@@ -44,3 +46,18 @@ def test_the_parts_are_those_that_torch_finds() -> None:
     assert tree.buffers.keys() - tree.transient == tree.buffers.keys() & state.keys()
     assert tree.attributes.keys() == {"layers.0.constant", "layers.1.constant"}
     assert all(held[key] is tree.buffers[name] for name, (held, key) in tree.holders.items())
+
+
+def test_modules_and_their_tensors_are_those_that_torch_finds_in_this_order() -> None:
+    model = Model()
+    assert list(map(id, modules_of(model))) == list(map(id, model.modules()))
+    inner = model.layers[0]
+    expected = [*inner.parameters(recurse=False), *inner.buffers(recurse=False)]
+    assert list(map(id, tensors_of(inner))) == list(map(id, expected))
+
+
+@pytest.mark.parametrize("remove_duplicate", [False, True])
+def test_the_tracer_gets_the_modules_that_torch_finds(remove_duplicate: bool) -> None:
+    root = Root(ModuleTree(Model()))
+    expected = torch.nn.Module.named_modules(root, remove_duplicate=remove_duplicate)
+    assert list(root.named_modules(remove_duplicate=remove_duplicate)) == list(expected)

@@ -102,6 +102,14 @@ def test_a_known_result_is_like_the_operators(name: str, is_dynamic: bool) -> No
     assert not environment.guards
 
 
+CREATING: dict[str, tuple[Any, Callable[[torch.Tensor], tuple[Any, ...]]]] = {
+    "arange": (ATEN.arange.start_step, lambda x: (0, 9, 2)),
+    "full": (ATEN.full.default, lambda x: ([2, 3], 1.5)),
+    "zeros_like": (ATEN.zeros_like.default, lambda x: (x,)),
+    "rand": (ATEN.rand.default, lambda x: ([4],)),
+}
+
+
 @pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
 def test_writing_counts_as_a_new_version(is_dynamic: bool) -> None:
     mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
@@ -112,6 +120,31 @@ def test_writing_counts_as_a_new_version(is_dynamic: bool) -> None:
             assert known.run(ATEN.mul_.Tensor, (x, 2.0), {}) is x
             versions.append(x._version)
     assert versions == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", CREATING)
+def test_a_created_tensor_is_like_the_operators_and_shares_its_memory_with_another(name: str) -> None:
+    operator, arguments = CREATING[name]
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, False)
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        args, options = arguments(x), {"dtype": torch.float64}
+        expected = operator(*args, **options)
+        known.keep_created(operator, args, options, expected)
+        made, kept = known.created(operator, args, options)
+        assert layout(made, x) == layout(kept, x) == layout(expected, x)
+        assert made is not kept
+        assert made.untyped_storage()._cdata == kept.untyped_storage()._cdata
+        assert made.untyped_storage()._cdata != expected.untyped_storage()._cdata
+        assert known.created(operator, args, {"dtype": torch.int8}) is None
+
+
+def test_a_created_tensor_with_a_dynamic_size_is_left_to_torch() -> None:
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, True)
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        known.keep_created(ATEN.zeros_like.default, (x,), {}, torch.zeros_like(x))
+        assert known.created(ATEN.zeros_like.default, (x,), {}) is None
 
 
 def test_an_argument_that_is_given_twice_is_told_apart() -> None:
