@@ -25,7 +25,7 @@ from ..passes.realizers import (
     UnrollRecurrent,
 )
 from ..passes.realizers.rewriting import is_of_plan
-from ..passes.target.inplace_annotations import annotate_inplace
+from ..passes.target.inplace.annotations import annotate_inplace
 from ..registration import MAY_OVERWRITE, GraphError, UsageError
 from .files.reading import TRUSTED, bounds_of
 from .files.reading.carried import carried_by

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ...passes.target.initializers import Initializers
-from ...passes.target.inplace_annotations import record_inplace
+from ...passes.target.constants.initializers import Initializers
+from ...passes.target.inplace.annotations import record_inplace
 from ...passes.target.levels import DEFAULT_LEVEL
 from ...passes.target.optimize import optimize
 from ...registration import (

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ...passes.target.inplace_annotations import annotate_inplace
+from ...passes.target.inplace.annotations import annotate_inplace
 from ...passes.target.levels import DEFAULT_LEVEL
 from ...registration import (
     DIMENSIONS,

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Sequence
 import onnx
 import onnx_ir as ir
 
-from ...passes.target import inplace_operators as operators
+from ...passes.target.inplace import operators
 from ...registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
 from ..files.garbage_collection import rare_collections
 from ..files.reading import Bounds, bounds_of, check_calls, check_memory, check_text, read_model

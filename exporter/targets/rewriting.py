@@ -6,13 +6,13 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...passes.realizers.compose_operators import ComposeOperators
+from ...passes.target.constants.initializers import Initializers
 from ...passes.target.conventions.bool_constants import StoreBools
 from ...passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
 from ...passes.target.conventions.default_attributes import WriteDefaultAttributes
 from ...passes.target.conventions.int64_constants import NarrowConstants
+from ...passes.target.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ...passes.target.conventions.resize import ResizeBy
-from ...passes.target.initializers import Initializers
-from ...passes.target.recurrent_outputs import CompleteRecurrentOutputs
 from ...passes.target.simplification.exponents import AlignExponents
 from ...registration import default_registry
 from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs

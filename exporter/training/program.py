@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...passes.planning import order_by_phase
-from ...passes.target.inplace_annotations import annotate_inplace
+from ...passes.target.inplace.annotations import annotate_inplace
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import Registry, UsageError
 from ..program import Program, SourceModel

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from ...registration import MAY_OVERWRITE
-from ..target import inplace_operators as operators
+from ..target.inplace import operators
 from .order import reads
 
 

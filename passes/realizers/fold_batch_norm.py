@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..target.fold_scales import FoldScales
-from ..target.initializers import Initializers
+from ..target.constants.initializers import Initializers
+from ..target.products.fold_scales import FoldScales
 from .rewriting import Rewriter, constant_of, graphs_of, is_onnx, only_reader, remove_unused
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration.metadata import LAYOUT
-from ..target.initializers import Initializers
+from ..target.constants.initializers import Initializers
 from ..target.transposes.permutations import Permutation, inverse, permuted
 from ..target.transposes.push_transposes import PushTransposes
 from ..target.transposes.rules import has_rule

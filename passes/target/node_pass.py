@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ...registration import schemas
 from ...registration.arguments import blocks
 from ...registration.origins import inherit
-from .initializers import Initializers
+from .constants.initializers import Initializers
 
 
 class NodePass(ir.passes.InPlacePass, abc.ABC):

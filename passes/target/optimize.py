@@ -6,42 +6,42 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration import schemas
+from .constants.equal_initializers import MergeEqualInitializers
+from .constants.fold_constants import FoldConstants
+from .constants.initializers import Initializers
 from .conventions.default_attributes import WriteDefaultAttributes
 from .conventions.joined_directions import JoinDirections
-from .fold_constants import FoldConstants
-from .fold_scales import FoldScales
+from .conventions.recurrent_outputs import CompleteRecurrentOutputs
 from .fusions.attention import FuseAttention
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
-from .initializers import Initializers
+from .images.padded_convolutions import FoldPadding
+from .images.padded_pooling import SeparatePaddedPools
+from .images.single_pixels import RepeatSinglePixels
+from .images.whole_pooling import PoolWhole
 from .levels import DEFAULT_LEVEL
 from .node_pass import NodePass, run_in_order
-from .padded_pooling import SeparatePaddedPools
 from .products.flatten_rows import FlattenRows
+from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
 from .products.linear_scales import FoldLinearScales
+from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
-from .quantized_products import SplitQuantizedProducts
-from .recurrent_outputs import CompleteRecurrentOutputs
-from .simplification.constant_gathers import SimplifyGathers
-from .simplification.equal_initializers import MergeEqualInitializers
+from .shapes.constant_gathers import SimplifyGathers
+from .shapes.late_broadcasts import BroadcastLate
+from .shapes.shape_chains import MergeShapeChains
+from .shapes.sliced_dimensions import NameSlicedDimensions
+from .shapes.split_batches import SplitBatchesEarly
 from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentityArithmetic
-from .simplification.late_broadcasts import BroadcastLate
 from .simplification.nan_replacements import RemoveNaNReplacements
-from .simplification.padded_convolutions import FoldPadding
 from .simplification.reciprocals import DivideByReciprocals
-from .simplification.shape_chains import MergeShapeChains
-from .simplification.single_pixels import RepeatSinglePixels
-from .simplification.split_batches import SplitBatchesEarly
 from .simplification.uniform_values import RemoveUniformValues
 from .simplification.unused_nodes import RemoveUnused
-from .simplification.whole_pooling import PoolWhole
-from .sliced_dimensions import NameSlicedDimensions
 from .transposes.push_transposes import PushTransposes
 
 

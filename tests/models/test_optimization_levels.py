@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.passes.target.initializers import Initializers
+from opsetta.passes.target.constants.initializers import Initializers
 from opsetta.passes.target.levels import LEVELS
 from opsetta.passes.target.optimize import optimize
 

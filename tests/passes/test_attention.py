@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from opsetta.passes.target.fusions.attention import FuseAttention
 from opsetta.passes.target.fusions.grouped_heads import GroupHeads
-from opsetta.passes.target.simplification.split_batches import SplitBatchesEarly
+from opsetta.passes.target.shapes.split_batches import SplitBatchesEarly
 from opsetta.registration import Value
 
 from .target_graph import Case, numbers

@@ -4,11 +4,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from opsetta.passes.target.constants.fold_constants import FoldConstants
 from opsetta.passes.target.conventions.default_attributes import WriteDefaultAttributes
 from opsetta.passes.target.conventions.joined_directions import JoinDirections
-from opsetta.passes.target.fold_constants import FoldConstants
-from opsetta.passes.target.simplification.late_broadcasts import BroadcastLate
-from opsetta.passes.target.simplification.single_pixels import RepeatSinglePixels
+from opsetta.passes.target.images.single_pixels import RepeatSinglePixels
+from opsetta.passes.target.shapes.late_broadcasts import BroadcastLate
 from opsetta.passes.target.simplification.uniform_values import RemoveUniformValues
 
 from .target_graph import Case, numbers

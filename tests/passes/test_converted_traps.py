@@ -6,7 +6,7 @@ import pytest
 
 from opsetta.passes.realizers.compose_operators import ComposeOperators
 from opsetta.passes.target.fusions.gelu import OrderGelu
-from opsetta.passes.target.simplification.constant_gathers import SimplifyGathers
+from opsetta.passes.target.shapes.constant_gathers import SimplifyGathers
 from opsetta.passes.target.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import default_registry
 

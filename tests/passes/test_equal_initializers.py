@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsetta.passes.target.simplification.equal_initializers import MergeEqualInitializers
+from opsetta.passes.target.constants.equal_initializers import MergeEqualInitializers
 
 from .target_graph import Case, numbers
 

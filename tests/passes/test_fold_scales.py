@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fold_constants import FoldConstants
-from opsetta.passes.target.fold_scales import FoldScales
-from opsetta.passes.target.initializers import Initializers
+from opsetta.passes.target.constants.fold_constants import FoldConstants
+from opsetta.passes.target.constants.initializers import Initializers
+from opsetta.passes.target.products.fold_scales import FoldScales
 from opsetta.registration import Value
 
 from .target_graph import Case as TargetGraph

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fold_constants import FoldConstants
-from opsetta.passes.target.initializers import Initializers
+from opsetta.passes.target.constants.fold_constants import FoldConstants
+from opsetta.passes.target.constants.initializers import Initializers
 
 from .target_graph import Case, numbers
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.passes.target import inplace_operators as operators
-from opsetta.passes.target.inplace_annotations import annotate_inplace
+from opsetta.passes.target.inplace import operators
+from opsetta.passes.target.inplace.annotations import annotate_inplace
 from opsetta.registration import INPLACE, MAY_OVERWRITE
 from opsetta.registration.schemas import operator_schemas
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opsetta.passes.target.images.padded_convolutions import FoldPadding
 from opsetta.passes.target.products.gemm import WriteGemm
 from opsetta.passes.target.products.linear_scales import FoldLinearScales
-from opsetta.passes.target.simplification.padded_convolutions import FoldPadding
 from opsetta.passes.target.simplification.reciprocals import DivideByReciprocals
 
 from .target_graph import Case, numbers

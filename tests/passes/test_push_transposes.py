@@ -13,7 +13,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.target.initializers import Initializers
+from opsetta.passes.target.constants.initializers import Initializers
 from opsetta.passes.target.transposes.push_transposes import PushTransposes
 from opsetta.registration import GraphContext, Value, default_registry
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import DataType
 
-from opsetta.passes.target.simplification.shape_chains import MergeShapeChains
+from opsetta.passes.target.shapes.shape_chains import MergeShapeChains
 
 from .target_graph import Case, numbers
 

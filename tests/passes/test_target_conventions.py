@@ -6,12 +6,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from opsetta.passes.target.constants.initializers import Initializers
 from opsetta.passes.target.conventions.bool_constants import StoreBools
 from opsetta.passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
 from opsetta.passes.target.conventions.default_attributes import WriteDefaultAttributes
 from opsetta.passes.target.conventions.int64_constants import NarrowConstants
 from opsetta.passes.target.conventions.resize import ResizeBy
-from opsetta.passes.target.initializers import Initializers
 
 from .target_graph import Case, numbers
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opsetta.passes.target.simplification.whole_pooling import PoolWhole
+from opsetta.passes.target.images.whole_pooling import PoolWhole
 
 from .target_graph import Case, numbers
 

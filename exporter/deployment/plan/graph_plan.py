@@ -21,7 +21,7 @@ from ....passes.planning import (
     lower_bound,
 )
 from ....passes.planning.order import captured
-from ....passes.target.inplace_operators import STANDARD_DOMAINS
+from ....passes.target.inplace.operators import STANDARD_DOMAINS
 from ....registration import PlanError
 from ....registration.arguments import qualified_name
 from .records import WORKSPACE, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode

@@ -18,7 +18,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
 
-from ....passes.target.inplace_annotations import annotate_inplace
+from ....passes.target.inplace.annotations import annotate_inplace
 from ....passes.target.levels import DEFAULT_LEVEL
 from ....registration import (
     MAY_OVERWRITE,

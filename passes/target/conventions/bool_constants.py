@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from .constants import put_first
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 
 _MAXIMUM_MASK = 2**22
 """Elements of a mask that is read."""

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ....registration import schemas
 from ....registration.origins import inherit
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 
 
 def only_reader(value: ir.Value) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import same_dimension
 from .patterns import made_before
 

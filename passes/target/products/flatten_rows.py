@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from .gemm import is_biased_product
 from .row_rules import ByRows, RowRules, has_rows, matrix_shape
 from .row_sizes import Dimensions, RowSizes

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from ....registration.origins import inherit
 from ....registration.runtimes import has_kernel
 from ....registration.schemas import operator_schema
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..deferred_constants import transposed_blocks, transposed_matrix
+from ..constants.deferred_constants import transposed_blocks, transposed_matrix
 from ..node_pass import ConstantPass, maker_for, replace_by_value
 
 _MOVES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.schemas import operator_schema
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 
 _UNARY = frozenset(
     "Abs Cast Ceil Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not "

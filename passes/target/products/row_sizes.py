@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ....registration.schemas import operator_schema
-from ..initializers import Initializers
-from ..simplification.shape_chains import reshape_target
+from ..constants.initializers import Initializers
+from ..shapes.shape_chains import reshape_target
 
 Dimensions = tuple[int | ir.SymbolicDim, ...]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 
 
 class ReadStoredWeights(ir.passes.InPlacePass):

@@ -1,1 +1,1 @@
-"""Rewrites that leave every result as it is: identity arithmetic, merged shape changes, equal weights."""
+"""Rewrites that leave every result as it is: identity arithmetic, unused nodes, values that are constant."""

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value
 
 _SELECTIONS = frozenset(

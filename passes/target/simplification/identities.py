@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_node
 
 

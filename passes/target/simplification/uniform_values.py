@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluate
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 
 _SAME = frozenset(

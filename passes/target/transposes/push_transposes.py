@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from . import permutations
 from .permutations import Permutation
 from .plan import Form, Plan, takes_sizes

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ....registration.schemas import omissible
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from . import permutations
 from .permutations import Permutation
 

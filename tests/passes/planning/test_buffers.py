@@ -6,7 +6,7 @@ import pytest
 from onnx import parser
 
 from opsetta.passes.planning import buffers_of, execution_order
-from opsetta.passes.target.inplace_annotations import annotate_inplace
+from opsetta.passes.target.inplace.annotations import annotate_inplace
 from opsetta.registration import GraphError
 
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...registration.dtypes import FLOATS
-from ...registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
+from ....registration.dtypes import FLOATS
+from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
+from ..node_pass import every_node
+from ..shapes.known_sizes import known_sizes, refine_shape
 from .deferred_constants import Deferred, deferred, is_matrix_transpose
 from .initializers import Initializers
-from .known_sizes import known_sizes, refine_shape
-from .node_pass import every_node
 
 _FREE_BYTES = 4096
 """Bytes that a result may take even if no weight becomes unread by it."""

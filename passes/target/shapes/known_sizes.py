@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...registration.emission import shape_inference
-from ...registration.emission.folding import evaluate
-from .node_pass import maker_of
+from ....registration.emission import shape_inference
+from ....registration.emission.folding import evaluate
+from ..node_pass import maker_of
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
 _OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from ...registration.schemas import operator_schema
+from ....registration.schemas import operator_schema
 
 _T = TypeVar("_T")
 

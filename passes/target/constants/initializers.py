@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import Names
+from ....registration import Names
 
 Blocks = Callable[..., Iterable[np.ndarray]]
 """Computes the contents of a tensor in pieces, in the order of the file."""

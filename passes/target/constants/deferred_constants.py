@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...registration.dtypes import FLOATS
-from ...registration.emission import shape_inference
-from ...registration.emission.folding import evaluator
+from ....registration.dtypes import FLOATS
+from ....registration.emission import shape_inference
+from ....registration.emission.folding import evaluator
 from .initializers import Blocks
 
 _MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())

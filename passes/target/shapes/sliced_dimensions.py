@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ...registration import Names
-from ...registration.schemas import misnames_cut_sizes
-from .node_pass import NodePass, every_node
+from ....registration import Names
+from ....registration.schemas import misnames_cut_sizes
+from ..node_pass import NodePass, every_node
 
 
 class NameSlicedDimensions(NodePass):

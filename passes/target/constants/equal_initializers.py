@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from .initializers import Initializers
 
 _SMALLEST = 1024
 _SAMPLES = 16

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ...registration.schemas import OperatorSchema
-from .node_pass import NodePass
+from ....registration.schemas import OperatorSchema
+from ..node_pass import NodePass
 
 
 class SeparatePaddedPools(NodePass):

@@ -2,7 +2,7 @@
 
 A node gets the annotation `opsetta.may_overwrite`, `0:1` for "output 0 over input 1", where
 
-1. the operator can work in place on that input (`inplace_operators`), with the same element type and size;
+1. the operator can work in place on that input (`operators`), with the same element type and size;
 2. the input was made by a node of the same graph; it is no graph input, initializer, constant or output;
 3. no later node in the graph's order, sub-graphs included, reads the input;
 4. the same holds for every value that may share the input's memory: views (Reshape, Identity, ...), and
@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
-from ...registration import INPLACE, MAY_OVERWRITE
-from ...registration.arguments import blocks
-from . import inplace_operators as operators
+from ....registration import INPLACE, MAY_OVERWRITE
+from ....registration.arguments import blocks
+from . import operators
 
 _Graph = ir.Graph | ir.Function
 

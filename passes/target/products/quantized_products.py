@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import Names, schemas
-from ...registration.origins import inherit
-from .node_pass import NodePass, maker_of, replace_by_value
+from ....registration import Names, schemas
+from ....registration.origins import inherit
+from ..node_pass import NodePass, maker_of, replace_by_value
 
 _SHAPE = "row_shape"
 

@@ -17,8 +17,8 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from .initializers import Initializers
-from .node_pass import ConstantPass, maker_for, replace_by_value
+from ..constants.initializers import Initializers
+from ..node_pass import ConstantPass, maker_for, replace_by_value
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ...registration import Names
-from .node_pass import NodePass
+from ....registration import Names
+from ..node_pass import NodePass
 
 _OUTPUTS = {"GRU": 2, "LSTM": 3, "RNN": 2}
 

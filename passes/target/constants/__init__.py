@@ -1,0 +1,1 @@
+"""Constant folding, the weights that it computes, and equal initializers."""

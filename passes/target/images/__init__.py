@@ -1,0 +1,1 @@
+"""Rewrites of pooling, convolution and Resize of images."""
