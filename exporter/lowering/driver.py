@@ -244,10 +244,13 @@ class Driver(abc.ABC, Generic[S]):
         """
         schema = operator_schema("Identity", self.opset)
         assert schema is not None
+        allowed = schema.inputs[0].dtypes
         found = []
         for value in (*self.graph.inputs, *self.graph.initializers.values()):
+            if type(value.type) is ir.TensorType and value.type.dtype in allowed:
+                continue
             first, kind = first_opset_of_kind(value.type, self.opset), None
-            if first is None and value.dtype is not None and value.dtype not in schema.inputs[0].dtypes:
+            if first is None and value.dtype is not None and value.dtype not in allowed:
                 first, kind = first_opset_with_dtype("Identity", 0, value.dtype), value.dtype.name
             elif first is None:
                 continue
@@ -266,11 +269,13 @@ class Driver(abc.ABC, Generic[S]):
             inner = [value for node in graph for value in node.outputs]
             formal = [] if graph is self.graph else graph.inputs
             for value in [*formal, *list(graph.initializers.values()), *inner]:
-                if not value.name:
+                current = value.name
+                if not current:
                     continue
-                if value.name in taken or (value.name in own and not value.is_graph_input()):
-                    _rename(value, self.names.unique(f"{value.name}_inner"))
-                own.add(value.name)
+                if current in taken or (current in own and not value.is_graph_input()):
+                    current = self.names.unique(f"{current}_inner")
+                    _rename(value, current)
+                own.add(current)
         seen: set[Value] = set()
         for index, (name, value) in enumerate(zip(self.output_names, list(self.graph.outputs), strict=True)):
             if value.is_graph_input() and value.name == name:

@@ -255,13 +255,15 @@ class _SourceDriver(Driver[_Scope]):
             if item is None:
                 checked.append(None)
                 continue
-            value = item if isinstance(item, Value) else self.context.constant(item, expected.dtype)
-            if value.dtype is None:
+            wanted = expected.dtype
+            value = item if isinstance(item, Value) else self.context.constant(item, wanted)
+            dtype = value.dtype
+            if dtype is None:
                 value.type = expected.type
-            elif expected.dtype is not None and value.dtype != expected.dtype:
+            elif wanted is not None and dtype != wanted:
                 raise OpsettaError(
-                    f"the symbolic function of {overloaded_name(node)} gave {value.dtype.name} "
-                    f"for '{expected.name}' in module '{module}', where {expected.dtype.name} is due"
+                    f"the symbolic function of {overloaded_name(node)} gave {dtype.name} "
+                    f"for '{expected.name}' in module '{module}', where {wanted.name} is due"
                 )
             if is_sequence_type(expected.type):
                 # A list has the shape of its elements, but its value may be their stack.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -13,7 +13,19 @@ from ...registration.origins import inherit
 from .constants.initializers import Initializers
 
 
-class NodePass(ir.passes.InPlacePass, abc.ABC):
+class IndexedPass(ir.passes.InPlacePass, abc.ABC):
+    """A pass that looks up nodes in an index, which passes share until one of them changes the graph."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the model, and report whether anything changed."""
+        return ir.passes.PassResult(model, self.run(model, NodesByOperator(model.graph)))
+
+    @abc.abstractmethod
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """The same as `call`, for a model whose nodes are known."""
+
+
+class NodePass(IndexedPass):
     """Calls `rewrite` for each node of some ONNX operators, in the main graph and its sub-graphs.
 
     Attributes:
@@ -26,12 +38,8 @@ class NodePass(ir.passes.InPlacePass, abc.ABC):
     writes: str | None = None
     opset: int = 0
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the nodes, and report whether anything changed."""
-        return ir.passes.PassResult(model, self.run(model, NodesByOperator(model.graph)))
-
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
-        """The same as `call`, for a model whose nodes are known."""
+        """Rewrite the nodes, and report whether anything changed."""
         self.opset = model.opset_imports.get("", 0)
         wanted = nodes.of(self.op_types)
         if not wanted or (self.writes is not None and self.schema(self.writes) is None):
@@ -77,10 +85,16 @@ class NodesByOperator:
 
     Attributes:
         all: every node, in the order of `every_node`.
+        graphs: the graph and its sub-graphs, each before those of its own nodes.
     """
 
-    def __init__(self, graph: ir.Graph):
-        self.all = every_node(graph)
+    def __init__(self, graph: ir.Graph, is_flat: bool = False):
+        """Gather the nodes.
+
+        Args:
+            is_flat: whether the graph is known to have no sub-graphs, so that no attribute is looked at.
+        """
+        self.all, self.graphs = (list(graph), [graph]) if is_flat else _walked(graph)
         self._places: dict[str, list[int]] = {}
         for place, node in enumerate(self.all):
             if not node.domain:
@@ -95,12 +109,16 @@ class NodesByOperator:
 def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:
     """Run passes one after the other, and report whether anything changed.
 
-    The nodes are gathered again only after a pass that changed the graph.
+    The nodes are gathered again only after a pass that changed the graph. No target pass makes sub-graphs, so
+    a graph without sub-graphs keeps none.
     """
-    nodes, modified = None, False
+    nodes: NodesByOperator | None = None
+    modified = is_flat = False
     for each in passes:
-        if isinstance(each, NodePass):
-            nodes = nodes or NodesByOperator(model.graph)
+        if isinstance(each, IndexedPass):
+            if nodes is None:
+                nodes = NodesByOperator(model.graph, is_flat)
+                is_flat = len(nodes.graphs) == 1
             changed = each.run(model, nodes)
         else:
             changed = each(model).modified
@@ -114,18 +132,28 @@ def every_node(graph: ir.Graph) -> list[ir.Node]:
 
     A list takes a fraction of the time of `ir.traversal.RecursiveGraphIterator`, and the graph may change.
     """
-    found: list[ir.Node] = []
-    waiting = [iter(graph)]
+    return _walked(graph)[0]
+
+
+def _walked(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
+    """The nodes of a graph in the order of `every_node`, and the graph with its sub-graphs."""
+    nodes: list[ir.Node] = []
+    graphs: list[ir.Graph] = []
+    waiting: list[ir.Graph | Iterator[ir.Node]] = [graph]
     while waiting:
-        for node in waiting[-1]:
-            found.append(node)
+        current = waiting[-1]
+        if isinstance(current, ir.Graph):
+            graphs.append(current)
+            current = waiting[-1] = iter(current)
+        for node in current:
+            nodes.append(node)
             inner = blocks(node) if node.attributes.data else ()
             if inner:
-                waiting.extend(iter(each) for each in reversed(inner))
+                waiting.extend(reversed(inner))
                 break
         else:
             waiting.pop()
-    return found
+    return nodes, graphs
 
 
 def replace_node(

@@ -69,8 +69,14 @@ class ConstantPool:
     def __contains__(self, value: Value) -> bool:
         return value in self._keys
 
-    def use(self, value: Value) -> None:
-        """Mark a value as used by a node or a graph output: a constant becomes an initializer."""
-        if value in self._keys and not value.is_initializer():
+    def use(self, value: Value) -> bool:
+        """Mark a value as used by a node or a graph output: a constant becomes an initializer.
+
+        Returns whether it is a constant.
+        """
+        if value not in self._keys:
+            return False
+        if not value.is_initializer():
             value.name = self._unique_name("constant")
             self._graph.initializers.add(value)
+        return True

@@ -117,9 +117,8 @@ class Construction:
                 raise GraphError(self.limits.beyond(text))
         for value in node.inputs:
             # Neither a constant nor a value that another one holds is made by a node.
-            if value is not None and value.producer() is None:
+            if value is not None and value.producer() is None and not self._pool.use(value):
                 self._check_not_held(value, f"ONNX operator {node.op_type} does not take")
-                self._pool.use(value)
         name = self.names.unique(f"{self.place.scope}{node.op_type}")
         node.name = name
         node.metadata_props.update(self.place.origin)

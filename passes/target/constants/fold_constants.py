@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
 from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
-from ..node_pass import every_node
+from ..node_pass import IndexedPass, NodesByOperator
 from ..shapes.known_sizes import known_sizes, refine_shape
 from .deferred_constants import Deferred, deferred, is_matrix_transpose
 from .initializers import Initializers
@@ -40,7 +40,7 @@ _MAXIMUM_STEPS = 64
 """Nodes that one initializer may be computed by."""
 
 
-class FoldConstants(ir.passes.InPlacePass):
+class FoldConstants(IndexedPass):
     """Replaces nodes that read constants alone by constants."""
 
     def __init__(self, initializers: Initializers):
@@ -48,14 +48,16 @@ class FoldConstants(ir.passes.InPlacePass):
         self._initializers = initializers
         self._budget: int | None = None
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
         modified = False
         self._budget = None
         waiting: dict[ir.Value, Deferred] = {}
         is_constant = self._initializers.is_constant
-        for node in every_node(model.graph):
-            if node.domain or not node.inputs or any(value.is_graph_output() for value in node.outputs):
+        returned = {value.producer() for graph in nodes.graphs for value in graph.outputs}
+        for node in nodes.all:
+            inputs = node.inputs
+            if node.domain or not inputs or node in returned:
                 continue
             if modified:
                 refine_shape(node)
@@ -63,16 +65,16 @@ class FoldConstants(ir.passes.InPlacePass):
                 modified = True
                 continue
             # Most nodes compute from the model's inputs.
-            if node.inputs[0] not in waiting and not is_constant(node.inputs[0]):
+            if inputs[0] not in waiting and not is_constant(inputs[0]):
                 continue
-            if all(map(is_constant, node.inputs)) and self._fold_small(node):
+            if all(map(is_constant, inputs)) and self._fold_small(node):
                 modified = True
                 continue
             step = deferred(node, lambda value: value in waiting or is_constant(value))
             if step is not None:
                 waiting[node.outputs[0]] = step
         modified |= self._fold_conditions(waiting)
-        return ir.passes.PassResult(model, self._fold_weights(waiting) or modified)
+        return self._fold_weights(waiting) or modified
 
     def _fold_sizes(self, node: ir.Node) -> bool:
         sizes = known_sizes(node, self._initializers.is_constant)

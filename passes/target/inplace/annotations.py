@@ -86,20 +86,22 @@ def _write(graph: _Graph, depth: int, opset: int, lifetimes: _Lifetimes) -> bool
 
 def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes: _Lifetimes) -> int | None:
     """The first input that output 0 of a node may overwrite."""
-    if node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
+    op_type, inputs = node.op_type, node.inputs
+    places = operators.overwritable(op_type, opset, len(inputs))
+    if not places or node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
         return None
     is_view = lifetimes.is_view(node)
-    for place in operators.overwritable(node.op_type, opset, len(node.inputs)):
-        value = node.inputs[place]
+    for place in places:
+        value = inputs[place]
         if value is None:
             continue
         # A view shares the memory and may be read later; only the input itself must have no later reader.
         ended = lifetimes.is_alone(value, node) if is_view else lifetimes.ends(value, position, depth)
         if not ended:
             continue
-        others = {i: v for i, v in enumerate(node.inputs) if v is not None and i != place}
+        others = {i: v for i, v in enumerate(inputs) if v is not None and i != place}
         mates = [v for v in others.values() if lifetimes.may_share(value, v)]
-        if mates and not (operators.allows_twice(node.op_type) and all(v is value for v in mates)):
+        if mates and not (operators.allows_twice(op_type) and all(v is value for v in mates)):
             continue
         if _is_like(node, opset, place, value, {i: v for i, v in others.items() if v is not value}):
             return place
@@ -229,6 +231,8 @@ class _Lifetimes:
     def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
         """Join the values that may share memory because of a node."""
         standard, name = self._is_standard(node), node.op_type
+        if standard and not inner and name not in operators.SHARING:
+            return
         if standard and name == "Constant":
             self._kept.extend(node.outputs)
         elif self.is_view(node):

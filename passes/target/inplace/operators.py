@@ -35,6 +35,9 @@ CONTAINERS = frozenset(
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 """Operators that pass values to and from their sub-graphs by reference; see `bindings`."""
 
+SHARING = VIEWS | CONTAINERS | CONTROL_FLOW | {"Constant"}
+"""Operators with results that may share memory with other values, or that belong to the model."""
+
 # Each element of output 0 depends on the same element of input 0, and on any elements of other inputs.
 _ELEMENTWISE = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil "

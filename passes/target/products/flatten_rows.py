@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..constants.initializers import Initializers
+from ..node_pass import IndexedPass, NodesByOperator
 from .gemm import is_biased_product
 from .row_rules import ByRows, RowRules, has_rows, matrix_shape
 from .row_sizes import Dimensions, RowSizes
@@ -31,23 +31,25 @@ from .row_sizes import Dimensions, RowSizes
 _ROUNDS = 4
 
 
-class FlattenRows(ir.passes.InPlacePass):
+class FlattenRows(IndexedPass):
     """Merges the first dimensions of tensors that are computed row by row."""
 
     def __init__(self, initializers: Initializers):
         super().__init__()
         self._known = initializers
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
+        if not nodes.of(("MatMul", "Gemm")):
+            return False
         opset = model.opset_imports.get("", 0)
-        for graph in graphs_of(model.graph):
+        for graph in nodes.graphs:
             plan = _Plan(graph, RowRules(self._known, opset), self._known, opset)
             if plan.make():
                 _Rewriter(plan, self._known).rewrite()
                 modified = True
-        return ir.passes.PassResult(model, modified)
+        return modified
 
 
 class _Part(NamedTuple):
@@ -76,9 +78,16 @@ class _Plan:
         self._known = known
         self.chosen: dict[ir.Node, ByRows] = {}
         self._products: set[ir.Node] = set()
-        self._rows: dict[ir.Value, bool] = {}
+        self._computed: dict[ir.Value, bool] = {}
+        self._readable: dict[ir.Node, bool] = {}
         nodes = list(graph)
         self._reshapes = {node for node in nodes if is_reshape(node)}
+        # Results of Reshapes between a tensor and the matrix of its rows, and what is reshaped.
+        self._between: dict[ir.Value, ir.Value] = {}
+        for node in self._reshapes:
+            data, result = node.inputs[0], node.outputs[0]
+            if data is not None and _keeps_columns(data, result) and not result.is_graph_output():
+                self._between[result] = data
         for node in nodes:
             found = rules.by_rows(node)
             if found is not None:
@@ -89,7 +98,9 @@ class _Plan:
 
     def make(self) -> bool:
         """Leave the nodes that do not pay out of the choice, and report whether any remain."""
-        if not self._products and not any(node.op_type == "Gemm" for node in self.graph):
+        # Only a product that becomes a Gemm, or a Reshape that goes, saves a node.
+        saves = bool(self._between) and any(node.op_type == "Gemm" for node in self.graph)
+        if not self._products and not saves:
             return False
         self.sizes.find_sources(self.chosen)
         for node in list(self.chosen):
@@ -170,7 +181,7 @@ class _Plan:
         found: dict[ir.Value, None] = {}
         for node in nodes:
             for value in (*node.inputs, *node.outputs):
-                if value is None or not self._has_rows(value):
+                if value is None or not self._is_computed(value):
                     continue
                 found[value] = None
                 for reader, _ in value.uses():
@@ -178,10 +189,12 @@ class _Plan:
                         found[reader.outputs[0]] = None
         return list(found)
 
-    def _has_rows(self, value: ir.Value) -> bool:
-        if value not in self._rows:
-            self._rows[value] = has_rows(value.shape)
-        return self._rows[value]
+    def _is_computed(self, value: ir.Value) -> bool:
+        """Whether a value has rows and is no constant, whose Reshape costs nothing; asked once for each."""
+        found = self._computed.get(value)
+        if found is None:
+            found = self._computed[value] = has_rows(value.shape) and not self._known.is_constant(value)
+        return found
 
     def _cost(self, values: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> int:
         """The nodes that the choice adds around values, less those that it saves there and among nodes."""
@@ -194,12 +207,12 @@ class _Plan:
 
     def _added(self, value: ir.Value) -> int:
         """The Reshapes that are added for a value, less the one that goes."""
+        if self.is_superfluous(value):
+            return -1
+        if not self._is_computed(value):
+            return 0
         maker = value.producer()
         gives_matrix = maker in self._reshapes
-        if gives_matrix and self.is_superfluous(value):
-            return -1
-        if not self._has_rows(value) or self._known.is_constant(value):
-            return 0
         read, others = self._readers(value)
         if maker in self.chosen:
             return int(others)
@@ -229,9 +242,15 @@ class _Plan:
                     yield shape
 
     def takes_matrix(self, node: ir.Node, index: int) -> bool:
-        """Whether a node is a Reshape that can as well read the matrix."""
+        """Whether a node is a Reshape that can as well read the matrix; found out once for each."""
         if index or node not in self._reshapes:
             return False
+        found = self._readable.get(node)
+        if found is None:
+            found = self._readable[node] = self._reads_matrix(node)
+        return found
+
+    def _reads_matrix(self, node: ir.Node) -> bool:
         if not self._known.is_constant(node.inputs[1]):
             # A computed zero stands for a size of the input unless the Reshape keeps it.
             return _keeps_zeros(node)
@@ -239,15 +258,10 @@ class _Plan:
 
     def is_superfluous(self, value: ir.Value) -> bool:
         """Whether a Reshape between a tensor and the matrix of its rows makes a value, and goes."""
-        node, shape = value.producer(), value.shape
-        if node not in self._reshapes or node is None or shape is None:
+        data = self._between.get(value)
+        if data is None or data.shape is None or value.shape is None:
             return False
-        data = node.inputs[0]
-        if data is None or data.shape is None or min(len(shape), len(data.shape)) < 2:
-            return False
-        if data.shape[-1] != shape[-1] or not isinstance(shape[-1], int) or value.is_graph_output():
-            return False
-        if len(shape) == 2:
+        if len(value.shape) == 2:
             return data.producer() in self.chosen
         read, others = self._readers(value)
         return read and not others and (len(data.shape) == 2 or data.producer() in self.chosen)
@@ -267,9 +281,8 @@ class _Plan:
                 if value is None or self._known.is_constant(value):
                     continue
                 parents[root(value)] = root(node)
-                maker = value.producer()
-                if maker is not None and self.is_superfluous(value):
-                    parents[root(maker.inputs[0])] = root(node)
+                if self.is_superfluous(value):
+                    parents[root(self._between[value])] = root(node)
         parts: dict[object, list[ir.Node]] = {}
         for node in self.chosen:
             parts.setdefault(root(node), []).append(node)
@@ -389,6 +402,14 @@ def _beside(node: ir.Node) -> Iterable[ir.Node]:
             yield maker
     for value in node.outputs:
         yield from (reader for reader, _ in value.uses())
+
+
+def _keeps_columns(data: ir.Value, result: ir.Value) -> bool:
+    """Whether two values have matrices or more dimensions, and the same known number of columns."""
+    own, other = data.shape, result.shape
+    if own is None or other is None or min(len(own), len(other)) < 2:
+        return False
+    return isinstance(other[-1], int) and own[-1] == other[-1]
 
 
 def _copies_sizes(reshape: ir.Node) -> bool:

@@ -48,7 +48,7 @@ class RowSizes:
             for value in values:
                 if value.shape is None or not isinstance(value.type, ir.TensorType):
                     continue
-                dimensions = unknown_dimensions(value.shape)
+                dimensions = unknown_dimensions(value.shape.dims)
                 if len(dimensions) > 1:
                     self._sources.setdefault(dimensions, value)
 

@@ -199,7 +199,8 @@ class RemoveIdentityArithmetic(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Replace a node by the rule of its operator."""
-        if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        others = node.outputs[1:]
+        if others and any(value.uses() or value.is_graph_output() for value in others):
             return False
         operand = _RULES[node.op_type](self.known, node)
         if operand is None:

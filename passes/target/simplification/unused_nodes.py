@@ -33,15 +33,18 @@ class RemoveUnused(ir.passes.InPlacePass):
 def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
     removed = False
     for node in reversed(graph):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+        outputs = node.outputs
+        is_read = bool(outputs) and bool(outputs[0].uses())
+        if not is_read and not any(value.uses() or value.is_graph_output() for value in outputs):
             graph.remove(node, safe=True)
             removed = True
             continue
-        if node.inputs and node.inputs[-1] is None:
+        inputs, attributes = node.inputs, node.attributes.data
+        if inputs and inputs[-1] is None:
             _shorten_inputs(node)
-        if len(node.outputs) > 1 or "training_mode" in node.attributes.data:
+        if len(outputs) > 1 or "training_mode" in attributes:
             _shorten_outputs(node, opset)
-        for block in blocks(node):
+        for block in blocks(node) if attributes else ():
             removed |= _remove_nodes(block, opset)
     return removed
 

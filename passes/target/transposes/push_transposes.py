@@ -16,9 +16,9 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..constants.initializers import Initializers
+from ..node_pass import IndexedPass, NodesByOperator
 from . import permutations
 from .permutations import Permutation
 from .plan import Form, Plan, takes_sizes
@@ -27,7 +27,7 @@ from .rules import Rules
 _ROUNDS = 8
 
 
-class PushTransposes(ir.passes.InPlacePass):
+class PushTransposes(IndexedPass):
     """Moves Transposes so that they cancel."""
 
     def __init__(
@@ -52,11 +52,13 @@ class PushTransposes(ir.passes.InPlacePass):
         self._gain = gain
         self._resizes = resizes
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
+        if len(nodes.of(("Transpose",))) < 1 + self._gain:
+            return False
         rules = Rules(model.opset_imports.get("", 0), self._known, self._resizes)
-        for graph in graphs_of(model.graph):
+        for graph in nodes.graphs:
             for _ in range(_ROUNDS if self._gain else 1):
                 count = sum(node.op_type == "Transpose" and not node.domain for node in graph)
                 if count < 1 + self._gain:
@@ -65,7 +67,7 @@ class PushTransposes(ir.passes.InPlacePass):
                 if not _Rewriter(plan).rewrite():
                     break
                 modified = True
-        return ir.passes.PassResult(model, modified)
+        return modified
 
 
 class _Rewriter:
