@@ -260,3 +260,11 @@ def test_a_target_without_zeros_means_the_same_with_allowzero(keeps_zeros: int) 
     case.returns(case.g.op("Transpose", _layers(case, x, 2, lambda x: case.g.op("Relu", x)), perm=[1, 0, 2]))
     ops = _flattened(case, numbers(2, 3, 4))
     assert (ops.count("Gemm"), ops.count("Reshape")) == (2, 2)
+
+
+def test_images_in_front_of_a_gemm_stay() -> None:
+    case = Case([2, 3, 4, 5])
+    x = case.g.op("GlobalAveragePool", case.g.op("Relu", case.x))
+    weight = case.weight("weight", numbers(3, 4))
+    case.returns(case.g.op("Gemm", case.g.op("Flatten", x), weight))
+    assert not FlattenRows(case.known)(case.model).modified

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from opsetta.passes.target.constants.fold_constants import FoldConstants
+from opsetta.passes.target.constants.initializers import Initializers
 from opsetta.passes.target.node_pass import (
+    IndexedPass,
     NodePass,
     NodesByOperator,
     every_node,
     replace_node,
     run_in_order,
 )
+from opsetta.registration.arguments import graphs_of
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 18]>
@@ -75,3 +79,56 @@ def test_a_pass_sees_the_nodes_that_the_one_before_it_wrote() -> None:
     found = [node.op_type for node in every_node(model.graph)]
     assert found == "Sign If Sign If Sign Relu Sin Cos".split()
     assert not run_in_order(model, [Renamed("Tan", "Exp")])
+
+
+class Seen(IndexedPass):
+    """Keeps the index that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index: NodesByOperator | None = None
+
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        self.index = nodes
+        return False
+
+
+def test_the_index_has_the_graphs_in_the_order_of_their_nodes() -> None:
+    graph = ir.from_onnx_text(MODEL).graph
+    assert NodesByOperator(graph).graphs == graphs_of(graph)
+
+
+def test_passes_share_an_index_until_one_changes_the_graph() -> None:
+    model = ir.from_onnx_text(
+        """
+        <ir_version: 10, opset_import: ["" : 18]>
+        main (float[2] x) => (float[2] y) {
+           a = Abs(x)
+           y = Cos(a)
+        }
+        """
+    )
+    first, second, third, fourth = Seen(), Seen(), Seen(), Seen()
+    run_in_order(model, [first, second, Renamed("Abs", "Neg"), third, Renamed("Cos", "Sin"), fourth])
+    assert first.index is second.index is not None
+    assert third.index is not None
+    assert fourth.index is not None
+    assert [node.op_type for node in third.index.all] == ["Neg", "Cos"]
+    assert [node.op_type for node in fourth.index.all] == ["Neg", "Sin"]
+    assert fourth.index.graphs == [model.graph]
+
+
+def test_constants_that_a_branch_returns_stay() -> None:
+    model = ir.from_onnx_text(
+        """
+        <ir_version: 10, opset_import: ["" : 18]>
+        main (float[2] x, bool c) => (float[2] y) <float[2] w = {1.0, 2.0}> {
+           y = If (c) <
+              then_branch = one () => (float[2] p) { p = Neg(w) },
+              else_branch = two () => (float[2] q) { r = Exp(w) q = Add(r, x) }
+           >
+        }
+        """
+    )
+    assert FoldConstants(Initializers(model))(model).modified
+    assert [node.op_type for node in every_node(model.graph)] == ["If", "Neg", "Add"]
