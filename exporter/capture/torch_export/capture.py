@@ -23,11 +23,11 @@ from ...torch_boundary.state.model_state import preserved
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
 from ..direct.program import CapturedProgram, RecordedProgram
-from . import size_limits
+from ..size_limits import search as size_limits
+from ..size_limits.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .exported_program import import_exported_program, symbol_names
 from .failures import explain, reads_value
-from .size_trials import Tracer
 from .ways import Failures, capture_by
 
 if TYPE_CHECKING:

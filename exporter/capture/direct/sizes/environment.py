@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from ....torch_boundary.recording import symbolic_numbers as numbers
-from ...torch_export.operator_trace import is_internal
+from ...size_limits.operator_trace import is_internal
 from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial
 

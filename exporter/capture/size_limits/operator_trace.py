@@ -19,7 +19,7 @@ import torch.fx
 
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode
 from ...torch_boundary.operators.overloads import schema_of
-from .fx_graph import ASSERTIONS
+from ..torch_export.fx_graph import ASSERTIONS
 
 _ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
 _UNBACKED = re.compile(r"u\d+")

@@ -12,7 +12,7 @@ import torch.fx
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
-from .fx_graph import ASSERTIONS
+from ..torch_export.fx_graph import ASSERTIONS
 from .operator_trace import Recorder, Step, Trace
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

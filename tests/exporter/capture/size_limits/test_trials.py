@@ -12,8 +12,8 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.capture.torch_export.operator_trace import Trace
-from opsetta.exporter.capture.torch_export.size_trials import Tracer
+from opsetta.exporter.capture.size_limits.operator_trace import Trace
+from opsetta.exporter.capture.size_limits.trials import Tracer
 
 
 class Layers(torch.nn.Module):

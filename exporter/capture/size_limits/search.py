@@ -20,7 +20,7 @@ from sympy.printing.str import StrPrinter
 
 from ...source.dimensions import Restriction, evaluate
 from .operator_trace import Trace, line_of_guard
-from .size_trials import Tracer
+from .trials import Tracer
 
 Point = Mapping[str, int]
 """A size for each dimension, by name."""
