@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +41,10 @@ class _Tensor:
         """Its sizes."""
         return self.kind[3]
 
+    def of(self, origin: Any) -> _Tensor:
+        """The same tensor with another origin."""
+        return _Tensor(self.kind, origin, self.made, self.is_kind_all)
+
     def make(self) -> torch.Tensor:
         """The fake tensor."""
         if self.made is None:
@@ -75,169 +80,216 @@ Kernels = dict[Hashable, _Kernel]
 """Kernels by operator and kinds of arguments, shared by all runs of a tracer."""
 
 
-class GraphTrace(torch.fx.Interpreter):
+class _Arguments:
+    """The arguments of an operator.
+
+    Attributes:
+        args, kwargs: the arguments, with tensors as `_Tensor`.
+        parts: what they consist of, flat: the length of a list stands before its members.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]):
+        self.args = args
+        self.kwargs = kwargs
+        self.parts: list[Any] = []
+        _append_parts(args, self.parts)
+        for name, item in kwargs.items():
+            _append_parts((name, item), self.parts)
+
+    @property
+    def tensors(self) -> list[_Tensor]:
+        """All tensors in order."""
+        return [part for part in self.parts if isinstance(part, _Tensor)]
+
+
+def _append_parts(items: Sequence[Any], parts: list[Any]) -> None:
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            parts.append((len(item),))
+            _append_parts(item, parts)
+        else:
+            parts.append(item)
+
+
+class GraphTrace:
     """Traces a captured graph, and compares the sizes of its values with those in the graph.
 
     An operator runs once for arguments of the same kinds, because models repeat their layers.
 
     Args:
-        module: the graph.
-        recorder: records the operators.
-        size_of: returns the size of a symbolic size in this run, or None.
-        kernels: earlier runs to reuse; None if results depend on more than the kinds of arguments.
+        module: the graph, with the attributes that it names.
+        kernels: results to reuse in further runs; None if results depend on more than the kinds of arguments.
     """
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        recorder: Recorder,
-        size_of: Callable[[Any], int | None],
-        kernels: Kernels | None,
-    ):
-        super().__init__(module)
-        self._recorder = recorder
-        self._trace = recorder.trace
-        self._size_of = size_of
+    def __init__(self, module: Any, kernels: Kernels | None):
+        self._module = module
+        self._nodes = list(module.graph.nodes)
         self._kernels = kernels
-        self.extra_traceback = False
 
-    def trace(self, inputs: Sequence[Any]) -> None:
-        """Run the graph on tensors, and record its results."""
+    def trace(self, inputs: Sequence[Any], recorder: Recorder, size_of: Callable[[Any], int | None]) -> None:
+        """Run the graph on tensors, and record its operators and results.
+
+        Args:
+            inputs: the values of its placeholders.
+            recorder: records the operators.
+            size_of: returns the size of a symbolic size in this run, or None.
+        """
         if self._kernels is None:
-            with self._recorder:
-                results = self.run(*inputs)
+            with recorder:
+                results = self._walk(inputs, recorder, size_of)
         else:
-            results = self.run(*map(self._given, inputs))
+            given = [_described(value, recorder) for value in inputs]
+            results = self._walk(given, recorder, size_of)
         leaves = pytree.tree_leaves(results)
-        self._trace.results = [
-            leaf.origin if isinstance(leaf, _Tensor) else self._recorder.origin(leaf) for leaf in leaves
+        recorder.trace.results = [
+            leaf.origin if isinstance(leaf, _Tensor) else recorder.origin(leaf) for leaf in leaves
         ]
 
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node, except assertions, and compare its results with the graph."""
-        target = n.target
-        if isinstance(target, OpOverload) and schema_of(target).name in ASSERTIONS:
-            return None
-        if n.op == "call_module" and not n.users:
-            return None
-        result = super().run_node(n)
-        if n.op == "call_function":
-            self._compare(n, result)
-        return result
+    def _walk(self, inputs: Sequence[Any], recorder: Recorder, size_of: Callable[[Any], int | None]) -> Any:
+        """Run all nodes except assertions, and compare their results with the graph."""
+        values: dict[torch.fx.Node, Any] = {}
+        given = iter(inputs)
+        for node in self._nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "get_attr":
+                found = functools.reduce(getattr, node.target.split("."), self._module)
+                values[node] = found if self._kernels is None else _described(found, recorder)
+            elif node.op == "call_function":
+                if isinstance(node.target, OpOverload) and schema_of(node.target).name in ASSERTIONS:
+                    values[node] = None
+                    continue
+                values[node] = self._call(node, values, recorder)
+                _compare(node, values[node], recorder.trace, size_of)
+            elif node.op == "output":
+                return torch.fx.node.map_arg(node.args[0], values.__getitem__)
+            elif node.users:
+                # Without users, it checks the guards.
+                raise NotImplementedError(node.format_node())
+        return None
 
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return an attribute of the graph in the form that operators take."""
-        found = super().get_attr(target, args, kwargs)
-        return found if self._kernels is None else self._given(found)
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], recorder: Recorder) -> Any:
         """Run an operator, or reuse its results for such arguments."""
+        target: Any = node.target
         if self._kernels is None or not isinstance(target, OpOverload):
-            return super().call_function(target, args, kwargs)
-        leaves, structure = pytree.tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, _Tensor)]
-        origins = list(dict.fromkeys(tensor.origin for tensor in tensors))
-        key = _key(target, leaves, structure, origins)
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            return target(*args, **kwargs)
+        given = _Arguments(
+            [_value(item, values) for item in node.args],
+            {name: _value(item, values) for name, item in node.kwargs.items()},
+        )
+        origins = list(dict.fromkeys(tensor.origin for tensor in given.tensors))
+        key = _key(target, given, origins)
         kernel = None if key is None else self._kernels.get(key)
         if kernel is None:
-            kernel = self._run(target, leaves, structure, origins)
+            kernel = _run(target, given, origins, recorder)
             if key is not None and all(r.is_kind_all for r in kernel.results if isinstance(r, _Tensor)):
                 self._kernels[key] = dataclasses.replace(kernel, results=[_unmade(r) for r in kernel.results])
-        return self._replay(kernel, origins)
-
-    def _run(self, target: Any, leaves: list[Any], structure: Any, origins: list[Any]) -> _Kernel:
-        """Run an operator, and record the operators that it runs, by positions of its arguments."""
-        args, kwargs = pytree.tree_unflatten(
-            [leaf.make() if isinstance(leaf, _Tensor) else leaf for leaf in leaves], structure
-        )
-        given = [leaf for leaf in leaves if isinstance(leaf, _Tensor)]
-        known = {id(leaf.made): _Argument(origins.index(leaf.origin)) for leaf in given}
-        trace = Trace()
-        recorder = self._recorder.of_operator(trace, known)
-        kernel = _Kernel(trace.steps, [], None)
-        try:
-            with recorder:
-                result = target(*args, **kwargs)
-        except Exception:
-            self._replay(kernel, origins)
-            raise
-        results, kernel.structure = pytree.tree_flatten(result)
-        kernel.results = [self._described(leaf, recorder) for leaf in results]
-        return kernel
-
-    def _replay(self, kernel: _Kernel, origins: list[Any]) -> Any:
-        """Record the steps of an earlier run as steps of this run, and return its results."""
-        first = len(self._trace.steps)
-
-        def here(item: Any) -> Any:
-            if isinstance(item, _Argument):
-                return origins[item.position]
-            if isinstance(item, tuple) and item and item[0] == "result":
-                return "result", first + item[1], item[2]
-            return item
-
-        for name, *given, kinds in kernel.steps:
-            self._trace.steps.append((name, *map(here, given), kinds))
-        if kernel.structure is None:
-            return None
-        results = [
-            dataclasses.replace(leaf, origin=here(leaf.origin)) if isinstance(leaf, _Tensor) else leaf
-            for leaf in kernel.results
-        ]
-        return pytree.tree_unflatten(results, kernel.structure)
-
-    def _given(self, value: Any) -> Any:
-        """An input or attribute of the graph."""
-        return self._described(value, self._recorder)
-
-    def _described(self, value: Any, recorder: Recorder) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        shape, strides = tuple(value.shape), tuple(value.stride())
-        is_kind_all = (
-            isinstance(value, FakeTensor)
-            and value.constant is None
-            and all(isinstance(size, int) for size in (*shape, *strides))
-        )
-        kind = (value.dtype, value.device, value.requires_grad, shape, strides)
-        return _Tensor(kind, recorder.origin(value), value, is_kind_all)
-
-    def _compare(self, node: torch.fx.Node, result: Any) -> None:
-        promised = node.meta.get("val")
-        several = isinstance(promised, (list, tuple))
-        said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
-        trace = self._trace
-        if len(said) != len(found):
-            trace.other_rank = trace.other_rank or len(trace.steps)
-            return
-        for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
-            if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, _Tensor)):
-                continue
-            if len(claim.shape) != len(tensor.shape):
-                trace.other_rank = trace.other_rank or len(trace.steps)
-                continue
-            sizes = [self._size_of(size) for size in claim.shape]
-            wrong = {
-                axis
-                for axis, (size, actual) in enumerate(zip(sizes, tensor.shape, strict=True))
-                if size is not None and isinstance(actual, int) and size != actual
-            }
-            if wrong:
-                name = f"{node.name}_{i}" if several else node.name
-                trace.claims.setdefault(name, set()).update(wrong)
+        return _replay(kernel, origins, recorder.trace)
 
 
-def _key(target: Any, leaves: list[Any], structure: Any, origins: list[Any]) -> Hashable | None:
-    """The key that determines a kernel's steps and results; None if its arguments do not allow reuse."""
-    if any(
-        not leaf.is_kind_all if isinstance(leaf, _Tensor) else isinstance(leaf, _SYMBOLIC) for leaf in leaves
-    ):
+def _value(item: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """An argument of a node, with values instead of nodes."""
+    if isinstance(item, torch.fx.Node):
+        return values[item]
+    return [_value(member, values) for member in item] if isinstance(item, (list, tuple)) else item
+
+
+def _made(item: Any) -> Any:
+    """An argument with fake tensors."""
+    if isinstance(item, _Tensor):
+        return item.make()
+    return [_made(member) for member in item] if isinstance(item, (list, tuple)) else item
+
+
+def _run(target: Any, given: _Arguments, origins: list[Any], run: Recorder) -> _Kernel:
+    """Run an operator, and record the operators that it runs, by positions of its arguments."""
+    args = [_made(item) for item in given.args]
+    kwargs = {name: _made(item) for name, item in given.kwargs.items()}
+    known = {id(tensor.made): _Argument(origins.index(tensor.origin)) for tensor in given.tensors}
+    trace = Trace()
+    recorder = run.of_operator(trace, known)
+    kernel = _Kernel(trace.steps, [], None)
+    try:
+        with recorder:
+            result = target(*args, **kwargs)
+    except Exception:
+        _replay(kernel, origins, run.trace)
+        raise
+    results, kernel.structure = pytree.tree_flatten(result)
+    kernel.results = [_described(leaf, recorder) for leaf in results]
+    return kernel
+
+
+def _replay(kernel: _Kernel, origins: list[Any], trace: Trace) -> Any:
+    """Record the steps of an earlier run as steps of this run, and return its results."""
+    first = len(trace.steps)
+
+    def here(item: Any) -> Any:
+        if isinstance(item, _Argument):
+            return origins[item.position]
+        if isinstance(item, tuple) and item and item[0] == "result":
+            return "result", first + item[1], item[2]
+        return item
+
+    for name, *given, kinds in kernel.steps:
+        trace.steps.append((name, *map(here, given), kinds))
+    if kernel.structure is None:
         return None
-    kinds = [
-        (origins.index(leaf.origin), leaf.kind) if isinstance(leaf, _Tensor) else (type(leaf), leaf)
-        for leaf in leaves
-    ]
-    return target, str(structure), *kinds
+    results = [leaf.of(here(leaf.origin)) if isinstance(leaf, _Tensor) else leaf for leaf in kernel.results]
+    return pytree.tree_unflatten(results, kernel.structure)
+
+
+def _described(value: Any, recorder: Recorder) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    is_kind_all = (
+        isinstance(value, FakeTensor)
+        and value.constant is None
+        and all(isinstance(size, int) for size in (*shape, *strides))
+    )
+    kind = (value.dtype, value.device, value.requires_grad, shape, strides)
+    return _Tensor(kind, recorder.origin(value), value, is_kind_all)
+
+
+def _compare(node: torch.fx.Node, result: Any, trace: Trace, size_of: Callable[[Any], int | None]) -> None:
+    promised = node.meta.get("val")
+    several = isinstance(promised, (list, tuple))
+    said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
+    if len(said) != len(found):
+        trace.other_rank = trace.other_rank or len(trace.steps)
+        return
+    for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
+        if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, _Tensor)):
+            continue
+        if len(claim.shape) != len(tensor.shape):
+            trace.other_rank = trace.other_rank or len(trace.steps)
+            continue
+        sizes = [size_of(size) for size in claim.shape]
+        wrong = {
+            axis
+            for axis, (size, actual) in enumerate(zip(sizes, tensor.shape, strict=True))
+            if size is not None and isinstance(actual, int) and size != actual
+        }
+        if wrong:
+            name = f"{node.name}_{i}" if several else node.name
+            trace.claims.setdefault(name, set()).update(wrong)
+
+
+def _key(target: Any, given: _Arguments, origins: list[Any]) -> Hashable | None:
+    """The key that determines a kernel's steps and results; None if its arguments do not allow reuse."""
+    parts: list[Any] = [target, len(given.args)]
+    for part in given.parts:
+        if isinstance(part, _Tensor):
+            if not part.is_kind_all:
+                return None
+            parts += (origins.index(part.origin), part.kind)
+        elif isinstance(part, _SYMBOLIC):
+            return None
+        else:
+            parts += (type(part), part)
+    return tuple(parts)
 
 
 def _unmade(result: Any) -> Any:

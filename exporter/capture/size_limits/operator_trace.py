@@ -61,9 +61,12 @@ class Trace:
     @property
     def error_line(self) -> str:
         """The innermost line outside torch in the error's traceback."""
-        frames = traceback.extract_tb(self.error.__traceback__) if self.error is not None else []
-        own = [frame for frame in frames if not is_internal(frame.filename)]
-        return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+        found = ""
+        # traceback.extract_tb would read the source files.
+        for frame, line in traceback.walk_tb(self.error.__traceback__ if self.error is not None else None):
+            if not is_internal(frame.f_code.co_filename):
+                found = f"{frame.f_code.co_filename}:{line}"
+        return found
 
 
 @functools.cache

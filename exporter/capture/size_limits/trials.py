@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ class Tracer:
         captured: Callable[[], contextlib.AbstractContextManager[Any]],
     ):
         self._model = model
+        self._modules = list(model.modules())
         self._program = program
         self._structure = structure
         self._captured = captured
@@ -66,6 +67,7 @@ class Tracer:
             for operator in operators
         )
         self._kernels: Kernels | None = None if reaches_storage else {}
+        self._graph = GraphTrace(program.graph_module, self._kernels)
         self._run = None if reaches_storage else _quick_run(self._mode)
 
     def run(
@@ -88,7 +90,7 @@ class Tracer:
 
     def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
-        with torch.no_grad(), self._captured(), _kept(self._model):
+        with torch.no_grad(), self._captured():
             with self._mode:
                 given = leaves()
             inputs = {
@@ -121,10 +123,11 @@ class Tracer:
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
     def _run_model(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
-        with recorder:
+        with _kept(self._modules), recorder:
             # Building a cache of keys and values runs operators, which the graph contains too.
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-            results = torch.func.functional_call(self._model, state, args, kwargs)
+            # The state has a fake tensor for each name, the same one for tied weights.
+            results = torch.func.functional_call(self._model, state, args, kwargs, tie_weights=False)
         recorder.trace.results = [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
 
     def _run_graph(
@@ -140,8 +143,7 @@ class Tracer:
             next(users) if specification.target is None else held[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
-        graph = GraphTrace(self._program.graph_module, recorder, size_of, self._kernels)
-        graph.trace(inputs)
+        self._graph.trace(inputs, recorder, size_of)
 
 
 def _quick_run(mode: FakeTensorMode) -> Run | None:
@@ -163,9 +165,9 @@ def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Ca
 
 
 @contextlib.contextmanager
-def _kept(model: torch.nn.Module) -> Iterator[None]:
+def _kept(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
     """Restore the attributes that a run of the model sets on its modules."""
-    held = [(module, dict(vars(module))) for module in model.modules()]
+    held = [(module, dict(vars(module))) for module in modules]
     try:
         yield
     finally:
