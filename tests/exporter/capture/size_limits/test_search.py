@@ -1,0 +1,117 @@
+"""The restrictions that the search finds for small models that are valid for some sizes only."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from opsetta.exporter.entry import captured
+from opsetta.exporter.source import dimensions
+
+
+@dataclasses.dataclass(frozen=True)
+class Limited:
+    """A model and the conditions under which its program is valid.
+
+    Attributes:
+        shapes: the example's shape for each input; a name stands for a dynamic size.
+        conditions: the restrictions.
+        sizes: the example's size by name; 4 if it is not given.
+    """
+
+    model: Callable[..., Any]
+    shapes: Sequence[Sequence[int | str]]
+    conditions: frozenset[str]
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        sizes = [[self.sizes.get(n, 4) if isinstance(n, str) else n for n in shape] for shape in self.shapes]
+        return tuple(torch.ones(shape) for shape in sizes)
+
+    def dynamic_shapes(self) -> Any:
+        return tuple(
+            {axis: name for axis, name in enumerate(shape) if isinstance(name, str)} for shape in self.shapes
+        )
+
+
+def rest_of_each_image(x: torch.Tensor) -> torch.Tensor:
+    """-1 cannot be computed for 0 images, as in SegFormer's reduction of the sequence."""
+    return x.reshape(x.shape[0], -1, 8) * 2
+
+
+def rest_of_all_images(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(-1, 6) * 2
+
+
+def pairs(x: torch.Tensor) -> torch.Tensor:
+    return x.view(2, -1) * 2
+
+
+def pooled(x: torch.Tensor) -> torch.Tensor:
+    return F.max_pool2d(x, 3)
+
+
+def pooled_after_padding(x: torch.Tensor) -> torch.Tensor:
+    return F.avg_pool2d(F.pad(x, (1, 1, 1, 1)), 3, stride=2)
+
+
+def rest_of_both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    both = torch.cat([x, y])
+    return both.reshape(both.shape[0], -1, 3) * 2
+
+
+def with_first(x: torch.Tensor) -> torch.Tensor:
+    return x + x[:1]
+
+
+def without_axis_of_one(x: torch.Tensor) -> torch.Tensor:
+    return x.squeeze(0) * 2
+
+
+def without_last(x: torch.Tensor) -> torch.Tensor:
+    return x[:-1] + x[1:]
+
+
+def mean_or_not(x: torch.Tensor) -> torch.Tensor:
+    return x.mean(dim=0, keepdim=True) if x.shape[0] > 1 else x * 3
+
+
+def normalized(x: torch.Tensor) -> torch.Tensor:
+    return F.instance_norm(x)
+
+
+MODELS = [
+    Limited(rest_of_each_image, [("batch", 4, 4)], frozenset({"batch >= 1"})),
+    Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
+    Limited(pairs, [("n",)], frozenset({"n % 2 == 0"})),
+    Limited(pooled, [("batch", 2, "height", 6)], frozenset({"height >= 3"}), {"height": 9}),
+    Limited(pooled_after_padding, [("batch", 2, "height", 6)], frozenset({"height >= 1"}), {"height": 9}),
+    Limited(rest_of_both, [("n", 3), ("m", 3)], frozenset({"n > 0 or m > 0"}), {"m": 5}),
+    Limited(with_first, [("n", 3)], frozenset()),
+    Limited(without_axis_of_one, [("n", 3)], frozenset({"n >= 2"})),
+    Limited(without_last, [("n", 3)], frozenset()),
+    Limited(mean_or_not, [("n", 3)], frozenset({"n >= 2"})),
+    Limited(normalized, [("batch", 2, "length")], frozenset({"length >= 2"}), {"length": 7}),
+]
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export"])
+@pytest.mark.parametrize("limited", MODELS, ids=lambda limited: limited.model.__name__)
+def test_restrictions(limited: Limited, capture: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = captured(
+            limited.model,
+            limited.arguments(),
+            {},
+            capture=capture,
+            dynamic_shapes=limited.dynamic_shapes(),
+        )
+    restrictions = dimensions.read(found.source.metadata_props)
+    assert {restriction.condition for restriction in restrictions} == limited.conditions
