@@ -16,6 +16,7 @@ from .fusions.attention import FuseAttention
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
+from .fusions.refined_shapes import RefineShapes
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
 from .images.padded_convolutions import FoldPadding
@@ -157,7 +158,7 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
     ]
     if is_full:
         # Scales in front of the scores go into Attention rather than into weights.
-        found.append(FuseAttention(known))
+        found += [RefineShapes(), FuseAttention(known)]
         # Shape changes may follow one another where a scale stood between them.
         found += [FoldScales(known), FoldLinearScales(known), MergeShapeChains(known)]
         found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]

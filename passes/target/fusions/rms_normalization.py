@@ -1,22 +1,26 @@
 """Target pass: fuses root-mean-square normalization, written as separate operators, into RMSNormalization.
 
-    Pow(x, 2) or Mul(x, x) -> ReduceMean over the last dim -> Add(epsilon) -> Sqrt -> Reciprocal -> Mul(x, .)
-                                                                              Sqrt -> Div(x, .)
+    s = Pow(x, 2) or Mul(x, x) -> ReduceMean over the last dim -> Add(epsilon)
+    x / Sqrt(s),  x * Reciprocal(Sqrt(s)),  x * (1 / Sqrt(s)),  x * Pow(s, -0.5)  or  x / Pow(s, 0.5)
 
 followed by `Mul(scale, .)` with a one-dimensional scale. Applies from opset 23, where the operator
 begins (https://onnx.ai/onnx/operators/onnx__RMSNormalization.html).
 
 1. No intermediate result has another reader or is a graph output.
 2. Without a scale of one dimension the pattern is not fused: the operator needs one.
-3. Scale and x have the same element type; a Cast between them prevents fusion.
+3. Scale and x have the same element type. A Cast of x to FLOAT before the normalization, and one back before
+   the scale, are part of the operator, which computes in FLOAT; other Casts prevent fusion.
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
+from ....registration.runtimes import has_kernel
 from ..node_pass import NodePass
 from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
+
+_HALF_TYPES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class FuseRMSNormalization(NodePass):
@@ -27,13 +31,15 @@ class FuseRMSNormalization(NodePass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in `node`, the Mul of the normalized value by the scale."""
-        for form in ("Mul", "Div"):
+        for form in ("Mul", "Div", "Cast"):
             found = operands(node, form)
             chain = _normalization(found[0]) if found is not None else None
             if found is None or chain is None:
                 continue
             scale, (x, epsilon) = found[1], chain
             if scale.shape is None or len(scale.shape) != 1 or x.dtype is None or x.dtype != scale.dtype:
+                return False
+            if not has_kernel("RMSNormalization", x.dtype):
                 return False
             attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
             replace(node, "RMSNormalization", [x, scale], attributes, self.opset)
@@ -43,19 +49,45 @@ class FuseRMSNormalization(NodePass):
 
 def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
     """X and epsilon of `x / sqrt(mean(x**2) + epsilon)`."""
-    if last.op_type == "Div":
-        x, root = last.inputs[0], made_by(last.inputs[1], "Sqrt")
-    else:
-        found = operands(last, "Reciprocal")
-        x, root = (None, None) if found is None else (found[1], made_by(found[0].inputs[0], "Sqrt"))
-    shifted = made_by(root.inputs[0], "Add") if root is not None else None
-    summands = operands(shifted, "ReduceMean") if shifted is not None else None
-    if x is None or summands is None:
+    if last.op_type == "Cast":
+        return _cast_normalization(last)
+    for x, factor in (last.inputs, last.inputs[::-1])[: 2 if last.op_type == "Mul" else 1]:
+        shifted = _rooted(factor, is_inverse=last.op_type == "Mul")
+        summands = operands(shifted, "ReduceMean") if shifted is not None else None
+        if x is None or summands is None:
+            continue
+        mean, epsilon = summands[0], number(summands[1])
+        if epsilon is not None and _is_square(mean.inputs[0], x) and is_last_axis(axes_of(mean), x):
+            return x, epsilon
+    return None
+
+
+def _cast_normalization(cast: ir.Node) -> tuple[ir.Value, float] | None:
+    """X and epsilon, if x is cast to FLOAT before, and its type is what the result is cast to."""
+    last = made_by(cast.inputs[0], "Mul", "Div")
+    found = _normalization(last) if last is not None else None
+    node = found[0].producer() if found is not None else None
+    if found is None or node is None or node.op_type != "Cast" or node.domain:
         return None
-    mean, epsilon = summands[0], number(summands[1])
-    if epsilon is None or not _is_square(mean.inputs[0], x) or not is_last_axis(axes_of(mean), x):
+    x, wide = node.inputs[0], found[0]
+    if x is None or x.dtype not in _HALF_TYPES or wide.dtype != ir.DataType.FLOAT:
         return None
-    return x, epsilon
+    return (x, found[1]) if cast.outputs[0].dtype == x.dtype else None
+
+
+def _rooted(value: ir.Value | None, is_inverse: bool) -> ir.Node | None:
+    """The Add whose square root a value is, or the inverse of the square root."""
+    power = made_by(value, "Pow")
+    if power is not None:
+        exponent = number(power.inputs[1])
+        return made_by(power.inputs[0], "Add") if exponent == (-0.5 if is_inverse else 0.5) else None
+    if is_inverse:
+        inverse = made_by(value, "Reciprocal", "Div")
+        if inverse is None or (inverse.op_type == "Div" and number(inverse.inputs[0]) != 1):
+            return None
+        value = inverse.inputs[-1]
+    root = made_by(value, "Sqrt")
+    return made_by(root.inputs[0], "Add") if root is not None else None
 
 
 def _is_square(value: ir.Value | None, x: ir.Value) -> bool:

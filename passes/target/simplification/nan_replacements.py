@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..fusions.masks import floats, leaves_scores
+from ..fusions.mask_numbers import floats, leaves_scores
 from ..node_pass import ConstantPass, maker_of, replace_by_value
 
 _SCALES = ("Mul", "Div")
