@@ -7,7 +7,9 @@ import onnx_ir as ir
 import pytest
 
 from opsetta.passes.target.fusions.rms_normalization import FuseRMSNormalization
-from opsetta.registration import GraphContext, Registry
+from opsetta.registration import GraphContext, Registry, Value
+
+from .target_graph import Case, numbers
 
 
 def build(
@@ -33,6 +35,66 @@ def test_composition_becomes_one_node() -> None:
     assert node.attributes["epsilon"].as_float() == pytest.approx(1e-6)
     assert model.graph.outputs[0] is node.outputs[0]
     assert not FuseRMSNormalization()(model).modified
+
+
+def _inverse(case: Case, total: Value, form: str) -> tuple[str, Value]:
+    """How x becomes normalized: an operator, and its second input."""
+    g = case.g
+    if form in ("power", "root power"):
+        is_inverse = form == "power"
+        return ("Mul" if is_inverse else "Div"), g.op("Pow", total, -0.5 if is_inverse else 0.5)
+    root = g.op("Sqrt", total)
+    if form == "root":
+        return "Div", root
+    return "Mul", g.op("Reciprocal", root) if form == "reciprocal" else g.op("Div", 1.0, root)
+
+
+def _written_out(
+    case: Case, x: Value, form: str = "quotient", cast: ir.DataType | None = None, one: float = 1e-6
+) -> Value:
+    g = case.g
+    mean = g.op("ReduceMean", g.op("Mul", x, x), axes=[-1], keepdims=1)
+    op, factor = _inverse(case, g.op("Add", mean, one), form)
+    normalized = g.op(op, x, factor)
+    if cast is not None:
+        normalized = g.op("Cast", normalized, to=int(cast))
+    dtype = np.float32 if cast is None else cast.numpy()
+    return g.op("Mul", normalized, case.weight("scale", np.linspace(0.5, 2, 4).astype(dtype)))
+
+
+@pytest.mark.parametrize("form", ["reciprocal", "quotient", "root", "power", "root power"])
+@pytest.mark.parametrize("opset", [23, 26])
+def test_forms_of_other_exporters(form: str, opset: int) -> None:
+    case = Case([2, 3, 4], opset)
+    case.returns(_written_out(case, case.x, form))
+    assert case.checked(numbers(2, 3, 4) - 1, FuseRMSNormalization(), exact=False)
+    case.remove_unused()
+    assert case.ops() == ["RMSNormalization"]
+
+
+def test_half_precision_that_is_normalized_as_float() -> None:
+    """The form of Llama: x is cast to FLOAT, and cast back before the scale."""
+    case = Case([2, 3, 4], 23)
+    case.x.dtype = ir.DataType.FLOAT16
+    wide = case.g.op("Cast", case.x, to=int(ir.DataType.FLOAT))
+    case.returns(_written_out(case, wide, cast=ir.DataType.FLOAT16))
+    x = (numbers(2, 3, 4) - 1).astype(np.float16)
+    (before,) = case.run(x)
+    assert FuseRMSNormalization()(case.model).modified
+    (after,) = case.run(x)
+    np.testing.assert_allclose(after, before, rtol=2e-3)
+    case.remove_unused()
+    assert case.ops() == ["RMSNormalization"]
+
+
+def test_other_casts_stay() -> None:
+    case = Case([2, 3, 4], 23)
+    wide = case.g.op("Cast", case.x, to=int(ir.DataType.DOUBLE))
+    total = case.g.op("ReduceMean", case.g.op("Mul", wide, wide), axes=[-1], keepdims=1)
+    root = case.g.op("Sqrt", case.g.op("Add", total, case.weight("epsilon", np.array(1e-6))))
+    narrow = case.g.op("Cast", case.g.op("Div", wide, root), to=int(ir.DataType.FLOAT))
+    case.returns(case.g.op("Mul", narrow, case.weight("scale", np.ones(4, np.float32))))
+    assert not FuseRMSNormalization()(case.model).modified
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,34 @@ def tanh_gelu(case: Case) -> Value:
     return g.op("Mul", g.op("Mul", number(0.5), case.x), total)
 
 
+def distributed_gelu(case: Case, factor: float = 0.044715, power: int = 2) -> Value:
+    """The form of GPT-J and of "gelu_fast": `x * c * (1 + 0.044715 * x * x)` in the Tanh."""
+    g = case.g
+    product = g.op("Mul", case.x, number(factor))
+    for _ in range(power - 1):
+        product = g.op("Mul", product, case.x)
+    outer = g.op("Mul", case.x, number((2 / np.pi) ** 0.5))
+    inner = g.op("Mul", outer, g.op("Add", number(1), product))
+    total = g.op("Add", number(1), g.op("Tanh", inner))
+    return g.op("Mul", g.op("Mul", case.x, number(0.5)), total)
+
+
+def multiplied_gelu(case: Case) -> Value:
+    """The third power is a product, as TensorFlow's files have it."""
+    g = case.g
+    cubed = g.op("Mul", case.x, g.op("Mul", case.x, case.x))
+    inner = g.op("Add", case.x, g.op("Mul", number(0.044715), cubed))
+    total = g.op("Add", g.op("Tanh", g.op("Mul", number((2 / np.pi) ** 0.5), inner)), number(1))
+    return g.op("Mul", case.x, g.op("Mul", total, number(0.5)))
+
+
 @pytest.mark.parametrize(
     ("written", "opset", "expected"),
     [
+        (distributed_gelu, 20, True),
+        (multiplied_gelu, 26, True),
+        (lambda case: distributed_gelu(case, factor=0.05), 20, False),
+        (lambda case: distributed_gelu(case, power=3), 20, False),
         (erf_gelu, 20, True),
         (lambda case: erf_gelu(case, first=True), 20, True),
         (tanh_gelu, 20, True),

@@ -111,7 +111,7 @@ class AttentionMasks:
         shape, rank = self._shape(mask.terms), len(place.scores)
         if shape is None or len(shape) > rank:
             return None
-        own: list[Dim] = [1] * (rank - len(shape)) + [*shape]
+        own: list[Dim] = [*([1] * (rank - len(shape))), *shape]
         if not all(
             size == 1 or same_dimension(size, full) for size, full in zip(own, place.scores, strict=True)
         ):
@@ -213,21 +213,19 @@ class AttentionMasks:
         """A mask repeated to a shape; None if that is a large constant."""
         sizes = [size for size in wanted if isinstance(size, int)]
         tensor = value.const_value if self._known.is_constant(value) else None
-        if len(sizes) == len(wanted) and tensor is not None:
-            if math.prod(sizes) > _MAXIMUM_EXPANDED:
-                return None
-            key = "expanded", value, tuple(sizes)
-            if key not in self._made:
-                self._made[key] = self._known.derive(
-                    [value], lambda a: np.broadcast_to(a, sizes), tensor.dtype, tuple(sizes), 0, "expanded"
-                )
+        is_constant = len(sizes) == len(wanted) and tensor is not None
+        if is_constant and math.prod(sizes) > _MAXIMUM_EXPANDED:
+            return None
+        key = "expanded", value, None if is_constant else place.node.graph, tuple(map(str, wanted))
+        if key in self._made:
             return self._made[key]
-        key = "expanded", value, place.node.graph, tuple(map(str, wanted))
-        if key not in self._made:
-            target = self._target(wanted, place)
-            self._made[key] = made_before(
-                place.node, self._known, "Expand", [value, target], ir.Shape(wanted)
+        if is_constant and tensor is not None:
+            self._made[key] = self._known.derive(
+                [value], lambda a: np.broadcast_to(a, sizes), tensor.dtype, tuple(sizes), 0, "expanded"
             )
+        else:
+            inputs = [value, self._target(wanted, place)]
+            self._made[key] = made_before(place.node, self._known, "Expand", inputs, ir.Shape(wanted))
         return self._made[key]
 
     def _target(self, wanted: Sequence[Dim], place: Place) -> ir.Value:

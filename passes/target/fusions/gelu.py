@@ -3,6 +3,8 @@
     x * (1 + Erf(x / sqrt(2))) * 0.5                                           in any order of the factors
     x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) * 0.5               approximate="tanh"
 
+The argument of Tanh may also be `sqrt(2 / pi) * x * (1 + 0.044715 * x * x)`. A product may stand for a power.
+
 Applies from opset 20, where the operator begins (https://onnx.ai/onnx/operators/onnx__Gelu.html).
 
 1. No intermediate result has another reader or is a graph output.
@@ -150,18 +152,47 @@ def _is_multiple(value: ir.Value, x: ir.Value, factor: float) -> bool:
 
 
 def _is_cubic(value: ir.Value, x: ir.Value) -> bool:
-    """Whether a value is `sqrt(2 / pi) * (x + 0.044715 * x ** 3)`."""
+    """Whether a value is `sqrt(2 / pi) * (x + 0.044715 * x ** 3)`, perhaps with x or numbers distributed."""
+    found = _binomial(value, x)
+    if found is None:
+        return False
+    factor = math.sqrt(2 / math.pi)
+    wanted = [(1, factor), (3, 0.044715 * factor)]
+    return all(
+        power == degree and _is_near(coefficient, number_wanted, x)
+        for (power, coefficient), (degree, number_wanted) in zip(sorted(found), wanted, strict=True)
+    )
+
+
+def _binomial(value: ir.Value | None, x: ir.Value) -> list[tuple[float, float]] | None:
+    """The powers of x and their coefficients in a sum of two, which may be multiplied with others."""
+    total = made_by(value, "Add")
+    if total is not None:
+        terms = [_monomial(each, x) for each in total.inputs]
+        return None if None in terms else [term for term in terms if term is not None]
     product = made_by(value, "Mul")
-    found = constant_operand(product) if product is not None else None
-    if found is None or not _is_near(found[1], math.sqrt(2 / math.pi), x):
-        return False
-    total = made_by(found[0], "Add")
-    if total is None:
-        return False
-    for first, second in (total.inputs, [*total.inputs][::-1]):
-        cubed = made_by(second, "Mul")
-        parts = constant_operand(cubed) if cubed is not None else None
-        if first is x and parts is not None and _is_near(parts[1], 0.044715, x):
-            power = made_by(parts[0], "Pow")
-            return power is not None and power.inputs[0] is x and number(power.inputs[1]) == 3
-    return False
+    for first, second in (product.inputs, product.inputs[::-1]) if product is not None else ():
+        factor = _monomial(first, x)
+        found = _binomial(second, x) if factor is not None else None
+        if factor is not None and found is not None:
+            return [(power + factor[0], coefficient * factor[1]) for power, coefficient in found]
+    return None
+
+
+def _monomial(value: ir.Value | None, x: ir.Value) -> tuple[float, float] | None:
+    """The power of x and its coefficient in a product of x and numbers."""
+    if value is x:
+        return 1, 1.0
+    constant = number(value)
+    if constant is not None:
+        return 0, constant
+    power = made_by(value, "Pow")
+    if power is not None:
+        exponent = number(power.inputs[1])
+        return (exponent, 1.0) if power.inputs[0] is x and exponent is not None else None
+    product = made_by(value, "Mul")
+    factors = [_monomial(each, x) for each in product.inputs] if product is not None else [None]
+    known = [factor for factor in factors if factor is not None]
+    if len(known) < len(factors):
+        return None
+    return sum(power for power, _ in known), math.prod(coefficient for _, coefficient in known)
