@@ -238,6 +238,42 @@ def test_three_dimensions_are_one_head(mask: np.ndarray | None) -> None:
     assert _fused(case).attributes["q_num_heads"].as_int() == 1
 
 
+@pytest.mark.parametrize("transposed_first", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_heads_that_are_joined_with_the_batch(is_known: bool, transposed_first: bool) -> None:
+    """The form of older models of Hugging Face: scores are split for the mask, and joined for the Softmax."""
+    case = Case([2, 3, 5, 8] if is_known else ["batch", 3, "length", 8], 23)
+    g = case.g
+    count, batch, length = (6, 2, 5) if is_known else (None, "batch", "length")
+
+    def joined(value: Value, last: int, second: Any = length) -> Value:
+        found = g.op("Reshape", value, [-1, 8 if last == 5 else 5, last])
+        found.shape = ir.Shape([count, second, length if last == 5 else last])
+        return found
+
+    query, value = joined(g.op("Neg", case.x), 8), joined(g.op("Exp", case.x), 8)
+    relu = g.op("Relu", case.x)
+    if transposed_first:
+        key = joined(g.op("Transpose", relu, perm=[0, 1, 3, 2]), 5, 8)
+    else:
+        key = g.op("Transpose", joined(relu, 8), perm=[0, 2, 1])
+    scores = g.op("Reshape", g.op("MatMul", query, key), [2, 3, 5, 5])
+    scores.shape = ir.Shape([batch, 3, length, length])
+    mask = g.op("Slice", case.x, [0, 0], [1, 5], [1, 3])
+    mask.shape = ir.Shape([batch, 1, length, length])
+    masked = g.op(
+        "Reshape", g.op("Add", scores, g.op("Where", g.op("Less", mask, 0.0), -10.0, 0.0)), [6, 5, 5]
+    )
+    masked.shape = ir.Shape([count, length, length])
+    result = g.op("MatMul", g.op("Softmax", masked, axis=-1), value)
+    result.shape = ir.Shape([count, length, 8])
+    case.returns(result)
+    x = np.random.RandomState(0).standard_normal((2, 3, 5, 8)).astype(np.float32)
+    assert case.checked(x, FuseAttention(case.known), exact=False)
+    case.remove_unused()
+    assert case.ops() == ["Neg", "Exp", "Relu", "Slice", "Less", "Where", "Attention", "Reshape"]
+
+
 def test_a_mask_of_keys_is_expanded_to_unknown_lengths() -> None:
     def masked(case: Case, scores: Value) -> Value:
         g = case.g

@@ -6,8 +6,9 @@ Applies from opset 23, where the operator begins (https://onnx.ai/onnx/operators
 `Where(mask, ., -inf)` or `Where(mask, -inf, .)` may stand for the Add, several masks may follow one another,
 and a `Where(IsNaN(p), 0, p)` may stand behind the Softmax.
 
-1. Queries, keys and values have four dimensions, of one batch size and one number of heads, or three, which
-   become an Attention with one head; `a`, `b` and `c` are numbers whose product is positive.
+1. Queries, keys and values have four dimensions, of one batch size and one number of heads. Three dimensions
+   become an Attention with one head, or with the heads that are joined with the batch before the products
+   and split for the mask; `a`, `b` and `c` are numbers whose product is positive.
 2. Attention gives zeros for a row that is masked by -inf completely. Written out, such a row gives NaN. So
    the mask leaves a score in each row, or has no -inf, or the file itself replaces NaN by zero, or it
    replaces the rows that a mask of 0 and -inf fills, as opsetta does below opset 23. `attention_masks` has
@@ -20,27 +21,15 @@ and a `Where(IsNaN(p), 0, p)` may stand behind the Softmax.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ....registration.emission.shape_inference import Dims
 from ..node_pass import ConstantPass, maker_of, same_dimension
-from .attention_masks import AttentionMasks, Place, Term
+from .attention_masks import AttentionMasks, Mask, Place
+from .attention_scores import Scores, read_scores
 from .mask_numbers import lowest_number
 from .patterns import axes_of, is_last_axis, made_before, made_by, number, replace
-from .transposed_keys import Keys, transposed_keys
-
-_MAXIMUM_TERMS = 4
-"""Masks that may follow one another."""
-
-
-class _Product(NamedTuple):
-    """The product of queries and transposed keys, and the factor of its elements."""
-
-    query: ir.Value
-    transposed_key: ir.Value
-    scale: float
+from .transposed_keys import Keys, split_heads
 
 
 class FuseAttention(ConstantPass):
@@ -57,95 +46,61 @@ class FuseAttention(ConstantPass):
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in the product of the weights and the values."""
         softmax, replaces_nan = _softmax(node)
-        value = node.inputs[1]
-        if softmax is None or value is None or softmax.graph is not node.graph:
+        if softmax is None or softmax.graph is not node.graph:
             return False
-        product, terms = _masked(softmax.inputs[0])
-        keys = transposed_keys(product.transposed_key) if product is not None else None
-        if product is None or keys is None or not _fits(product, value):
+        scores, value = read_scores(softmax.inputs[0]), node.inputs[1]
+        if scores is not None and scores.join is not None and value is not None:
+            value = split_heads(value)
+        if scores is None or value is None or not _fits(scores, value):
             return False
-        place = Place(node, product.query, value, _scores_shape(product))
-        last, inputs = node, [product.query, None, value]
-        attributes: list[ir.Attr] = []
-        if terms:
-            mask = self._masks.read(terms, place)
-            replacement = _replacement(node, terms)
-            if mask is None or not (
-                replaces_nan or mask.leaves_scores or not mask.numbers.infinite or replacement is not None
-            ):
+        place, mask = Place(node, scores.query, value, scores.shape), None
+        last, inputs = node, [scores.query, None, value]
+        if scores.terms:
+            replacement = _replacement(node, scores)
+            mask = self._masks.read(scores.terms, place)
+            is_same = replaces_nan or replacement is not None
+            if mask is None or not (is_same or mask.leaves_scores or not mask.numbers.infinite):
                 return False
+            written = None if mask.is_causal else self._masks.written(mask, place)
+            if written is None and not mask.is_causal:
+                return False
+            inputs += [] if written is None else [written]
             last = replacement or node
-            if mask.is_causal:
-                attributes.append(ir.AttrInt64("is_causal", 1))
-            else:
-                written = self._masks.written(mask, place)
-                if written is None:
-                    return False
-                inputs.append(written)
-        inputs[1] = self._untransposed(keys)
-        if len(place.scores) == 3:
-            attributes += [ir.AttrInt64("q_num_heads", 1), ir.AttrInt64("kv_num_heads", 1)]
-        features = product.query.shape[-1]  # type: ignore[index]
-        if not isinstance(features, int) or not math.isclose(product.scale**2 * features, 1, rel_tol=1e-6):
-            attributes.append(ir.AttrFloat32("scale", product.scale))
-        replace(last, "Attention", inputs, attributes, self.opset)
+        inputs[1] = self._untransposed(scores.keys)
+        self._replace(last, scores, inputs, _attributes(scores, mask))
         return True
+
+    def _replace(
+        self, last: ir.Node, scores: Scores, inputs: list[ir.Value | None], attributes: list[ir.Attr]
+    ) -> None:
+        """Put Attention in the place of the nodes that end in `last`."""
+        if scores.join is None:
+            replace(last, "Attention", inputs, attributes, self.opset)
+            return
+        result = made_before(last, self.known, "Attention", inputs, scores.query.shape, attributes)
+        # The result has the shape of the queries, and is joined as they are.
+        join = scores.join
+        replace(last, "Reshape", [result, join.inputs[1]], [*join.attributes.values()], self.opset)
 
     def _untransposed(self, keys: Keys) -> ir.Value:
         """The keys in the layout of the queries."""
         perm = list(keys.perm)
         if perm == sorted(perm):
             return keys.data
-        shape = keys.data.shape
-        sizes = None if shape is None else ir.Shape([shape[axis] for axis in perm])
         attributes = [ir.AttrInt64s("perm", perm)]
-        return made_before(keys.transpose, self.known, "Transpose", [keys.data], sizes, attributes)
+        return made_before(keys.place, self.known, "Transpose", [keys.data], ir.Shape(keys.shape), attributes)
 
 
-def _masked(scores: ir.Value | None) -> tuple[_Product | None, list[Term]]:
-    """The product that scores are made of, and the masks, of which the first is applied first."""
-    terms: list[Term] = []
-    while len(terms) <= _MAXIMUM_TERMS:
-        product = _product(scores)
-        if product is not None:
-            return product, terms[::-1]
-        found = _unmasked(scores)
-        if found is None:
-            break
-        scores, term = found
-        terms.append(term)
-    return None, []
-
-
-def _unmasked(scores: ir.Value | None) -> tuple[ir.Value, Term] | None:
-    """The scores before the last mask, and that mask."""
-    total = made_by(scores, "Add")
-    if total is not None:
-        for place, value in enumerate(total.inputs):
-            other = total.inputs[1 - place]
-            if value is not None and other is not None and _is_score(value):
-                return value, Term(other)
-    choice = made_by(scores, "Where")
-    if choice is not None:
-        condition = choice.inputs[0]
-        for keeps, place in ((True, 1), (False, 2)):
-            value, filler = choice.inputs[place], number(choice.inputs[3 - place])
-            if condition is not None and value is not None and filler is not None:
-                return value, Term(condition, keeps, filler)
-    return None
-
-
-def _is_score(value: ir.Value) -> bool:
-    """Whether a value is made of a product, under at most `_MAXIMUM_TERMS` operators."""
-    current: ir.Value | None = value
-    for _ in range(_MAXIMUM_TERMS + 1):
-        if _product(current) is not None:
-            return True
-        found = _unmasked(current)
-        if found is None:
-            return False
-        current = found[0]
-    return False
+def _attributes(scores: Scores, mask: Mask | None) -> list[ir.Attr]:
+    found: list[ir.Attr] = []
+    if mask is not None and mask.is_causal:
+        found.append(ir.AttrInt64("is_causal", 1))
+    if len(scores.shape) == 3:
+        found += [ir.AttrInt64("q_num_heads", 1), ir.AttrInt64("kv_num_heads", 1)]
+    features = scores.keys.shape[-1]
+    if not isinstance(features, int) or not math.isclose(scores.scale**2 * features, 1, rel_tol=1e-6):
+        found.append(ir.AttrFloat32("scale", scores.scale))
+    return found
 
 
 def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:
@@ -165,10 +120,10 @@ def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:
     return (softmax if is_last else None), replaces_nan
 
 
-def _replacement(node: ir.Node, terms: list[Term]) -> ir.Node | None:
+def _replacement(node: ir.Node, scores: Scores) -> ir.Node | None:
     """The `Where` that gives zeros for rows that a mask of 0 and -inf fills."""
-    result = node.outputs[0]
-    if len(terms) != 1 or terms[0].keeps is not None:
+    result, terms = node.outputs[0], scores.terms
+    if len(terms) != 1 or terms[0].keeps is not None or scores.join is not None:
         return None
     if len(result.uses()) != 1 or result.is_graph_output():
         return None
@@ -188,45 +143,15 @@ def _replacement(node: ir.Node, terms: list[Term]) -> ir.Node | None:
     return choice if is_infinite and is_last_axis(axes_of(highest), mask) else None
 
 
-def _product(scores: ir.Value | None) -> _Product | None:
-    """The product of queries and keys that scores are, perhaps times numbers."""
-    value, scale = _unscaled(scores)
-    product = made_by(value, "MatMul")
-    if product is None:
-        return None
-    (query, a), (key, b) = (_unscaled(each) for each in product.inputs)
-    scale *= a * b
-    if query is None or key is None or not (0 < scale < math.inf):
-        return None
-    return _Product(query, key, scale)
-
-
-def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
-    """A value without the number that it is multiplied with or divided by, and that factor."""
-    node = made_by(value, "Mul", "Div")
-    if node is None:
-        return value, 1.0
-    for place in (1, 0) if node.op_type == "Mul" else (1,):
-        factor, rest = number(node.inputs[place]), node.inputs[1 - place]
-        if factor and rest is not None:
-            return rest, factor if node.op_type == "Mul" else 1 / factor
-    return value, 1.0
-
-
-def _fits(product: _Product, value: ir.Value) -> bool:
+def _fits(scores: Scores, value: ir.Value) -> bool:
     """Whether Attention takes the three: of one type, batch size, number of heads, and keys as values."""
-    query, key = product.query, product.transposed_key
-    if lowest_number(query.dtype) is None or len({each.dtype for each in (query, key, value)}) > 1:
+    query, keys = scores.query, scores.keys
+    if lowest_number(query.dtype) is None or len({each.dtype for each in (query, keys.data, value)}) > 1:
         return False
-    q, k, v = query.shape, key.shape, value.shape
-    if q is None or k is None or v is None or len(q) not in (3, 4) or not len(q) == len(k) == len(v):
+    q, k, v = query.shape, keys.shape, value.shape
+    if q is None or v is None or len(q) not in (3, 4) or not len(q) == len(k) == len(v):
         return False
-    pairs = [*zip(q[:-2], k[:-2], strict=True), *zip(k[:-2], v[:-2], strict=True)]
-    return all(same_dimension(*pair) for pair in (*pairs, (q[-1], k[-2]), (k[-1], v[-2])))
-
-
-def _scores_shape(product: _Product) -> Dims:
-    query, key = product.query.shape, product.transposed_key.shape
-    assert query is not None
-    assert key is not None
-    return (*query[:-1], key[-1])
+    pairs = [*zip(q[:-2], k[:-2], strict=True), *zip(k[:-1], v[:-1], strict=True), (q[-1], k[-1])]
+    if scores.join is not None:
+        pairs.append((q[-1], v[-1]))
+    return all(same_dimension(*pair) for pair in pairs)

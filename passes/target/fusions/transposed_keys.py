@@ -1,7 +1,8 @@
-"""The forms in which the keys of an attention are transposed.
+"""The forms in which the keys of an attention are transposed, and heads are joined with the batch.
 
-Transpose [0, 1, 3, 2], or another order that also splits the heads
-Reshape [b, n, s, d] to [b * n, s, d] -> Transpose [0, 2, 1] -> Reshape to [b, n, d, s]
+1. One Transpose, which may also put the heads in front of the length.
+2. Reshape [b, n, s, d] to [b * n, s, d] -> Transpose [0, 2, 1] -> Reshape to [b, n, d, s].
+3. The same without the second Reshape, or a Reshape behind form 1, for products of matrices.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from ....registration.emission.shape_inference import Dims
 from ..node_pass import maker_of, same_dimension
 from .patterns import made_by
+
+_MATRICES = (0, 2, 1)
 
 
 class Keys(NamedTuple):
@@ -20,12 +24,14 @@ class Keys(NamedTuple):
     Attributes:
         data: a value with the numbers of the keys.
         perm: the order of its dimensions in which it has the layout of the queries.
-        transpose: the node that transposes the keys.
+        place: the node before which a Transpose to this order may stand.
+        shape: the shape in this order.
     """
 
     data: ir.Value
     perm: tuple[int, ...]
-    transpose: ir.Node
+    place: ir.Node
+    shape: Dims
 
 
 def transposed_keys(transposed: ir.Value) -> Keys | None:
@@ -33,28 +39,59 @@ def transposed_keys(transposed: ir.Value) -> Keys | None:
     node = maker_of(transposed, "Transpose")
     perm = node.attributes.get("perm") if node is not None else None
     data = node.inputs[0] if node is not None else None
-    if node is None or perm is None or data is None:
-        return _transposed_matrices(transposed)
-    *first, second_to_last, last = perm.as_ints()
-    return Keys(data, (*first, last, second_to_last), node) if len(first) in (1, 2) else None
+    if node is not None and perm is not None and data is not None and data.shape is not None:
+        *first, second_to_last, last = perm.as_ints()
+        order = (*first, last, second_to_last)
+        shape = tuple(data.shape[axis] for axis in order)
+        return Keys(data, order, node, shape) if len(first) in (1, 2) else None
+    return _split_behind(transposed) or _joined_behind(transposed)
 
 
-def _transposed_matrices(transposed: ir.Value) -> Keys | None:
+def joins_heads(joined: ir.Value, split: ir.Value) -> bool:
+    """Whether a Reshape from one of these shapes to the other joins or splits batch and heads alone."""
+    matrices, full = joined.shape, split.shape
+    if matrices is None or full is None or (len(matrices), len(full)) != (3, 4):
+        return False
+    return all(same_dimension(*pair) for pair in zip(matrices[1:], full[2:], strict=True))
+
+
+def split_heads(matrices: ir.Value) -> ir.Value | None:
+    """The value of four dimensions whose batch and heads a value joins."""
+    reshape = maker_of(matrices, "Reshape")
+    data = reshape.inputs[0] if reshape is not None else None
+    return data if data is not None and joins_heads(matrices, data) else None
+
+
+def split_keys(keys: Keys) -> Keys | None:
+    """The keys of four dimensions whose batch and heads keys join."""
+    if len(keys.shape) == 4:
+        return keys
+    data = split_heads(keys.data) if keys.perm == (0, 1, 2) else None
+    return (
+        None if data is None or data.shape is None else Keys(data, (0, 1, 2, 3), keys.place, (*data.shape,))
+    )
+
+
+def _split_behind(transposed: ir.Value) -> Keys | None:
     """The keys that Reshapes around a Transpose of matrices transpose."""
     split = maker_of(transposed, "Reshape")
     transpose = made_by(split.inputs[0], "Transpose") if split is not None else None
-    joined = made_by(transpose.inputs[0], "Reshape") if transpose is not None else None
-    data = joined.inputs[0] if joined is not None else None
-    if transpose is None or joined is None or data is None:
-        return None
-    perm, between = transpose.attributes.get("perm"), joined.outputs[0].shape
-    if perm is None or list(perm.as_ints()) != [0, 2, 1] or between is None or len(between) != 3:
+    matrices = transpose.inputs[0] if transpose is not None else None
+    perm = transpose.attributes.get("perm") if transpose is not None else None
+    data = split_heads(matrices) if matrices is not None else None
+    if transpose is None or data is None or perm is None or tuple(perm.as_ints()) != _MATRICES:
         return None
     before, after = data.shape, transposed.shape
-    if before is None or after is None or len(before) != 4 or len(after) != 4:
+    if before is None or after is None or len(after) != 4:
         return None
-    pairs = [*zip(before[-2:], between[-2:], strict=True)]
-    pairs += zip([*before[:2], before[3], before[2]], after, strict=True)
+    pairs = zip([*before[:2], before[3], before[2]], after, strict=True)
     if not all(same_dimension(*pair) for pair in pairs):
         return None
-    return Keys(data, (0, 1, 2, 3), transpose)
+    return Keys(data, (0, 1, 2, 3), transpose, (*before,))
+
+
+def _joined_behind(transposed: ir.Value) -> Keys | None:
+    """The keys whose heads are joined with the batch after they were transposed."""
+    data = split_heads(transposed)
+    found = transposed_keys(data) if data is not None and maker_of(data, "Transpose") is not None else None
+    return found if found is not None and len(found.shape) == 4 else None
