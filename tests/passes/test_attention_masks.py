@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from opsetta.passes.target.fusions.attention import FuseAttention
 from opsetta.passes.target.fusions.refined_shapes import RefineShapes
+from opsetta.passes.target.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import Value
 
 from .target_graph import Case, numbers
@@ -114,6 +115,16 @@ def test_computed_masks(masked: Masked, replaces_nan: bool, added: list[str], op
     if opset == 23:
         (reference,) = ReferenceEvaluator(ir.to_proto(case.model)).run(None, {"x": x})
         np.testing.assert_allclose(reference, before, rtol=1e-5, atol=1e-6)
+
+
+def test_nan_that_is_replaced_by_a_comparison() -> None:
+    """The form of files that opsetta wrote for earlier opsets."""
+    case = Case(_SHAPE, 23)
+    case.returns(_attention(case, _filled(-math.inf), replaces_nan=True))
+    passes = [RemoveNaNReplacements(case.known), FuseAttention(case.known)]
+    assert case.checked(_input(*_SHAPE), *passes, exact=False)
+    case.remove_unused()
+    assert case.ops() == ["Neg", "Relu", "Less", "Where", "Exp", "Attention"]
 
 
 def test_layers_share_what_replaces_the_lowest_number() -> None:

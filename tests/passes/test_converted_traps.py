@@ -6,6 +6,7 @@ import pytest
 
 from opsetta.passes.realizers.compose_operators import ComposeOperators
 from opsetta.passes.target.fusions.gelu import OrderGelu
+from opsetta.passes.target.optimize import optimize
 from opsetta.passes.target.shapes.constant_gathers import SimplifyGathers
 from opsetta.passes.target.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import default_registry
@@ -55,10 +56,44 @@ def test_a_replacement_of_nan_goes_where_each_row_has_a_score(opset, mask):
     ],
     ids=["full row", "other axis", "computed mask", "NaN"],
 )
-def test_a_replacement_stays_where_a_row_may_be_empty(mask, axis, computed):
+def test_a_replacement_is_written_by_a_comparison_where_a_row_may_be_empty(mask, axis, computed):
     case = attention(mask, 18, axis, computed)
-    assert not case.checked(numbers(2, 4, 3), RemoveNaNReplacements(case.known))
-    assert "IsNaN" in case.ops()
+    assert case.checked(numbers(2, 4, 3), RemoveNaNReplacements(case.known))
+    case.remove_unused()
+    assert case.ops()[-4:] == ["Softmax", "Greater", "Where", "Neg"]
+
+
+@pytest.mark.parametrize(
+    ("filler", "remains"), [(np.finfo(np.float32).min, []), (-np.inf, ["Greater", "Where"])]
+)
+def test_a_computed_mask_of_finite_numbers_leaves_no_nan(filler: float, remains: list[str]) -> None:
+    """The padding mask of BERT, in which one row is full."""
+    case = Case([2, 4, 4], 17)
+    g = case.g
+    mask = g.op("Where", g.op("Less", case.x, 1.0), 0.0, filler)
+    scores = g.op("Add", g.op("MatMul", case.x, case.x), mask)
+    scores.shape = ir.Shape([2, 4, 4])
+    weights = g.op("Softmax", scores, axis=-1)
+    case.returns(g.op("Neg", g.op("Where", g.op("IsNaN", weights), 0.0, weights)))
+    x = numbers(2, 4, 4)
+    x[1, 2] = 1.5
+    assert case.checked(x, RemoveNaNReplacements(case.known))
+    case.remove_unused()
+    assert case.ops() == ["Less", "Where", "MatMul", "Add", "Softmax", *remains, "Neg"]
+
+
+def test_a_mask_that_is_repeated_and_expanded_without_effect_is_read_as_it_is() -> None:
+    """The padding mask of BERT in files of torch.onnx's TorchScript exporter; OpenCV 4 does not know And."""
+    case = Case([2, 1, 1, 4], 17)
+    g = case.g
+    both = g.op("And", case.weight("true", np.ones((1, 1, 4, 1), bool)), g.op("Less", case.x, 1.0))
+    expanded = g.op("Expand", both, case.g.constant(np.array([2, 1, 4, 4])))
+    scores = g.op("MatMul", g.op("Transpose", case.x, perm=[0, 1, 3, 2]), case.x)
+    case.returns(g.op("Add", scores, g.op("Where", expanded, 0.0, -np.inf)))
+    (before,) = case.run(numbers(2, 1, 1, 4))
+    optimize(case.model, case.known, "basic")
+    np.testing.assert_array_equal(case.run(numbers(2, 1, 1, 4))[0], before)
+    assert not {"And", "Expand"} & set(case.ops())
 
 
 def gathered(shape: list, dtype: np.dtype, positions: np.ndarray, opset: int = 18) -> Case:

@@ -4,7 +4,7 @@
 
 Applies from opset 23, where the operator begins (https://onnx.ai/onnx/operators/onnx__Attention.html). A
 `Where(mask, ., -inf)` or `Where(mask, -inf, .)` may stand for the Add, several masks may follow one another,
-and a `Where(IsNaN(p), 0, p)` may stand behind the Softmax.
+and `Where(IsNaN(p), 0, p)` or `Where(p > -1, p, 0)` may stand behind the Softmax.
 
 1. Queries, keys and values have four dimensions, of one batch size and one number of heads. Three dimensions
    become an Attention with one head, or with the heads that are joined with the batch before the products
@@ -108,9 +108,13 @@ def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:
     weights, replaces_nan = node.inputs[0], False
     choice = made_by(weights, "Where")
     if choice is not None:
-        test = made_by(choice.inputs[0], "IsNaN")
-        weights = choice.inputs[2]
-        if test is None or test.inputs[0] is not weights or number(choice.inputs[1]) != 0:
+        test = made_by(choice.inputs[0], "IsNaN", "Greater")
+        weights, other = (
+            choice.inputs[:0:-1] if test is None or test.op_type == "IsNaN" else choice.inputs[1:]
+        )
+        if test is None or test.inputs[0] is not weights or number(other) != 0:
+            return None, False
+        if test.op_type == "Greater" and not (number(test.inputs[1]) or 0) < 0:
             return None, False
         replaces_nan = True
     softmax = made_by(weights, "Softmax", readers=2 if replaces_nan else 1)

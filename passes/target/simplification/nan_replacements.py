@@ -1,13 +1,16 @@
-"""Target pass: removes the replacement of NaN behind a Softmax whose rows always have a finite score.
+"""Target pass: removes the replacement of NaN behind a Softmax, or writes it without IsNaN.
 
     Where(IsNaN(p), 0, p) with p = Softmax(MatMul(q, k) + mask)  -> p
+    Where(IsNaN(p), 0, p) with p = Softmax(.)                    -> Where(p > -1, p, 0)
 
 torch.onnx writes it for masked attention, and MNN, OpenCV 4 and others do not know IsNaN.
 
 1. Softmax gives NaN for a row of which all scores are -inf, and for NaN or inf among them. Here the mask is a
-   constant that leaves a finite score in each row, or there is none, and the scores come from a MatMul,
-   perhaps times a constant. So the result differs only where the product itself is NaN or infinite.
-2. A mask that is computed, such as that of an input, may fill a row: the replacement stays.
+   constant that leaves a finite score in each row, or holds finite numbers only, or there is none, and the
+   scores come from a MatMul, perhaps times a constant. So the result differs only where the product itself
+   is NaN or infinite.
+2. A mask of -inf that is computed, such as that of an input, may fill a row: the second form gives the same
+   numbers, because the results of Softmax are not negative.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..fusions.mask_numbers import floats, leaves_scores
+from ....registration.runtimes import has_kernel
+from ..fusions.mask_numbers import floats, leaves_scores, numbers_of
+from ..fusions.patterns import made_before
 from ..node_pass import ConstantPass, maker_of, replace_by_value
 
 _SCALES = ("Mul", "Div")
 
 
 class RemoveNaNReplacements(ConstantPass):
-    """Removes `Where(IsNaN(p), 0, p)` where p has no NaN for finite products."""
+    """Removes `Where(IsNaN(p), 0, p)` where p has no NaN for finite products, and IsNaN elsewhere."""
 
     op_types = ("Where",)
 
@@ -37,9 +42,19 @@ class RemoveNaNReplacements(ConstantPass):
         other = node.inputs[1]
         if other is None or not self.known.is_constant(other) or not _keeps_shape(other, kept):
             return False
-        if not self._has_finite_rows(softmax):
+        if self._has_finite_rows(softmax):
+            replace_by_value(node, kept)
+            return True
+        if kept.dtype is None or not has_kernel("Greater", kept.dtype):
             return False
-        replace_by_value(node, kept)
+        bound = self.known.make(np.array(-1, dtype=kept.dtype.numpy()), "negative")
+        inputs, dtype = [kept, bound], ir.DataType.BOOL
+        is_number = made_before(node, self.known, "Greater", inputs, kept.shape, dtype=dtype)
+        for index, value in enumerate((is_number, kept, other)):
+            node.replace_input_with(index, value)
+        result = test.outputs[0]
+        if test.graph is not None and not result.uses() and not result.is_graph_output():
+            test.graph.remove(test, safe=True)
         return True
 
     def _has_finite_rows(self, softmax: ir.Node) -> bool:
@@ -58,10 +73,11 @@ class RemoveNaNReplacements(ConstantPass):
         if place not in (-1, last):
             return False
         a, b = total.inputs
-        return any(
-            self._is_product(product) and leaves_scores(floats(self.known, mask))
-            for product, mask in ((a, b), (b, a))
-        )
+        return any(self._is_product(product) and self._is_finite(mask) for product, mask in ((a, b), (b, a)))
+
+    def _is_finite(self, mask: ir.Value | None) -> bool:
+        """Whether a mask leaves a finite score in each row, and adds no NaN or inf to it."""
+        return leaves_scores(floats(self.known, mask)) or not numbers_of(self.known, mask).infinite
 
     def _is_product(self, value: ir.Value | None) -> bool:
         """Whether a value is a MatMul, perhaps times a finite constant."""
