@@ -203,12 +203,13 @@ def test_unknown_sizes_of_one_name() -> None:
     assert case.checked(numbers(*_SHAPE), FuseAttention(case.known), exact=False)
 
 
-def test_in_a_branch() -> None:
+@pytest.mark.parametrize("masked", [lambda _, scores: scores, _computed(_LOWEST, [2, 1, 5, 5])])
+def test_in_a_branch(masked: Scores) -> None:
     case = Case(_SHAPE, 23)
     body = Case(_SHAPE, 23)
     body.x = case.x
     body.model.graph.inputs.clear()
-    body.returns(_attention(body))
+    body.returns(_attention(body, masked))
     body.model.graph.outputs[0].name = "branch"
     for value in list(body.model.graph.initializers.values()):
         del body.model.graph.initializers[value.name or ""]

@@ -353,10 +353,15 @@ def test_what_stays(masked: Masked) -> None:
     assert not FuseAttention(case.known)(case.model).modified
 
 
-def test_half_precision_with_rows_of_the_lowest_number_stays() -> None:
+@pytest.mark.parametrize("is_added", [True, False])
+def test_half_precision_with_rows_of_the_lowest_number_stays(is_added: bool) -> None:
     def masked(case: Case, scores: Value) -> Value:
-        pair = (case.weight(str(each), np.array(each, np.float16)) for each in (0, np.finfo(np.float16).min))
-        mask = case.g.op("Where", case.g.op("IsNaN", case.x), *pair)
+        zero, lowest = (case.weight(str(each), np.array(each, np.float16)) for each in (0, -65504))
+        kept = case.g.op("IsNaN", case.x)
+        kept.shape = case.x.shape
+        if not is_added:
+            return case.g.op("Where", kept, scores, lowest)
+        mask = case.g.op("Where", kept, zero, lowest)
         mask.shape = case.x.shape
         return case.g.op("Add", scores, mask)
 

@@ -116,8 +116,7 @@ class AttentionMasks:
             size == 1 or same_dimension(size, full) for size, full in zip(own, place.scores, strict=True)
         ):
             return None
-        is_float = place.query.dtype == ir.DataType.FLOAT
-        if not is_float and not mask.leaves_scores and mask.numbers.lowest:
+        if not mask.leaves_scores and place.query.dtype != ir.DataType.FLOAT and _replaces_numbers(mask):
             return None
         value = self._joined(mask, place, ir.Shape(shape))
         if rank == 3:
@@ -259,6 +258,12 @@ class AttentionMasks:
         if key not in self._made:
             self._made[key] = made_before(place.node, self._known, op_type, inputs, shape, dtype=dtype)
         return self._made[key]
+
+
+def _replaces_numbers(mask: Mask) -> bool:
+    """Whether `_next_to_lowest` replaces another number; in half precision scores change its sum with them."""
+    is_filled = any(term.keeps is not None and term.filler > -math.inf for term in mask.terms)
+    return mask.numbers.lowest or is_filled
 
 
 def _next_to_lowest(dtype: ir.DataType | None) -> float:
