@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.emission.shape_inference import Dim, Dims, broadcast
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import same_dimension
 from .causal_masks import is_causal_condition, is_causal_mask
 from .mask_numbers import MaskNumbers, contents, floats, leaves_scores, lowest_number, numbers_of

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from ..initializers import Initializers
+from ..constants.initializers import Initializers
 from ..node_pass import maker_of
 from .mask_numbers import contents
 from .patterns import constant_operand, number
