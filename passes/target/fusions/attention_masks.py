@@ -261,7 +261,7 @@ class AttentionMasks:
 
 
 def _replaces_numbers(mask: Mask) -> bool:
-    """Whether `_next_to_lowest` replaces another number; in half precision scores change its sum with them."""
+    """Whether `_next_to_lowest` changes another number: in half precision it changes sums with scores."""
     is_filled = any(term.keeps is not None and term.filler > -math.inf for term in mask.terms)
     return mask.numbers.lowest or is_filled
 
