@@ -184,6 +184,17 @@ def test_heads_of_unknown_batch_and_length_share_a_target() -> None:
     assert counts == [5, 1, 1, 1, 0]
 
 
+def test_targets_are_computed_from_values_that_are_made_before() -> None:
+    """The views of FSMT merge batch and heads, and nothing before them has their sizes."""
+    case = Case(["n", "m", 4])
+    x = _layers(case, case.x, 6, lambda x: case.g.op("Relu", x))
+    heads = case.g.op("Reshape", x, [0, -1, 2])
+    heads.shape = ir.Shape([case.x.shape[0], ir.SymbolicDim("2*m"), 2])  # type: ignore[index]
+    case.returns(case.g.op("Transpose", heads, perm=[1, 0, 2]))
+    ops = _flattened(case, numbers(3, 2, 4))
+    assert (ops.count("Gemm"), ops.count("Reshape")) == (6, 3)
+
+
 def test_parts_share_the_targets_of_their_reshapes() -> None:
     """Each part alone saves fewer nodes than its target adds."""
     case = Case(["n", "m", 4])

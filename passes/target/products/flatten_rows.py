@@ -104,7 +104,7 @@ class _Plan:
             return False
         self.sizes.find_sources(self.chosen)
         for node in list(self.chosen):
-            if not all(self.sizes.restores(value.shape) for value in node.outputs):
+            if not all(self.sizes.restores(value.shape, node) for value in node.outputs):
                 del self.chosen[node]
         pending = list(self.chosen)
         for _ in range(_ROUNDS):
@@ -254,7 +254,7 @@ class _Plan:
         if not self._known.is_constant(node.inputs[1]):
             # A computed zero stands for a size of the input unless the Reshape keeps it.
             return _keeps_zeros(node)
-        return not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape)
+        return not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape, node)
 
     def is_superfluous(self, value: ir.Value) -> bool:
         """Whether a Reshape between a tensor and the matrix of its rows makes a value, and goes."""

@@ -38,6 +38,7 @@ class RowSizes:
         self._known = known
         self._opset = opset
         self._sources: dict[Dimensions, ir.Value] = {}
+        self._places = {node: place for place, node in enumerate(graph)}
         self._sizes: dict[Dimensions, ir.Value] = {}
         self._targets: dict[tuple[Dimensions, Dimensions], ir.Value] = {}
 
@@ -52,13 +53,16 @@ class RowSizes:
                 if len(dimensions) > 1:
                     self._sources.setdefault(dimensions, value)
 
-    def restores(self, shape: ir.Shape | None) -> bool:
-        """Whether a Reshape can give a shape."""
+    def restores(self, shape: ir.Shape | None, node: ir.Node) -> bool:
+        """Whether a Reshape at the place of a node can give a shape: from values that are made before it."""
         if shape is None or reshape_target(shape) is not None:
             return shape is not None
         dimensions = unknown_dimensions(shape)
-        rest = shape[len(dimensions) :]
-        return dimensions in self._sources and all(isinstance(size, int) and size for size in rest)
+        source = self._sources.get(dimensions)
+        if source is None or not all(isinstance(size, int) and size for size in shape[len(dimensions) :]):
+            return False
+        maker = source.producer()
+        return maker is None or self._places.get(maker, -1) < self._places[node]
 
     def cost(self, shapes: Iterable[Dimensions]) -> int:
         """The nodes that are added to compute the targets for shapes."""
