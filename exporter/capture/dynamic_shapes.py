@@ -161,7 +161,8 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
     elif isinstance(specification, Mapping):
         inner = list(specification.values())
     else:
-        inner = list(children(specification) or [specification])
+        entries = children(specification)
+        inner = [specification] if entries is None else entries
     if len(inner) != len(members):
         raise CaptureError(f"dynamic_shapes of '{path}' has {len(inner)} entries for {len(members)} members")
     for index, (child, entry) in enumerate(zip(members, inner, strict=True)):

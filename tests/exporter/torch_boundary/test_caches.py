@@ -1,4 +1,4 @@
-"""Caches of transformers that hold states of convolutions and recurrences beside keys and values."""
+"""Caches of transformers that hold more than keys and values: states, and the keys of indexers."""
 
 import pytest
 import torch
@@ -21,6 +21,9 @@ def _cache(*layers: object) -> transformers.DynamicCache:
         if isinstance(layer, cache_utils.LinearAttentionCacheLayerMixin):
             layer.update_conv_state(torch.full((2, 3, 4), number + 0.25))
             layer.update_recurrent_state(torch.full((2, 5), number + 0.5))
+        if isinstance(layer, cache_utils.DynamicIndexedLayer):
+            layer.update_indexer(torch.full((2, 6, 3), number + 0.75))
+            layer.indexer_position_ids = torch.full((1, 2, 6), number) if number else None
         if hasattr(layer, "keys"):
             layer.update(torch.full((2, 1, 6, 3), float(number)), torch.full((2, 1, 6, 3), -float(number)))
     return cache
@@ -38,6 +41,20 @@ def _kinds() -> list:
         pytest.param([cache_utils.LinearAttentionAndFullAttentionLayer()], 4, id="both-in-one"),
         pytest.param(
             [cache_utils.LinearAttentionAndSlidingWindowAttentionLayer(4)], 4, id="both-with-a-window"
+        ),
+        pytest.param(
+            [
+                cache_utils.DynamicIndexedLayer(),
+                cache_utils.DynamicLayer(),
+                cache_utils.DynamicIndexedLayer(),
+            ],
+            9,
+            id="indexers",
+        ),
+        pytest.param(
+            [cache_utils.DynamicIndexedLayer(), cache_utils.LinearAttentionLayer()],
+            5,
+            id="indexer-and-states",
         ),
     ]
 
@@ -81,3 +98,52 @@ def test_cache_that_is_given_stays_as_it_was() -> None:
     assert torch.equal(state, before)
     assert type(result.past_key_values) is transformers.DynamicCache
     assert [type(a) for a in result.past_key_values.layers] == [type(layer) for layer in layers]
+
+
+class _OwnLayer(cache_utils.DynamicLayer):
+    """A layer of a model's own class, such as those of DeepSeek-V4."""
+
+
+class _OwnCache(torch.nn.Module):
+    def forward(self, x: torch.Tensor, use_cache: bool = True) -> object:
+        cache = transformers.DynamicCache()
+        cache.layers = [_OwnLayer()]
+        cache.update(x, x, 0)
+        return (x + 1, cache) if use_cache else x + 1
+
+
+def test_layers_of_own_classes_are_refused_by_name() -> None:
+    x = torch.ones(1, 1, 2, 3)
+    with pytest.raises(opsetta.CaptureError, match="class _OwnLayer cannot be .*use_cache=False"):
+        opsetta.export(_OwnCache().eval(), (x,), opset=17)
+    opsetta.export(_OwnCache().eval(), (x,), {"use_cache": False}, opset=17).verify()
+
+
+class _Indexer(torch.nn.Module):
+    """Attention to the positions that an indexer prefers, after DeepSeek-V3.2."""
+
+    def forward(self, x: torch.Tensor, past_key_values: transformers.DynamicCache) -> tuple:
+        layer = past_key_values.layers[0]
+        keys, values = past_key_values.update(x[:, None], x[:, None] * 2, 0)
+        found = layer.update_indexer(x)
+        best = (x @ found.transpose(1, 2)).topk(2, dim=-1).indices
+        mask = torch.full((x.shape[0], x.shape[1], keys.shape[2]), -1e9).scatter(-1, best, 0.0)
+        return ((x[:, None] @ keys.transpose(2, 3) + mask[:, None]).softmax(-1) @ values), past_key_values
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+def test_step_with_an_indexer_agrees_with_eager(opset: int) -> None:
+    def inputs(batch: int, past: int) -> dict:
+        cache, known = transformers.DynamicCache(), torch.randn(batch, past, 3)
+        cache.layers = [cache_utils.DynamicIndexedLayer()]
+        _Indexer()(known, cache)
+        return {"x": torch.randn(batch, 1, 3), "past_key_values": cache}
+
+    past = {0: "batch", 1: "past"}
+    shapes = {
+        "x": {0: "batch"},
+        "past_key_values": [[{0: "batch", 2: "past"}], [{0: "batch", 2: "past"}], [past], []],
+    }
+    program = opsetta.export(_Indexer().eval(), (), inputs(2, 5), opset=opset, dynamic_shapes=shapes)
+    program.verify()
+    program.verify((), inputs(3, 7))
