@@ -138,11 +138,21 @@ class _Recording:
         node = self._graph.call_function(torch.ops.aten.copy_.default, (buffer, value))
         node.meta = value.meta
 
+    def _ranges(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
+        """The range of each symbol. An error about sizes gets the stack of the call that fixed one."""
+        try:
+            return self._sizes.finish(graph, root)
+        except Exception as error:
+            fixing = getattr(self._sizes.mode.shape_env, "fixing", None)
+            if fixing is not None:
+                error.real_stack = fixing  # type: ignore[attr-defined]
+            raise
+
     def _finished(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:
         graph, root = self._graph, self.recorder.root
         root.graph = graph  # type: ignore[assignment]
         remove_dead_nodes(graph)
-        ranges = self._sizes.finish(graph, root)
+        ranges = self._ranges(graph, root)
         signature = Signature(self._entries, _output_entries(graph))
         self._constants.lift(graph, root, signature)
         graph, root = without_regions(graph, root)

@@ -78,22 +78,23 @@ _INPUT = Kind(
     ),
     (),
 )
+_SIZES = Kind(
+    # The assertion fails inside torch, which formats a constraint that is not an equality.
+    re.compile(
+        "Constraints violated|specialized it to be a constant|ConstraintViolation|Expected op to be '=='"
+    ),
+    "The model does not support every size of a dimension that dynamic_shapes marks as dynamic.",
+    (
+        "leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
+        "or change the model to support every size: use x.shape[0] or -1 instead of a number",
+        "or mark it with Dim.AUTO: the program then refuses sizes for which it is not valid",
+    ),
+    (),
+)
 _KINDS = (
     _NUMBER,
     _DATA,
-    Kind(
-        # The assertion fails inside torch, which formats a constraint that is not an equality.
-        re.compile(
-            "Constraints violated|specialized it to be a constant|ConstraintViolation|Expected op to be '=='"
-        ),
-        "The model does not support every size of a dimension that dynamic_shapes marks as dynamic.",
-        (
-            "leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
-            "or change the model to support every size: use x.shape[0] or -1 instead of a number",
-            "or mark it with Dim.AUTO: the program then refuses sizes for which it is not valid",
-        ),
-        (),
-    ),
+    _SIZES,
     _INPUT,
     Kind(
         re.compile("in output, which is not a known type|not a known type.*output|Unsupported output type"),
@@ -136,6 +137,11 @@ Returns the exception of eager PyTorch, and a line on each alternative.
 def reads_value(error: Exception) -> bool:
     """Whether Python code asked for the value of a tensor: a branch, or a number."""
     return _kind(error) in (_NUMBER, _DATA)
+
+
+def is_about_sizes(error: Exception) -> bool:
+    """Whether the model fixes a size that the caller wants to be dynamic."""
+    return _kind(error) is _SIZES
 
 
 def may_help(way: str, error: Exception) -> bool:

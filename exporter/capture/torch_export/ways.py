@@ -9,7 +9,7 @@ from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
 from ..direct.refusals import NotRecordable
-from .failures import may_help, reads_value
+from .failures import is_about_sizes, may_help, reads_value
 
 Result = TypeVar("Result")
 STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
@@ -33,7 +33,11 @@ class Failures(Exception):
         """The error that says most about the model."""
         ways = ("torch.export", "gradients", "direct", "strict")
         said = [self.errors[way] for way in ways if way in self.errors]
-        return next((error for error in said if not isinstance(error, NotRecordable)), said[0])
+        found = next((error for error in said if not isinstance(error, NotRecordable)), said[0])
+        direct = self.errors.get("direct")
+        # Direct capture knows the line that fixed a size.
+        is_better = direct is not None and is_about_sizes(direct) and is_about_sizes(found)
+        return direct if direct is not None and is_better else found
 
 
 def capture_by(

@@ -76,6 +76,14 @@ class Fixed(nn.Module):
         return x.reshape(3, 4)
 
 
+class Listed(nn.Module):
+    """Positions of Funnel and CPM-Ant: a Python list of a dynamic size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = list(range(x.shape[0]))
+        return x + torch.tensor(positions)[:, None]
+
+
 @torch.library.custom_op("opsetta_failures::faceless", mutates_args=())
 def faceless(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
@@ -168,14 +176,21 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         Fixed,
         (torch.ones(3, 4),),
         ROWS,
-        "",
+        "return x.reshape(3, 4)",
         ["axis 0 of 'x'", "constant (3)", "leave"],
+    ),
+    "list of a size": (
+        Listed,
+        (torch.ones(3, 4),),
+        ROWS,
+        "positions = list(range(x.shape[0]))",
+        ["axis 0 of 'x'", "constant (3)", "does not support every size"],
     ),
     "Dim specialised": (
         Fixed,
         (torch.ones(3, 4),),
         {"dynamic_shapes": {"x": {0: Dim("rows")}}},
-        "",
+        "return x.reshape(3, 4)",
         ["rows", "torch suggests rows = 3", "leave the dimension out of dynamic_shapes"],
     ),
     "no fake kernel": (

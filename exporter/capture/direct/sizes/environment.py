@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -22,11 +23,13 @@ class SizeEnvironment(numbers.ShapeEnv):
     Attributes:
         facts: counts what has become known about symbols; decisions from before may be incomplete.
         numbers: the nodes of integers that are written in the program.
+        fixing: the stack of the call that first fixed a symbol at one number.
     """
 
     def __init__(self, **settings: Any):
         self.facts = 0
         self.numbers: dict[int, SizeNode] = {}
+        self.fixing: traceback.StackSummary | None = None
         self._atoms: dict[sympy.Basic, int] = {}
         self._expressions: list[sympy.Basic] = []
         self._atom_bounds: dict[int, Bounds] = {}
@@ -240,6 +243,8 @@ class SizeEnvironment(numbers.ShapeEnv):
 
     def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
         before = self._replacements_version_counter
+        if self.fixing is None and tgt.is_number:
+            self.fixing = traceback.extract_stack()
         super()._set_replacement(a, tgt, msg)
         self._learn()
         if self._replacements_version_counter != before:
