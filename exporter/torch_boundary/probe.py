@@ -92,6 +92,7 @@ DIRECT_CAPTURE = Feature(
         *(f"{_TRACER}:{name}" for name in _PROXIES.split()),
         *(f"torch.export._trace:{name}" for name in _EXPORT.split()),
         *(f"torch._export.non_strict_utils:{name}" for name in _NON_STRICT.split()),
+        "torch:_refs.tensor",
         "torch:_C.DisableTorchFunction",
         "torch:_C.DispatchKeySet",
         "torch:_C._ExcludeDispatchKeyGuard",

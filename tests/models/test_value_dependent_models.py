@@ -48,7 +48,7 @@ def test_the_export_agrees_with_eager(exported: tuple[str, opsetta.Program], ops
 def test_only_what_depends_on_inputs_is_specialized(exported: tuple[str, opsetta.Program]) -> None:
     name, program = exported
     line = KINDS[name].line
-    assert [entry.code for entry in program.specializations] == ([] if line is None else [line])
+    assert {entry.code for entry in program.specializations} == ({line} - {None})
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.line is not None])

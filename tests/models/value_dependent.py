@@ -283,6 +283,19 @@ class CausalVideo(nn.Module):
         return torch.cat(parts, 2)
 
 
+class Modalities(nn.Module):
+    """Qwen2-VL: a number of an input is the key of a dict, and results become a tensor by way of a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = {0: 1.0, 1: 0.5}
+
+    def forward(self, x: torch.Tensor, kinds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        number = kinds.tolist()[0]
+        scale = self.scales[number]
+        return x * scale, torch.tensor([row.max() + 1 for row in x])
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of model that depends on values.
@@ -353,6 +366,12 @@ KINDS: dict[str, Kind] = {
         lambda: [(_tensor(5, 6, 4),)],
     ),
     "Informer": Kind(lambda: (SparseAttention(), (_tensor(2, 9, 4),)), {}, lambda: [(_tensor(2, 9, 4),)]),
+    "Qwen2-VL": Kind(
+        lambda: (Modalities(), (_tensor(2, 3), torch.tensor([1, 0]))),
+        {},
+        lambda: [(_tensor(2, 3), torch.tensor([1, 1]))],
+        line="scale = self.scales[number]",
+    ),
     "CogVideoX": Kind(
         lambda: (CausalVideo(), (_tensor(1, 2, 5, 4, 4),)), {}, lambda: [(_tensor(1, 2, 5, 4, 4),)]
     ),

@@ -143,9 +143,10 @@ class _Recording:
         try:
             return self._sizes.finish(graph, root)
         except Exception as error:
-            fixing = getattr(self._sizes.mode.shape_env, "fixing", None)
-            if fixing is not None:
-                error.real_stack = fixing  # type: ignore[attr-defined]
+            stack = getattr(self._sizes.mode.shape_env, "fixing", None) or []
+            own = [place for place, frame in enumerate(stack) if frame.filename == __file__]
+            # The frames before are those of the caller of the export.
+            error.real_stack = stack[max(own, default=-1) + 1 :]  # type: ignore[attr-defined]
             raise
 
     def _finished(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:

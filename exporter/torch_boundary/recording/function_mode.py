@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import _refs
 from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
+
+from .. import pytree
 
 _ATEN = torch.ops.aten
 _DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -68,6 +71,9 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if is_plain and self._redirect(func, args, kwargs) is func:
             return func, args, kwargs
         func, args, kwargs = super()._override(func, args, kwargs)
+        if func is torch.tensor and args and _holds_scalars(args[0]):
+            # It is made of operators, which a recording sees.
+            func = _refs.tensor
         func = self._redirect(func, args, kwargs)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
@@ -80,3 +86,11 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if array is None:
             return func, args, kwargs
         return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}
+
+
+def _holds_scalars(data: Any) -> bool:
+    """Whether nested lists hold tensors of one element, whose values `torch.tensor` would read."""
+    if not isinstance(data, (list, tuple)):
+        return False
+    tensors = [item for item in pytree.tree_leaves(data) if isinstance(item, FakeTensor)]
+    return bool(tensors) and all(item.numel() == 1 for item in tensors)

@@ -36,6 +36,7 @@ from .function_mode import FunctionMode
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
+from .symbolic_numbers import number_hash
 from .tensor_nodes import TensorNodes
 
 _PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
@@ -143,6 +144,7 @@ class Recorder:
             enter(proxy_tensor._set_make_fx_tracer(self._maker))
             enter(self._paths.followed())
             enter(replaced(proxy_tensor, "track_tensor", self._track))
+            enter(replaced(torch.SymInt, "__hash__", number_hash))
             if not self._lines:
                 enter(replaced(OpOverload, "_get_dispatch", self._finder(OpOverload._get_dispatch)))
             yield

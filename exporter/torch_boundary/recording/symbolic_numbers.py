@@ -125,3 +125,20 @@ def known(condition: Any) -> bool | None:
         return bool(condition)
     decide = getattr(condition.node, "known", None)
     return None if decide is None else decide()
+
+
+def number_hash(number: Any) -> int:
+    """The hash of a symbolic integer; stands in for `SymInt.__hash__`.
+
+    A number that was read from a tensor has the hash of its value, for which the environment is asked. Other
+    numbers have none, as in torch: a library such as einops keeps no results by them.
+    """
+    node = number.node
+    symbols = getattr(node.expr, "free_symbols", ())
+    is_read = symbols and all(is_unbacked(symbol) for symbol in symbols)
+    if not is_read or node.shape_env.size_like.intersection(symbols):
+        return _HASH(number)
+    return hash(int(number))
+
+
+_HASH: Callable[[Any], int] = torch.SymInt.__hash__
