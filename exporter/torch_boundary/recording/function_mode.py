@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,11 @@ import torch
 from torch import _refs
 from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.backends import opt_einsum as einsum_paths
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
-from .. import pytree
+from ..containers import pytree
 
 _ATEN = torch.ops.aten
 _DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -24,6 +26,8 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
+_REPLACED = (torch.tensor, torch.equal)
+"""Kernels that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
 
@@ -33,7 +37,7 @@ def is_unchanged(func: Any) -> bool:
     To find this out for each call, they search lists of functions, which takes longer than most calls.
     """
     if type(func) in _KERNELS:
-        return func is not torch.tensor and func not in _CHANGED
+        return func not in _REPLACED and func not in _CHANGED
     return getattr(func, "__module__", None) == torch.nn.functional.__name__ and isinstance(
         func, types.FunctionType
     )
@@ -71,9 +75,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if is_plain and self._redirect(func, args, kwargs) is func:
             return func, args, kwargs
         func, args, kwargs = super()._override(func, args, kwargs)
-        if func is torch.tensor and args and _holds_scalars(args[0]):
-            # It is made of operators, which a recording sees.
-            func = _refs.tensor
+        func = _recordable(func, args)
         func = self._redirect(func, args, kwargs)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
@@ -86,6 +88,28 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if array is None:
             return func, args, kwargs
         return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}
+
+
+def _recordable(func: Any, args: Sequence[Any]) -> Any:
+    """The function to call in the place of one that would read values, or fix sizes, while it runs."""
+    if func is torch.tensor and args and _holds_scalars(args[0]):
+        # It is made of operators.
+        return _refs.tensor
+    if func is torch.equal:
+        return _equal
+    return _einsum if func is torch.functional.einsum else func
+
+
+def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:
+    """`torch.equal` by operators; its result depends on values unless the sizes differ."""
+    return input.shape == other.shape and (input == other).all().item()
+
+
+def _einsum(*args: Any) -> torch.Tensor:
+    """`torch.einsum`, from left to right for dynamic sizes: opt_einsum, where installed, would fix them."""
+    is_dynamic = any(isinstance(item, FakeTensor) and item._has_symbolic_sizes_strides for item in args)
+    with einsum_paths.flags(enabled=False) if is_dynamic else contextlib.nullcontext():
+        return torch.functional.einsum(*args)
 
 
 def _holds_scalars(data: Any) -> bool:

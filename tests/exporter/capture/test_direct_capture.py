@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+
+import opsetta
 
 from ...models.zoo import ARCHITECTURES, BY_NAME, DECODERS
 from ...opsets import is_full_run
@@ -260,3 +263,44 @@ def test_models_are_captured_alike(name: str, training: bool) -> None:
 def test_source_lines_are_captured_alike(name: str) -> None:
     make, args, kwargs = MODELS[name]
     assert unlike(make().eval(), args(), kwargs(), source_lines=True) is None
+
+
+class _Compared(torch.nn.Module):
+    """Kernels of GPyTorch: equal arguments take another path."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        distances = (x[:, None] - y[None]).pow(2).sum(-1)
+        return distances.fill_diagonal_(0.0) if torch.equal(x, y) else distances
+
+
+def test_tensors_of_other_sizes_are_not_equal() -> None:
+    x, y = torch.randn(5, 2), torch.randn(4, 2)
+    opsetta.export(_Compared().eval(), (x, y), opset=17, capture="direct").verify()
+    with pytest.raises(opsetta.CaptureError, match="if torch.equal"):
+        opsetta.export(_Compared().eval(), (x, x.clone()), opset=17)
+    with pytest.warns(UserWarning, match="torch.equal"):
+        program = opsetta.export(_Compared().eval(), (x, x + 1), opset=17, specialize=True)
+    program.verify()
+    assert [decision.value for decision in program.specializations] == [False]
+
+
+def test_products_of_dynamic_sizes_ask_for_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """opt_einsum, which need not be installed, would make Python numbers of the sizes."""
+    asked = []
+
+    @contextlib.contextmanager
+    def flags(**settings: Any) -> Iterator[None]:
+        asked.append(settings)
+        yield
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bnd,bde,be->bn", x, y, y[:, 0])
+
+    monkeypatch.setattr(torch.backends.opt_einsum, "flags", flags)
+    call = torch.randn(2, 7, 3), torch.randn(2, 3, 4)
+    opsetta.export(model, call, opset=17, capture="direct")
+    assert asked == []
+    shapes = ({0: "batch", 1: "n"}, {0: "batch"})
+    program = opsetta.export(model, call, opset=17, dynamic_shapes=shapes, capture="direct")
+    assert asked == [{"enabled": False}]
+    program.verify((torch.randn(3, 9, 3), torch.randn(3, 3, 4)))
