@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ...registration import CaptureError
+from ....registration import CaptureError
 from . import pytree
 
 _ATTENTION = ("key_cache", "value_cache")
