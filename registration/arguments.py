@@ -6,7 +6,7 @@ JSON, a list of `[schema name, argument]`. Values (tensors, symbolic numbers) ar
 refers to them by position: `{"value": 0}`. Everything else is stored exactly:
 
     null, true, 3, "mean"            None, bool, int of any size, str
-    0.1, 1.0, -0.0                   float, as the double that it is
+    0.1, 1.0, -0.0                   float, in double precision
     {"float": "inf"}                 float without a JSON form: inf, -inf, nan
     {"complex": [re, im]}            complex
     {"dtype": "FLOAT16"}             onnx_ir.DataType
@@ -130,13 +130,13 @@ def source_node(
 
     Args:
         name: qualified operator name, `aten::topk`.
-        arguments: its arguments by schema name; values (`onnx_ir.Value`) become node inputs.
+        arguments: the operator's arguments by schema name; values (`onnx_ir.Value`) become node inputs.
         overload: overload name, `default` or `Tensor`.
-        outputs: the values that it defines, or `num_outputs` fresh ones.
+        outputs: the node's outputs; by default `num_outputs` new values.
         attributes: further attributes, such as the graphs of sub-blocks.
 
     Raises:
-        GraphError: an argument is of a type that the convention does not know.
+        GraphError: an argument has a type that cannot be stored.
     """
     domain, _, op_type = name.partition("::")
     if not op_type:
@@ -156,10 +156,10 @@ def source_node(
 
 
 def arguments(node: ir.Node) -> dict[str, Any]:
-    """The node's arguments by schema name, exactly as they were given to `source_node`.
+    """Return the node's arguments by schema name, as they were passed to `source_node`.
 
     Raises:
-        GraphError: the node carries no arguments, or they cannot be read.
+        GraphError: the node has no arguments, or they cannot be decoded.
     """
     attribute = node.attributes.get(ATTRIBUTE)
     if attribute is None:
@@ -171,7 +171,7 @@ def arguments(node: ir.Node) -> dict[str, Any]:
 
 
 def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
-    """Give a source node other arguments, in place; its outputs stay."""
+    """Replace the arguments of a source node in place; its outputs do not change."""
     text, inputs = _pack(arguments)
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
@@ -181,7 +181,7 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
 
 
 def blocks(node: ir.Node) -> list[ir.Graph]:
-    """The graphs among a node's attributes, in their order: sub-blocks of source nodes, ONNX sub-graphs."""
+    """Return the graph attributes of a node in order: sub-blocks of source nodes, ONNX sub-graphs."""
     found: list[ir.Graph] = []
     # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
     for attribute in node.attributes.data.values():
@@ -194,7 +194,7 @@ def blocks(node: ir.Node) -> list[ir.Graph]:
 
 
 def graphs_of(graph: ir.Graph) -> list[ir.Graph]:
-    """A graph and all graphs inside it, each before those of its own nodes.
+    """Return a graph and its nested sub-graphs, outer graphs first.
 
     A list takes a fraction of the time of `ir.Graph.subgraphs`.
     """

@@ -26,7 +26,7 @@ class Block:
     """A sub-block of the source node being lowered.
 
     Attributes:
-        graph: its source graph. Its nodes may read values of the graphs around it.
+        graph: its source graph. Its nodes may read values of the enclosing graphs.
     """
 
     graph: ir.Graph
@@ -109,8 +109,8 @@ class GraphContext:
         """Build an ONNX sub-graph, for an attribute such as If's `then_branch` or Loop's `body`.
 
         Args:
-            build: emits the sub-graph's nodes through this context and returns its outputs. It is given
-                the formal inputs, and may use values of the graphs around it.
+            build: emits the sub-graph's nodes through this context and returns its outputs. It receives the
+                formal inputs, and may use values of the enclosing graphs.
             inputs: values whose element types and shapes the formal inputs have.
         """
         unique = self.construction.names.unique
@@ -122,9 +122,9 @@ class GraphContext:
         return graph
 
     def extend(self, graph: ir.Graph, build: Callable[..., Sequence[Value]]) -> None:
-        """Emit more nodes into a sub-graph that `subgraph` made; what `build` returns joins its outputs.
+        """Append nodes to a sub-graph made by `subgraph`, and the values that `build` returns to its outputs.
 
-        For outputs that depend on other sub-graphs, such as the other branch.
+        Used when its outputs depend on other sub-graphs, such as the other branch.
         """
         outer, self.construction.graph = self.graph, graph
         try:
@@ -143,17 +143,18 @@ class GraphContext:
         return copy
 
     def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
-        """Emit an ONNX operator as its newest version means it, whatever this opset has under its name.
+        """Emit an ONNX operator with the meaning of its newest version, at any opset.
 
-        Arguments are bound by name to the operator's schema at this opset. What its version means in
-        another way, or refuses, the version ladder says (`symbolics/onnx`).
+        Arguments are bound by name to the operator's schema at this opset. If this opset's version refuses
+        the arguments or means something else, the version ladder (`symbolics/onnx`) replaces the operator.
 
         Args:
             op_type: `Squeeze`, or `domain::Op` for an operator of another domain.
-            inputs: its first inputs, in order; None leaves one out. Python numbers and lists become
-                constants of the type that the schema wants.
-            outputs: how many results to make.
-            arguments: the rest by schema name, attribute or input as this opset has it; None is left out.
+            inputs: its first inputs, in order; None omits one. Python numbers and lists become constants of
+                the schema's type.
+            outputs: the number of results.
+            arguments: the others by schema name, whether an attribute or an input at this opset; None omits
+                one.
 
         Returns:
             The result, or a list of them when `outputs` is more than one.
@@ -193,16 +194,16 @@ class GraphContext:
         return symbolic.call(self, positional, named)
 
     def op_of_any_data(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
-        """As `op`, of data of which nothing is known: positions may count from the end of a dimension.
+        """Like `op`, for arbitrary data: indices may be negative.
 
-        Below opset 11 Gather and its like take positions from the front only. `op` leaves it to its caller
-        to know that they are such, for none of the many computed positions could be seen to be.
+        Below opset 11, Gather and similar operators take no negative indices. `op` cannot check computed
+        indices, so its caller must know that they are not negative.
         """
         results = ladder.emit_of_any_data(self, op_type, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
     def op_of_target(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
-        """Emit an ONNX operator in the meaning of the target's own version; see `op`."""
+        """Emit an ONNX operator with the meaning of this opset's version; see `op`."""
         with ladder.at_work(self, op_type):
             return self.op(op_type, *inputs, outputs=outputs, **arguments)
 
@@ -214,12 +215,12 @@ class GraphContext:
         result: Value | None = None,
         **values: str,
     ) -> bool:
-        """Whether the target's own version of an ONNX operator takes arguments and an element type.
+        """Whether this opset's version of an ONNX operator takes arguments and an element type.
 
         Args:
             arguments: names of inputs or attributes.
             dtype: an element type of its first input.
-            result: a value whose kind, tensor or sequence, and element type the operator is to give.
+            result: a value; the operator must return its element type, and a tensor or a sequence as it is.
             values: string attributes with their values.
         """
         schema = schemas.operator_schema(op_type, self.opset)
@@ -240,8 +241,7 @@ class GraphContext:
         """A constant tensor of a Python number, nested list, or numpy array.
 
         Args:
-            dtype: its element type; unless given, BOOL, INT64 or FLOAT for Python numbers and the
-                array's own for arrays.
+            dtype: its element type; by default that of an array, and BOOL, INT64 or FLOAT for Python numbers.
         """
         if is_value(value):
             return self.cast(value, dtype) if dtype is not None else value
@@ -250,7 +250,7 @@ class GraphContext:
         return self.construction.constant(to_array(value, dtype))
 
     def reserve(self, *sizes: int) -> None:
-        """Check that a constant of these sizes may be made, before it is.
+        """Check the size of a constant against the limits before it is made.
 
         Raises:
             UnsupportedError: it would be too large for a model from an untrusted source.
@@ -258,7 +258,7 @@ class GraphContext:
         self.construction.reserve(*sizes)
 
     def is_free(self, elements: int) -> bool:
-        """Whether a constant of so many elements may be made of a model from an untrusted source, too."""
+        """Whether constants of this many elements are allowed for untrusted models too."""
         return self.construction.is_free(elements)
 
     def cast(self, value: Value, dtype: DataType) -> Value:
@@ -268,7 +268,7 @@ class GraphContext:
         return self._one("Cast", value, to=int(dtype))
 
     def stack(self, items: Sequence[int | Value]) -> Value:
-        """A one-dimensional INT64 tensor of ints and symbolic ints (zero-dim values), in order."""
+        """Concatenate ints and symbolic ints (zero-dim values) to a one-dimensional INT64 tensor."""
         parts: list[Value | list[int]] = []
         for item in items:
             if isinstance(item, Value):

@@ -1,4 +1,4 @@
-"""Properties of element types: which type represents every value of another, limits, numpy types."""
+"""Properties of element types: lossless conversions, limits, numpy types."""
 
 from __future__ import annotations
 

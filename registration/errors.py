@@ -84,11 +84,11 @@ class InferenceError(OpsettaError):
 
 @dataclasses.dataclass(frozen=True)
 class TargetProblem:
-    """One thing of a model that a target does not take.
+    """One part of a model that a target does not support.
 
     Attributes:
-        reason: what is not taken.
-        node: the name of the node; empty for what belongs to no node.
+        reason: what is not supported.
+        node: the name of the node; empty for a problem outside of any node.
         operator: the operator of the node.
         module: the path of the user's module that the node comes from, where it is known.
     """
@@ -106,11 +106,11 @@ class TargetProblem:
 
 
 class TargetError(OpsettaError, ValueError):
-    """A model is not what a target takes.
+    """A target does not support a model.
 
     Attributes:
         target: the name of the target.
-        problems: one `TargetProblem` for each thing that it does not take.
+        problems: one `TargetProblem` for each unsupported part.
     """
 
     def __init__(self, target: str, message: str, problems: Sequence[TargetProblem] = ()):
@@ -120,11 +120,11 @@ class TargetError(OpsettaError, ValueError):
 
 
 class PlanError(OpsettaError):
-    """A model cannot be planned: a size is unknown, or its memory is beyond the budget."""
+    """A model cannot be planned: a size is unknown, or the plan exceeds the memory budget."""
 
 
 class PrepackError(OpsettaError):
-    """Packed weights, or the files they belong to, are not what was saved, or are not valid here."""
+    """Packed weights or their files were changed after they were saved, or are not valid on this machine."""
 
 
 class PrepackUnavailable(OpsettaError):

@@ -1,7 +1,7 @@
-"""Quick tests of what an object is.
+"""Fast type tests.
 
-The classes of onnx_ir are protocols of `typing`, for which isinstance takes two microseconds if the object is
-not one of them. Most arguments of an operator are numbers, lists and types of tensors.
+The classes of onnx_ir are `typing` protocols; isinstance takes two microseconds for objects of other types,
+such as the numbers and lists among an operator's arguments.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def is_value(item: object) -> TypeGuard[Value]:
 
 
 def is_sequence_type(kind: object) -> TypeGuard[ir.SequenceType]:
-    """Whether a type is that of a sequence."""
+    """Whether a type is a sequence type."""
     return kind is not None and type(kind) is not ir.TensorType and isinstance(kind, ir.SequenceType)

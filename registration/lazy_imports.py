@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for."""
+"""Imports the names of a package at their first use."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 def lazy_imports(
     package: str, modules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions `__getattr__` and `__dir__` of a package (PEP 562).
+    """Make the functions `__getattr__` and `__dir__` of a package (PEP 562).
 
-    A name that was asked for becomes an attribute of the package, so that it is looked up once.
+    An imported name becomes an attribute of the package, so that it is looked up only once.
 
     Args:
         package: the package's `__name__`.

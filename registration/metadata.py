@@ -1,4 +1,4 @@
-"""Keys of the metadata that graphs carry, on values and nodes, in source graphs and in saved files."""
+"""Metadata keys of values and nodes, in source graphs and in saved files."""
 
 MODULE = "opsetta.module"
 """On nodes: the path of the user's module that the node comes from, `layer1.0.conv1`."""

@@ -1,4 +1,4 @@
-"""The opsets that opsetta writes, and the file format version that each one needs."""
+"""The supported opsets, and the ONNX IR version of each."""
 
 from __future__ import annotations
 

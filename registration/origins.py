@@ -1,6 +1,6 @@
-"""The source nodes that an ONNX node was made from, while a lowering is observed.
+"""Records the source nodes that each ONNX node was made from, while a lowering is observed.
 
-They are kept in `ir.Node.meta`, which no file contains. Without an observation nothing is kept.
+They are stored in `ir.Node.meta`, which is not saved. Without an observer nothing is recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def set_origins(node: ir.Node, sources: Iterable[ir.Node]) -> None:
 
 
 def inherit(made: ir.Node, main: ir.Node, *others: ir.Node) -> None:
-    """Give a node that a pass made the metadata of the node it stands for, and the origins of all of them."""
+    """Copy the metadata of the replaced node to a new node, and add the origins of all given nodes."""
     made.metadata_props.update(main.metadata_props)
     found = [origin for node in (main, *others) for origin in origins_of(node)]
     if found:

@@ -90,7 +90,7 @@ def result_type(operands: Iterable[tuple[DataType, Category]]) -> DataType | Non
 
 
 class Operand(NamedTuple):
-    """What is known about one operand.
+    """The known properties of one operand.
 
     Attributes:
         value: the graph value; None for a Python number.
@@ -104,7 +104,7 @@ class Operand(NamedTuple):
 
 
 def operand(item: Value | bool | int | float, number: str | None = None, uniform: bool = False) -> Operand:
-    """What is known about an argument that takes part in promotion.
+    """Describe an argument that takes part in promotion.
 
     Args:
         number: `int`, `float` or `bool` for a value that is a Python number; its own metadata says so too.
@@ -125,15 +125,15 @@ def operand(item: Value | bool | int | float, number: str | None = None, uniform
 def settle(
     operands: Sequence[Operand], integers: DataType | None = None, expected: DataType | None = None
 ) -> DataType | Value | None:
-    """The promoted type of operands, if it does not depend on what is unknown about them.
+    """Find the promoted type of operands, if unknown properties cannot change it.
 
     Args:
         integers: the type that integers and BOOL become, or None.
         expected: the result's element type, if known; it decides between possibilities.
 
     Returns:
-        The element type; or a value of unknown type, whose type it certainly is; or None: the unknown
-        element types and ranks decide it.
+        The element type; or a value of unknown element type, if the promoted type is certainly that of the
+        value; or None, if it depends on unknown element types and ranks.
     """
     distinct = _distinct(operands)
     dtypes_of = [(o.dtype,) if o.dtype is not None else (*_RANK, *_WIDE_UNSIGNED) for o in distinct]
@@ -165,9 +165,9 @@ def settle(
 
 
 def _distinct(operands: Sequence[Operand]) -> list[Operand]:
-    """The operands that matter: each value once, and at most two with the same properties.
+    """Remove redundant operands: keep each value once, and at most two operands with equal properties.
 
-    Two, because of two tensors of unknown rank one may be zero-dim and the other not.
+    Two, because one of two tensors of unknown rank may be zero-dim and the other not.
     """
     kept: list[Operand] = []
     for candidate in operands:

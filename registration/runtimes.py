@@ -1,6 +1,6 @@
 """Kernels that runtimes lack, by ONNX operator and element type.
 
-Symbolic functions ask `GraphContext.has_kernel`, and compose operators without a kernel of other ones.
+Symbolic functions call `GraphContext.has_kernel`, and compose operators that have no kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ONNX operator schemas as tables, read from `onnx.defs` once per operator version."""
+"""Tables of ONNX operator schemas, read from `onnx.defs` once per operator version."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class OperatorSchema:
         return tuple(name for name, attribute in self.attributes.items() if attribute.required)
 
     def place(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
-        """The place of an argument: an input's position, an attribute, or neither."""
+        """Find an argument in the schema: the position of an input, an attribute, or neither."""
         for name in (argument, _ALIASES.get((self.name, argument))):
             if name is None:
                 continue
@@ -145,7 +145,7 @@ def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) ->
 
 
 def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:
-    """The opset at which an operator begins to take a value that a version does not take yet, or None."""
+    """Return the first opset whose version takes a value that this version does not, or None."""
     if not isinstance(value, str):
         return None
     values = _VALUES.get((schema.name, argument), {}) if schema.domain == "" else {}
@@ -240,7 +240,7 @@ def first_version(
 
 
 def first_opset_with(name: str, argument: str, domain: str = "", after: int = 0) -> int | None:
-    """The first opset above `after` at which an operator has a place for an argument, or None."""
+    """Return the first opset above `after` at which an operator has an argument, or None."""
     return first_version(name, domain, lambda schema: schema.place(argument) != (None, None), after)
 
 
@@ -265,7 +265,7 @@ def first_opset_that_carries(name: str, value: ir.Value, after: int = 0) -> int 
 
 
 def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParameter | None:
-    """The attribute of the next version that has it, else of the last one that had it."""
+    """Return the attribute as the next version with it defines it, else as the last one that had it."""
     found = [
         (each.since_version, each.place(argument)[1]) for each in operator_schemas(schema.name, schema.domain)
     ]
@@ -282,6 +282,6 @@ def omissible(op_type: str, domain: str, opset: int, attribute: ir.Attr) -> bool
 
 
 def misnames_cut_sizes(opset: int) -> bool:
-    """Whether shape inference gives a size that Slice cuts the name of the whole: onnx does for Slice 10."""
+    """Whether shape inference keeps a dimension's name for a part of it: onnx does so for Slice 10."""
     schema = operator_schema("Slice", opset)
     return schema is not None and schema.since_version == 10

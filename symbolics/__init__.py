@@ -1,6 +1,6 @@
 """The symbolic functions of all source operators, by dialect and opset.
 
-Importing this package registers every symbolic function in it; a new file needs no further entry.
+Importing this package registers every symbolic function in it; new files are found automatically.
 """
 
 import importlib

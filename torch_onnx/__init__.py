@@ -1,13 +1,13 @@
-"""torch.onnx's own names over opsetta: `export`, `replaced`, and symbolic functions written for torch.onnx.
+"""The API of torch.onnx on top of opsetta: `export`, `replaced`, and torch.onnx's symbolic functions.
 
     from opsetta.torch_onnx import export, register_custom_op_symbolic, symbolic_helper
 
-`export` has the signature of `torch.onnx.export`. `with replaced():` sends the calls of other people's code
-here, and so does `python -m opsetta.torch_onnx SCRIPT`; see docs/torch-onnx.md.
+`export` has the signature of `torch.onnx.export`. `with replaced():` redirects the calls of other code to it,
+and so does `python -m opsetta.torch_onnx SCRIPT`; see docs/torch-onnx.md.
 
-A symbolic function gets a graph and values with the methods that torch.onnx's have. What it emits is bound to
-the schema of the target opset. `symbolic_helper`, `symbolic_opset9` to `symbolic_opset20` and `errors` stand
-for the modules of torch.onnx of these names.
+A symbolic function gets a graph and values with the methods of torch.onnx's classes. The operators that it
+emits are bound to the schema of the target opset. `symbolic_helper`, `symbolic_opset9` to `symbolic_opset20`
+and `errors` replace the modules of these names in torch.onnx.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functions of `symbolic_helper` that read arguments and ask about values."""
+"""The functions of `symbolic_helper` that parse arguments and inspect values."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable
 def quantized_args(
     *arg_q_descriptors: bool, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The unchanged function, because no value here is quantized."""
+    """Return the function unchanged, because no value here is quantized."""
     return lambda fn: fn
 
 
 def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
-    """An argument as a Python number of the described type; None stays None.
+    """Convert an argument to a Python value of the described type; None stays None.
 
     Raises:
         SymbolicValueError: it is not constant.
@@ -105,18 +105,18 @@ def _constant_of_list(item: Value, arg_name: str | None) -> Any:
 
 
 def _maybe_get_const(value: Any, descriptor: str) -> Any:
-    """A constant as `_parse_arg` reads it; anything else as it is."""
+    """Convert a constant as `_parse_arg` does; return anything else unchanged."""
     return _parse_arg(value, descriptor) if _is_value(value) and _is_onnx_constant(value) else value
 
 
 def _maybe_get_scalar(value: Any) -> Any:
-    """A constant without dimensions as a torch tensor; anything else as it is."""
+    """Convert a zero-dim constant to a torch tensor; return anything else unchanged."""
     tensor = _maybe_get_const(value, "t")
     return tensor if is_tensor_of_torch(tensor) and not tensor.shape else value
 
 
 def _get_const(value: Any, desc: str, arg_name: str) -> Any:
-    """A constant as `_parse_arg` reads it.
+    """Convert a constant as `_parse_arg` does.
 
     Raises:
         SymbolicValueError: it is computed.
@@ -131,18 +131,18 @@ def _node_get(node: Any, key: str) -> Any:
 
 
 def _scalar(x: Any) -> Any:
-    """The number in a torch tensor without dimensions, else None."""
+    """Return the number in a zero-dim torch tensor, else None."""
     return x.item() if is_tensor_of_torch(x) and not x.shape else None
 
 
 def _if_scalar_type_as(self: Any, tensor: Any) -> Any:
-    """A torch tensor in the element type of a value; a value as it is."""
+    """Cast a torch tensor to the element type of a value; return a value unchanged."""
     kind = JitScalarType.from_value(tensor, JitScalarType.UNDEFINED)
     return self if isinstance(self, Value) or kind == JitScalarType.UNDEFINED else self.to(kind.dtype())
 
 
 def _unpack_list(list_value: Value) -> list[Value]:
-    """The members of a list.
+    """Return the elements of a list.
 
     Raises:
         SymbolicValueError: it is not a list.
@@ -213,7 +213,7 @@ def _get_tensor_rank(x: Value) -> int | None:
 
 
 def _get_tensor_sizes(x: Value, allow_nonstatic: bool = True) -> list[Any] | None:
-    """The sizes, None for each that is not static; None where the rank is unknown."""
+    """Return the sizes, None for each dynamic one; None if the rank is unknown."""
     if not _is_tensor(x):
         return None
     return x.type().varyingSizes() if allow_nonstatic else x.type().sizes()
@@ -235,13 +235,13 @@ def _get_dim_for_cross(x: Value, dim: int | None) -> int | None:
 
 
 def _try_get_scalar_type(*args: Any) -> JitScalarType | None:
-    """The first element type that is known, else None."""
+    """Return the first known element type, else None."""
     found = (JitScalarType.from_value(argument, JitScalarType.UNDEFINED) for argument in args)
     return next((kind for kind in found if kind != JitScalarType.UNDEFINED), None)
 
 
 def _type_promote_from_values(*args: Any) -> JitScalarType:
-    """The element type that torch promotes tensors of these types to."""
+    """Return the type to which torch promotes tensors of these element types."""
     known = [kind for kind in map(_try_get_scalar_type, args) if kind is not None]
     if not known or len(known) < len(args):
         return JitScalarType.UNDEFINED
@@ -260,7 +260,7 @@ def args_have_same_dtype(args: Sequence[Any]) -> bool:
 
 
 def check_training_mode(op_train_mode: int, op_name: str) -> None:
-    """Does nothing: the export has the mode of the capture, training or evaluation."""
+    """Do nothing: the capture sets the mode of the export, training or evaluation."""
 
 
 def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
@@ -268,7 +268,7 @@ def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
 
 
 def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
-    """Raise an error: ONNX cannot express an operator.
+    """Raise an error: an operator is not supported.
 
     Raises:
         SymbolicValueError: always.
@@ -285,7 +285,7 @@ def _onnx_opset_unsupported(
 def _onnx_opset_unsupported_detailed(
     op_name: str, current_opset: int, supported_opset: int, reason: str, value: Any = None
 ) -> NoReturn:
-    """Raise an error: an opset cannot express an operator; it names the one that can.
+    """Raise an error: an operator is not supported at an opset; the error names an opset that supports it.
 
     Raises:
         SymbolicValueError: always.
@@ -298,7 +298,7 @@ def _onnx_opset_unsupported_detailed(
 
 
 def _block_list_in_opset(name: str) -> Callable[..., NoReturn]:
-    """A symbolic function that raises an error."""
+    """Make a symbolic function that raises an error."""
 
     def symbolic_fn(*args: Any, **kwargs: Any) -> NoReturn:
         raise OnnxExporterError(f"{name} is not implemented at this opset")

@@ -1,4 +1,4 @@
-"""The graph under construction as a symbolic function of torch.onnx sees it."""
+"""The interface of torch.onnx's symbolic functions to the graph under construction."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class GraphContext:
 
     Attributes:
         inner: the context of opsetta that everything is emitted through.
-        registered_opset: the opset that the function was registered for, which decides the meaning of
-            inputs and attributes.
+        registered_opset: the opset that the function was registered for, which defines its operators.
     """
 
     def __init__(self, inner: registration.GraphContext, registered_opset: int):
@@ -46,7 +45,7 @@ class GraphContext:
 
     @property
     def opset(self) -> int:
-        """The opset of the file. After a function has read it, its operators are those of this opset."""
+        """The target opset. Once a function has read it, the function's operators are those of this opset."""
         self._asked = True
         return self.inner.opset
 
@@ -57,24 +56,24 @@ class GraphContext:
 
     @property
     def original_node(self) -> OriginalNode | None:
-        """The operator that is exported, with its results."""
+        """The exported operator and its results."""
         node = self.inner.node
         return OriginalNode(Value(self.inner, node.outputs[0])) if node is not None and node.outputs else None
 
     def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
-        """Emit an operator, its attributes and inputs placed where the target opset has them.
+        """Emit an operator; its attributes and inputs are bound to the schema of the target opset.
 
         Args:
             opname: `Relu`, or `domain::Op`.
-            raw_args: its inputs; None, or a value that is None, leaves one out.
-            outputs: how many results it has.
-            kwargs: attributes, a suffix saying the type: `alpha_f`, `axes_i`, `mode_s`, `value_t`.
+            raw_args: its inputs; None, or a value that is None, omits one.
+            outputs: the number of results.
+            kwargs: attributes; the suffix states the type: `alpha_f`, `axes_i`, `mode_s`, `value_t`.
 
         Returns:
-            The result, or a tuple of them where there are several.
+            The result, or a tuple if there are several.
 
         Raises:
-            EmissionError: the target opset cannot say it.
+            EmissionError: the operator or an argument is not supported at the target opset.
         """
         domain, _, name = opname.rpartition("::")
         domain = "" if domain in ("onnx", "ai.onnx") else domain
@@ -96,7 +95,7 @@ class GraphContext:
         return self.wrap(tuple(found) if isinstance(found, (list, tuple)) else found)
 
     def wrap(self, item: Any) -> Any:
-        """A result as a view, a tuple of them for several."""
+        """Wrap a result as a `Value`, or several as a tuple."""
         if isinstance(item, (list, tuple)):
             return tuple(Value(self.inner, member) for member in item)
         return Value(self.inner, item)
@@ -137,7 +136,7 @@ class GraphContext:
         return self.inner.constant(item, dtype)
 
     def _standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
-        """An operator of ONNX itself, with the meaning of the opset that the function was written for."""
+        """Emit an operator of the default domain with its meaning at the function's opset."""
         moved = _meanings.moved(self.inner, self.written_for, name, inputs, attributes, outputs)
         if moved is not None:
             return moved
@@ -152,7 +151,7 @@ class GraphContext:
         return self.inner.op_of_target(name, *placed, outputs=outputs, **attributes)
 
     def _positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
-        """The number of inputs with the same position at the target opset; the others are bound by name."""
+        """Count the inputs with the same position at the target opset; the others are bound by name."""
         if schema.inputs and schema.inputs[-1].variadic:
             return len(inputs)
         written = operator_schema(schema.name, self.written_for)
@@ -163,7 +162,7 @@ class GraphContext:
         return min(len(inputs), len(schema.inputs))
 
     def _names(self, name: str, index: int, count: int) -> list[str]:
-        """The names of the inputs in the version of the function, or in the first one with enough inputs."""
+        """Return the input names of the function's opset, or of the first version with enough inputs."""
         written = operator_schema(name, self.written_for)
         for schema in ([written] if written is not None else []) + operator_schemas(name):
             if len(schema.inputs) >= count:
@@ -181,7 +180,7 @@ def _renamed(key: str) -> str:
 def _of_one_type(
     g: registration.GraphContext, schema: OperatorSchema, inputs: Sequence[Any]
 ) -> Sequence[Any]:
-    """The inputs of an arithmetic operator in one element type, promoted as torch promotes them.
+    """Cast the inputs of an arithmetic operator to one element type by torch's promotion.
 
     torch.onnx promotes after the symbolic functions, whose constants may have any type.
     """

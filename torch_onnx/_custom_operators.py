@@ -1,4 +1,4 @@
-"""`register_custom_op_symbolic` and its counterpart, over the default registry."""
+"""`register_custom_op_symbolic` and `unregister_custom_op_symbolic` for the default registry."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def register_custom_op_symbolic(
     Args:
         symbolic_name: `domain::op`; `::op` means `aten::op`. It serves every overload.
         symbolic_fn: takes a graph, then every argument of the operator by position, and returns its results.
-        opset_version: it serves from this opset on, and goes before what opsetta has. Below 9 the one
-            registered nearest at or above serves.
+        opset_version: the first opset of the function, which takes precedence over opsetta's. Below opset 9,
+            the function with the lowest opset at or above the target applies.
 
     Raises:
-        RegistrationError: a name out of form, an operator that never reaches lowering, or an opset out
-            of range.
+        RegistrationError: the name is malformed, the operator never reaches lowering, or the opset is out of
+            range.
     """
     name = qualified(symbolic_name)
     if name == "prim::PythonOp":

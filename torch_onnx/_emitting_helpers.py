@@ -15,7 +15,7 @@ from ._values import Value
 
 
 def _sizes(g: GraphContext, items: Any) -> Any:
-    """A list of sizes or axes as emission takes it: a value, or Python ints and values."""
+    """Convert a list of sizes or axes for emission: a value, or Python ints and values."""
     if isinstance(items, Value):
         return items.held
     if isinstance(items, (list, tuple)):
@@ -59,7 +59,7 @@ def _slice_helper(g: GraphContext, input: Value, axes: Any, starts: Any, ends: A
 
 
 def _select_helper(g: GraphContext, self: Value, dim: int, index: Any, apply_reshape: bool = True) -> Any:
-    """Gather with an index that keeps its dimension."""
+    """Emit Gather with an index that keeps its dimension."""
     known = helper._maybe_get_scalar(index)
     if not isinstance(known, Value):
         return g.wrap(g.inner.op("Gather", self.held, [int(known)], axis=dim))
@@ -136,7 +136,7 @@ def _maybe_cast_to_type(g: GraphContext, value: Value, jit_type: JitScalarType) 
 
 
 def _maybe_cast_reduce_op_input(g: GraphContext, self: Value) -> Any:
-    """Integers and BOOL cast to INT64, the type in which torch sums."""
+    """Cast integers and BOOL to INT64, the type in which torch sums."""
     narrow = self.element_type in (dtypes.INTEGERS | {DataType.BOOL})
     return g.wrap(g.inner.cast(self.held, DataType.INT64)) if narrow else self
 
@@ -146,7 +146,7 @@ def _generate_wrapped_number(g: GraphContext, scalar: Any) -> Any:
 
 
 def _optional_input_placeholder_tensor(g: GraphContext) -> Any:
-    """The value that omits an input."""
+    """Return the value that omits an input."""
     return g.wrap(None)
 
 
@@ -174,7 +174,7 @@ _min_helper = _reduced("Min")
 
 
 def _reduce_op_symbolic_helper(onnx_op_name: str, allow_multi_dim_support: bool = True) -> Callable[..., Any]:
-    """A symbolic function of a reduction: `(g, self)`, or `(g, self, dim, keepdim)`."""
+    """Make a symbolic function of a reduction: `(g, self)`, or `(g, self, dim, keepdim)`."""
 
     def symbolic(g: GraphContext, self: Value, dim: Any = None, keepdim: Any = None) -> Any:
         value = _maybe_cast_reduce_op_input(g, self)
@@ -197,7 +197,7 @@ def _unbind_helper(g: GraphContext, self: Value, dim: int, _outputs: Any = None)
 
 
 def _interpolate_get_scales_if_available(g: GraphContext, scales: Sequence[Any]) -> Any:
-    """The scales of all dimensions as a constant, 1 for batch and channels; None where one is missing."""
+    """Return the scales of all dimensions as a constant, 1 for batch and channels; None if one is missing."""
     found: list[float] = [1.0, 1.0]
     for item in scales:
         known = helper._maybe_get_const(item, "fs")
@@ -208,7 +208,7 @@ def _interpolate_get_scales_if_available(g: GraphContext, scales: Sequence[Any])
 
 
 def _get_interpolate_attributes(g: GraphContext, mode: str, args: Sequence[Any]) -> tuple[Any, Any]:
-    """The scales, or None, and `align_corners`, or None for the mode `nearest`."""
+    """Return the scales, or None, and `align_corners`, or None for the mode `nearest`."""
     align_corners = None if mode == "nearest" else args[0]
     scales = args if mode == "nearest" else args[1:]
     return _interpolate_get_scales_if_available(g, scales), align_corners

@@ -1,4 +1,4 @@
-"""The state that torch.onnx keeps of the running export."""
+"""The global state of torch.onnx during an export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import refuse_attribute
 
 
 class _Globals:
-    """The state of the export, as far as symbolic functions ask for it."""
+    """The part of the state that symbolic functions read."""
 
     in_onnx_export = True
     onnx_shape_inference = True
@@ -17,10 +17,10 @@ class _Globals:
 
     @property
     def export_onnx_opset_version(self) -> int:
-        """The opset of the file.
+        """The target opset.
 
         Raises:
-            LookupError: no symbolic function runs.
+            LookupError: no symbolic function is running.
         """
         return current.get().opset
 

@@ -1,7 +1,7 @@
-"""Emits operators of the opset that a function was written for at the target opset.
+"""Emits operators of a function's opset at the target opset.
 
-A function that was registered for opset 9 uses the operators of opset 9. If a later version has another
-meaning, the version ladder expresses the older one with the newest operators (`before13::Softmax`).
+A function registered for opset 9 uses the operators of opset 9. If a later version has another meaning, the
+version ladder composes the older meaning from the newest operators (`before13::Softmax`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _FORMER_MODES = ("bilinear", "bicubic")
 def moved(
     g: GraphContext, written: int, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
 ) -> Any:
-    """Emit an operator whose meaning or spelling has changed between two opsets.
+    """Emit an operator whose meaning or schema has changed between two opsets.
 
     Args:
-        written: the opset at which the inputs and attributes have their meaning.
+        written: the opset whose schema the inputs and attributes follow.
 
     Returns:
         The result, or None if the operator can be emitted unchanged.
@@ -48,7 +48,7 @@ def _stem(key: str) -> str:
 
 
 def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named: dict[str, Any]) -> int:
-    """The opset whose operator the call uses; an earlier one if the target no longer has its form."""
+    """Return the opset whose operator the call uses, or an earlier one with the arguments of the call."""
     versions = operator_schemas(name)
     if operator_schema(name, g.opset) is None and versions:
         return min(written, versions[-1].since_version)
@@ -60,7 +60,7 @@ def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named:
 
 
 def _older(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
-    """The function that expresses an older meaning at the target; None if the meaning is unchanged."""
+    """Return the function that composes an older meaning at the target; None if the meaning is unchanged."""
     changes = range(written + 1, g.opset + 1)
     found = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
     return next((symbolic for symbolic in found if symbolic is not None), None)
@@ -69,7 +69,7 @@ def _older(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
 def _imply(
     g: GraphContext, written: int, name: str, attributes: dict[str, Any], named: dict[str, Any]
 ) -> None:
-    """Add arguments that the older version lacks, if it implies another value than the default."""
+    """Add arguments that the older version lacks, if the value that it implies differs from the default."""
     before, target = operator_schema(name, written), operator_schema(name, g.opset)
     if before is None or target is None:
         return

@@ -1,4 +1,4 @@
-"""A symbolic function of torch.onnx in the registry: called by position, with views of the values."""
+"""Adapts a symbolic function of torch.onnx to the registry: passes wrapped values by position."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ._values import Value
 
 
 class TorchSymbolicFunction(SymbolicFunction):
-    """A function that takes a graph, then every argument of its operator in the order of the schema."""
+    """A function that takes a graph, then all arguments of its operator in schema order."""
 
     @functools.cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Its parameters by their own names; each takes anything."""
+        """Its parameters by name; each accepts any type."""
         names = list(inspect.signature(self.function).parameters.values())[1:]
         return {
             p.name: Parameter(p.name, p.default is p.empty, True, True, True, True, True, False, ())
@@ -32,10 +32,10 @@ class TorchSymbolicFunction(SymbolicFunction):
         }
 
     def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
-        """Call the function with arguments by schema name, those left out with their defaults.
+        """Call the function with arguments by schema name, and the defaults of omitted ones.
 
         Raises:
-            ArgumentError: it does not take as many arguments as its operator has.
+            ArgumentError: it takes another number of arguments than its operator.
         """
         assert isinstance(g, registration.GraphContext)
         ordered = self._ordered(g, arguments)
@@ -55,7 +55,7 @@ class TorchSymbolicFunction(SymbolicFunction):
             current.reset(token)
 
     def _ordered(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> list[Any]:
-        """Every argument of the operator in the order of its schema."""
+        """Return all arguments of the operator in schema order."""
         schema = self._schema(g, arguments)
         if schema is None:
             names = [name for name in self.parameters if name in arguments]
@@ -77,7 +77,7 @@ class TorchSymbolicFunction(SymbolicFunction):
 
 
 def unwrapped(result: Any) -> Any:
-    """The values behind views, in the same lists."""
+    """Unwrap values, also within lists."""
     if isinstance(result, (list, tuple)):
         return [unwrapped(item) for item in result]
     return result.held if isinstance(result, Value) else result

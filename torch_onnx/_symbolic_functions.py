@@ -1,4 +1,4 @@
-"""`symbolic_opset9` and its like: torch.onnx's symbolic functions by name, which call those of opsetta."""
+"""`symbolic_opset7` to `symbolic_opset20`: modules whose functions call opsetta's symbolic functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CAST = re.compile(r"_cast_(\w+)")
 
 
 class SymbolicFunctions(types.ModuleType):
-    """A module whose functions are the symbolic functions of `aten`, at the opset that is exported."""
+    """A module of the symbolic functions of `aten` at the target opset."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -33,7 +33,7 @@ class SymbolicFunctions(types.ModuleType):
 
 @functools.cache
 def function_of(operator: str) -> Callable[..., Any]:
-    """A function that calls the built-in symbolic function of an operator, even if it is replaced."""
+    """Make a function that calls the built-in symbolic function of an operator, even if replaced."""
     name = operator.partition("::")[2]
 
     def symbolic(g: GraphContext, *arguments: Any, **named: Any) -> Any:
@@ -59,7 +59,7 @@ def function_of(operator: str) -> Callable[..., Any]:
 
 
 def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
-    """An argument for a function of opsetta; a zero-dim constant becomes a Python number."""
+    """Convert an argument for a function of opsetta; a zero-dim constant becomes a Python number."""
     value = Value(g.inner, item)
     constant = value.constant()
     if parameter is not None and parameter.number and isinstance(constant, np.ndarray) and not constant.shape:
@@ -68,7 +68,7 @@ def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
 
 
 def _select(g: GraphContext, self: Value, dim: Any, index: Any) -> Any:
-    """As in torch.onnx, a list of one index keeps the dimension, and a single index does not."""
+    """Emit Gather as torch.onnx does: a list of one index keeps the dimension, a single index does not."""
     axis, at = helper._maybe_get_const(dim, "i"), helper._maybe_get_scalar(index)
     if isinstance(at, Value):
         return g.wrap(g.inner.op("Gather", self.held, at.held, axis=axis))

@@ -9,12 +9,12 @@ import onnx_ir as ir
 
 
 def to_array(tensor: Any) -> np.ndarray:
-    """The contents of a torch tensor, whatever its element type."""
+    """Convert a torch tensor of any element type to a numpy array."""
     return ir.tensor(tensor.detach().cpu().contiguous()).numpy()
 
 
 def to_tensor(contents: Any) -> Any:
-    """A torch tensor of an array or of Python numbers; floats become double, as in torch.onnx."""
+    """Convert an array or Python numbers to a torch tensor; floats become double, as in torch.onnx."""
     import torch
 
     if isinstance(contents, np.ndarray):
@@ -31,7 +31,7 @@ def to_tensor(contents: Any) -> Any:
 
 
 def is_tensor_of_torch(item: Any) -> bool:
-    """Whether an item is a torch tensor; does not import torch."""
+    """Whether an object is a torch tensor; does not import torch."""
     return any(
         kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Tensor" for kind in type(item).mro()
     )

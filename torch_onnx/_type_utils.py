@@ -1,4 +1,4 @@
-"""Element types by the names of torch.onnx."""
+"""Element types with the names of torch.onnx."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JitScalarType(enum.IntEnum):
 
     @classmethod
     def from_name(cls, name: str | None) -> JitScalarType:
-        """The type with a name: `Float`, or C++'s `float`.
+        """Return the type with a name, `Float` or C++'s `float`.
 
         Raises:
             OnnxExporterError: no type has this name.

@@ -1,7 +1,7 @@
-"""Values, nodes and types as the symbolic functions of torch.onnx see them: thin views over the graph.
+"""Values, nodes and types with the API of torch.onnx: thin wrappers of the graph's objects.
 
-Every argument of an operator is a value, constants too: a number has the kind
-`onnx::Constant`, a list with values in it behind `prim::ListConstruct`, None behind `prim::Constant`.
+Every argument of an operator is a value, constants too. The node of a number is `onnx::Constant`, that of a
+list with values `prim::ListConstruct`, that of None `prim::Constant`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TensorType:
         return "TensorType"
 
     def scalarType(self) -> str | None:
-        """The element type as torch calls it, `Float` or `Long`; None if it is unknown."""
+        """The element type in torch's names, `Float` or `Long`; None if it is unknown."""
         found = JitScalarType.of(self.element_type)
         return None if found == JitScalarType.UNDEFINED else found.scalar_name()
 
@@ -50,11 +50,11 @@ class TensorType:
         return None if self.shape is None else len(self.shape)
 
     def varyingSizes(self) -> list[int | None] | None:
-        """The sizes, each None where it is not static; None if the rank is unknown."""
+        """The sizes, None for each dynamic one; None if the rank is unknown."""
         return None if self.shape is None else [s if isinstance(s, int) else None for s in self.shape]
 
     def sizes(self) -> list[int] | None:
-        """The sizes where all of them are static, else None."""
+        """The sizes if all of them are static, else None."""
         sizes = self.varyingSizes()
         return None if sizes is None or None in sizes else sizes  # type: ignore[return-value]
 
@@ -122,7 +122,7 @@ class Value:
 
     @property
     def element_type(self) -> DataType | None:
-        """The ONNX element type, that of the elements for a list; None if it is unknown."""
+        """The ONNX element type; for a list, that of its elements; None if it is unknown."""
         held = self.held
         if isinstance(held, ir.Value):
             return held.dtype
@@ -143,7 +143,7 @@ class Value:
         )
 
     def type(self) -> TensorType:
-        """Its type, as far as it is known."""
+        """The known part of its type."""
         held = self.held
         if held is None:
             return NoneType(None, None)
@@ -154,7 +154,7 @@ class Value:
         return TensorType(self.element_type, [len(held)] if isinstance(held, list) else [])
 
     def setType(self, type: TensorType) -> Value:
-        """Set what the graph does not know about a result; returns the value."""
+        """Set the unknown type and shape of a result; return the value."""
         held = self.held
         if isinstance(held, ir.Value) and isinstance(type, TensorType):
             if held.dtype is None and type.element_type is not None:
@@ -291,7 +291,7 @@ class Node:
         return {name: _read(item) for name, item in {**defaults, **producer.attributes}.items()}
 
     def attributeNames(self) -> list[str]:
-        """The names of the attributes, those with a default among them; a constant has `value`."""
+        """The names of the attributes, including those with a default; a constant has `value`."""
         return list(self._attributes())
 
     def hasAttribute(self, name: str) -> bool:
@@ -312,7 +312,7 @@ class Node:
 
 
 class OriginalNode(Node):
-    """The operator that is exported. Its inputs are the arguments of the symbolic function."""
+    """The exported operator. Its inputs are the arguments of the symbolic function."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The errors of torch.onnx, derived from those of this package."""
+"""The errors of torch.onnx, derived from those of opsetta."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..registration import UnsupportedError
 
 
 class OnnxExporterError(UnsupportedError):
-    """A symbolic function cannot express something; the export adds the operator and its place."""
+    """A symbolic function does not support its arguments; the export adds the operator and its position."""
 
 
 class SymbolicValueError(OnnxExporterError):

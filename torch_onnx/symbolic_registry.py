@@ -1,4 +1,4 @@
-"""`torch.onnx.symbolic_registry`, which torch had up to 1.12, with the registry of this package."""
+"""`torch.onnx.symbolic_registry` of torch up to 1.12, on top of opsetta's registry."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def is_registered_op(opname: str, domain: str, version: int) -> bool:
 
 
 def get_registered_op(opname: str, domain: str, version: int) -> Callable[..., Any]:
-    """The function that opsetta itself has, at the opset that is exported."""
+    """Return opsetta's built-in function at the target opset."""
     return function_of(f"{domain or 'aten'}::{opname}")

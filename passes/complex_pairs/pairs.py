@@ -1,4 +1,4 @@
-"""Complex values stored as real pairs, [..., 2], in a source graph; helpers that the rules share."""
+"""Complex values as real pairs, [..., 2], in a source graph, and helpers shared by the rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Pairs:
         return len(value.shape) - (value in self)
 
     def pair(self, item: Any, part: DataType) -> Any:
-        """Convert an operand to a pair with the given element type; Python numbers and None stay."""
+        """Convert an operand to a pair with the given element type, unless it is a Python number or None."""
         if isinstance(item, list):
             return [self.pair(member, part) for member in item]
         if not isinstance(item, Value):
@@ -74,14 +74,14 @@ class Pairs:
         return item
 
     def again(self, node: ir.Node, given: Arguments, output: Value | None = None) -> Value:
-        """Emit the node's operator again with other arguments, for a part of its result."""
+        """Emit the node's operator with other arguments, to compute a part of its result."""
         like = node.outputs[0] if output is None else output
         shape = None if like.shape is None else ir.Shape(like.shape.dims[:-1] if like in self else like.shape)
         name = f"{node.domain}::{node.op_type}"
         return self.build.emit(name, given, node.overload, dtype=like.dtype, shape=shape)
 
     def become(self, node: ir.Node, name: str, given: Arguments, overload: str = "default") -> None:
-        """Replace the node by another operator with the same outputs."""
+        """Replace the node by another operator, and keep its outputs."""
         node.domain, _, node.op_type = name.partition("::")
         node.overload = overload
         replace_arguments(node, given)

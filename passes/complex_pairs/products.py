@@ -74,7 +74,7 @@ def _blocks(build: SourceBuilder, parts: dict[str, Value], columns: bool = True)
 
 
 def embedded(name: str) -> Rule:
-    """A matrix function that can be applied to the real block matrix: inverse, power, exponential."""
+    """Apply a matrix function to the real block matrix: inverse, power, exponential."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         matrix = given[name]
@@ -92,7 +92,7 @@ def embedded(name: str) -> Rule:
 
 
 def solved(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A complex linear system as a real one with twice as many equations."""
+    """Solve a complex linear system as a real one with twice as many equations."""
     matrix, right = given["A"], given["B"]
     if matrix.shape is None or right.shape is None or not given.get("left", True):
         to_complex_dialect(pairs, node, given)
@@ -128,7 +128,7 @@ def _doubled(matrix: Value) -> list[int | ir.SymbolicDim]:
 
 
 def _first_columns(pairs: Pairs, node: ir.Node, result: Value, size: int | Value) -> None:
-    """Replace the node by the complex matrix whose real block matrix has these first columns."""
+    """Replace the node by the complex matrix, given the first columns of its real block matrix."""
     build = pairs.build
     output = node.outputs[0]
     shape = None if output.shape is None else ir.Shape(output.shape.dims[:-1])

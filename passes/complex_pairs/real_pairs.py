@@ -8,10 +8,10 @@ Rules, over every graph with its sub-blocks:
 2. If an operator computes in complex numbers, its real operands become pairs first (`complex::from_real`),
    and pairs of another width are cast.
 3. An `aten` operator that works on pairs after its dimensions and sizes are adjusted stays in `aten`. An
-   operator that treats both parts alike is applied to each part. `RULES` lists both kinds.
+   operator that treats both parts alike is applied to each part. `RULES` lists both groups.
 4. Every other ATen operator with a complex input or output becomes the operator of the same name in the
    domain `complex`, which is composed, decomposed, or refused when it is lowered.
-5. A TensorFlow operator with a complex input or output becomes that of the domain `tf_complex`.
+5. A TensorFlow operator with a complex input or output moves to the domain `tf_complex`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .rules import HALF_SPECTRUM, RULES, rewrite
 
 
 def real_pairs(model: ir.Model) -> bool:
-    """Turn the complex values of a source graph into real pairs, in place; return whether there were any."""
+    """Replace the complex values of a source graph by real pairs, in place; return whether there were any."""
     return _visit(model.graph, Pairs(model.graph))
 
 
 def serves_pairs(name: str) -> bool:
-    """Whether a rule turns this operator (such as `aten::view`) into operators on real numbers."""
+    """Whether an operator (such as `aten::view`) has a rule."""
     return name.removeprefix("aten::") in RULES
 
 

@@ -95,7 +95,7 @@ def _common_part(pairs: Pairs, node: ir.Node, items: Sequence[Any]) -> DataType:
 
 
 def _itself(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Apply the operator to the pair without changes."""
+    """Apply the operator to the pair unchanged."""
     replace_arguments(node, given)
 
 
@@ -104,7 +104,7 @@ def _alias(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _of(name: str, *operands: str) -> Rule:
-    """Apply the operator to the modulus of its operands, or to whether they are nonzero (see `of_pair`)."""
+    """Apply the operator to a real property of its operands, such as the modulus (see `of_pair`)."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         if isinstance(given.get("dtype"), DataType) and given["dtype"] in PART_OF:
@@ -116,7 +116,7 @@ def _of(name: str, *operands: str) -> Rule:
 
 
 def _created(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A new tensor of real numbers; for complex numbers it is made part by part."""
+    """Create a tensor; create a complex one part by part."""
     filled = next(
         (name for name in ("fill_value", "s", "value") if isinstance(given.get(name), complex)), None
     )
@@ -134,7 +134,7 @@ def _created(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _converted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """`to` and similar conversions; a conversion to real numbers drops the imaginary part."""
+    """Convert the element type (`to` and similar operators); conversion to real drops imaginary parts."""
     self, output = given["self"], node.outputs[0]
     if output in pairs and output.dtype is not None:
         if self in pairs and self.dtype == output.dtype:

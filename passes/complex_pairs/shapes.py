@@ -1,4 +1,4 @@
-"""Rules of `real_pairs` for operators that move elements: they adjust dimensions and sizes."""
+"""Rules of `real_pairs` for operators that change the shape or order: adjust dimensions and sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
 
 
 def in_shape_of(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """A tensor in the shape of another one, where only one of them may be complex."""
+    """Reshape or expand a tensor to the shape of another one; only one of them may be complex."""
     self, other = given["self"], given["other"]
     if (self in pairs) == (other in pairs):
         replace_arguments(node, given)
@@ -27,14 +27,14 @@ def in_shape_of(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def _shifted(dim: Any) -> Any:
-    """One or several dimensions; negative ones are shifted by one, past the last dimension of a pair."""
+    """Shift negative dimensions by one, because a pair has one more last dimension."""
     if isinstance(dim, list):
         return [_shifted(member) for member in dim]
     return dim - 1 if isinstance(dim, int) and dim < 0 else dim
 
 
 def dimensions(*names: str, **defaults: Any) -> Rule:
-    """The operator on pairs, with its dimension arguments shifted."""
+    """Apply the operator to pairs, with shifted dimension arguments."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         given = defaults | given
@@ -54,7 +54,7 @@ def dimensions(*names: str, **defaults: Any) -> Rule:
 
 
 def _on_one_element(pairs: Pairs, node: ir.Node, given: Arguments, names: Sequence[str]) -> None:
-    """A zero-dim tensor as a tensor of one element, because ATen accepts dimension 0 for it."""
+    """Reshape a zero-dim tensor to [1], because ATen accepts dimension 0 for it."""
     self = given["self"]
     one = pairs.build.emit(
         "aten::reshape", {"self": self, "shape": [1, 2]}, dtype=self.dtype, shape=ir.Shape([1, 2])
@@ -85,7 +85,7 @@ def reduced(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def sizes(name: str, last: int) -> Rule:
-    """The operator on pairs, with a last size of 2 added."""
+    """Apply the operator to pairs, with a size of 2 appended."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
         if node.overload == "dtype":
@@ -98,13 +98,13 @@ def sizes(name: str, last: int) -> Rule:
 
 
 def permuted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """`permute` names every dimension; the last dimension of the pair stays last."""
+    """Apply `permute`; the last dimension of the pair stays last."""
     dims = _shifted(given["dims"])
     replace_arguments(node, given | {"dims": [*dims, -1]})
 
 
 def strided(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Strides count complex numbers, each of which takes two real ones."""
+    """Double the strides, because a complex number has two real elements."""
     build = pairs.build
     strides = [build.add(stride, stride) for stride in given["stride"]]
     offset = given.get("storage_offset") or 0
@@ -117,7 +117,7 @@ def strided(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def transposed(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """The last two dimensions exchanged, or those of a matrix at most; conjugate for `H`."""
+    """Exchange the last two dimensions, or reverse all for `T`; conjugate for `H`."""
     self = given["self"]
     rank = pairs.rank(self, node)
     if rank < 2:
@@ -136,7 +136,7 @@ def transposed(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def padded(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """Padding: zeros pad the pair directly; any other value or mode pads each part."""
+    """Pad with zeros directly, with other values or modes each part."""
     zeros = given.get("value") in (None, 0) and given.get("mode", "constant") == "constant"
     if zeros:
         replace_arguments(node, given | {"pad": [0, 0, *given["pad"]]})
@@ -145,12 +145,12 @@ def padded(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
 
 
 def rolled(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """`roll`: without dimensions, the elements of each part roll in row-major order."""
+    """Apply `roll`; without dimensions, roll the elements of each part in row-major order."""
     (dimensions("dims") if given.get("dims") else part_by_part("self"))(pairs, node, given)
 
 
 def fftshifted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
-    """`fftshift`: without dimensions, all except the last dimension of the pair."""
+    """Apply `fftshift`; without dimensions, to all except the last dimension of the pair."""
     dims = given.get("dim")
     dims = list(range(pairs.rank(given["self"], node))) if dims is None else dims
     replace_arguments(node, {"self": given["self"], "dim": _shifted(dims)})

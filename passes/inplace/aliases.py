@@ -1,4 +1,4 @@
-"""Alias analysis of a source graph: which values share memory, and which memory is written.
+"""Alias analysis of a source graph: finds the values that share memory, and the memory that is written.
 
 A value flows into another if the other may be the same tensor or a view of it: through views, in-place
 operators, outputs of branches, carried values of loops, and lists. The roots of a value are the inputs,
@@ -29,7 +29,7 @@ def is_list(value: Value) -> bool:
 
 
 def shares_with_list(node: ir.Node) -> bool:
-    """Whether a node puts tensors into a list or takes them out."""
+    """Whether a node puts tensors into a list or reads them from one."""
     return (
         node.domain == "list" or any(is_list(output) for output in node.outputs)
     ) and node.domain != "prim"
@@ -46,7 +46,7 @@ def is_loop(node: ir.Node) -> bool:
 
 
 def changed(node: ir.Node) -> list[Value]:
-    """The values that a node writes to, or changes the metadata of."""
+    """Return the values whose contents or metadata a node changes."""
     name = node.op_type
     if table.is_inplace_name(name):
         destination = next(iter(arguments(node).values()), None)
@@ -82,7 +82,7 @@ class Aliases:
     """The values that share memory in a graph and its sub-blocks.
 
     Attributes:
-        outliving: the inputs and initializers that may change, with the node that first changes each.
+        outliving: the inputs and initializers that may change, with the first node that changes each.
     """
 
     def __init__(self, graph: ir.Graph, keep_statistics: bool):
@@ -130,14 +130,14 @@ class Aliases:
         return False
 
     def written_later(self, roots: Iterable[Value], node: ir.Node) -> bool:
-        """Whether anything in the node's blocks or after it may write to memory of these roots."""
+        """Whether a node after this one or in its blocks may write to memory of these roots."""
         since = self._first[self._loops[node][0] if self._loops[node] else node]
         return any(self._written[root][-1] > since for root in roots if root in self._written)
 
     def sources(self, value: Value, loop: ir.Node) -> list[_Flow]:
-        """The values that flow into a value of a loop's body: outer values, body inputs, tensors made there.
+        """Return the sources that flow into a value of a loop's body: outer values, body inputs, new tensors.
 
-        A value that nothing writes to counts as made where it is found.
+        A value that no node writes to counts as a new tensor.
 
         Returns:
             Pairs of a source and whether it flows in unchanged, not as a view.
@@ -165,10 +165,10 @@ class Aliases:
         return self._first[loop] <= self._defined.get(value, -1) <= self._last[loop]
 
     def descendants(self, *values: Value, until: ir.Node | None = None) -> set[Value]:
-        """The values and everything that they flow into.
+        """Return the values and everything that they flow into.
 
         Args:
-            until: a node; flows back around a loop that contains it are not followed.
+            until: a node; do not follow the back edge of a loop that contains it.
         """
         found: set[Value] = set()
         ends = (
@@ -310,7 +310,7 @@ class Aliases:
                     self._written.setdefault(root, []).append(self._first[node])
 
     def _find_names(self) -> None:
-        """Group the values by the written roots that may own their memory; record where these are used."""
+        """Group the values by their written roots, and record the uses of each root."""
         for root in self._written:
             self._names[root] = [root]
         for value, roots in self._roots.items():

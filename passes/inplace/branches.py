@@ -1,8 +1,8 @@
 """`prim::If` in a graph whose in-place operators are being rewritten.
 
-A write inside a branch to an outer tensor becomes an output of the node. A tensor that the node returns may
-be an outer tensor under one branch or both; then the condition decides where it lives. Storages, conditions
-and positions that this decision needs from inside a branch become further outputs.
+A write inside a branch to an outer tensor becomes an output of the node. If one or both branches return an
+outer tensor, the condition selects the location of the result. Storages, conditions and positions from inside
+a branch that this selection needs become further outputs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
 
 
 def return_current(memory: Tensors, graph: ir.Graph, values: list[Value]) -> None:
-    """Make a block return the current values of its first outputs."""
+    """Replace the first outputs of a block by their current values."""
     for place, value in enumerate(values):
         current = memory.read(value)
         if current is not value:
@@ -90,7 +90,7 @@ def return_current(memory: Tensors, graph: ir.Graph, values: list[Value]) -> Non
 
 
 class _Exporter:
-    """Translates the locations of the tensors that one branch returns into locations outside of it."""
+    """Translates locations of returned tensors from inside a branch to outside of it."""
 
     def __init__(
         self, memory: Tensors, node: ir.Node, scopes: list[Scope], side: int, tensors: dict[int, Tensor]
@@ -115,7 +115,7 @@ class _Exporter:
         return self._scopes[self._side]
 
     def leave(self, place: int) -> Location:
-        """The location, seen from outside, of the tensor that output `place` returns."""
+        """Return the location outside of the branch of the tensor in output `place`."""
         location = seen_inside = self._tensors[place].location
         own = self._own(place)
         if own:
@@ -141,7 +141,7 @@ class _Exporter:
         return isinstance(location, (View, Elements)) and self._is_made_inside(location.parent)
 
     def _own(self, place: int) -> set[Storage]:
-        """The storages that only this output refers to; its value then starts a new storage."""
+        """Return the storages that only this output refers to; its value becomes a new storage."""
         aliases = self._memory.aliases
         names: set[Value] | None = None
         found = set()
@@ -198,7 +198,7 @@ class _Exporter:
         return known
 
     def _number(self, value: Value, otherwise: bool | int) -> Value:
-        """A condition or positions computed in the branch, as an output with a filler in the other branch."""
+        """Return a condition or positions from the branch as an output; the other branch returns a filler."""
         if self._memory.sees(self._memory.scope, value):
             return value
         known = self._values.get(value)
@@ -208,7 +208,7 @@ class _Exporter:
         return known
 
     def _filler(self, value: Value) -> Value | None:
-        """Zeros of the element type and rank of a value, if those are known."""
+        """Return zeros with the element type and rank of a value, as far as known."""
         if value.dtype is None or not value.shape or NUMBER in value.metadata_props:
             return None
         sizes = [size if isinstance(size, int) else 1 for size in value.shape]
@@ -216,7 +216,7 @@ class _Exporter:
         return self._memory.build.emit("aten::zeros", given, dtype=value.dtype, shape=ir.Shape(sizes))
 
     def _append(self, value: Value, otherwise: Callable[[], Value]) -> Value:
-        """Add an output of the node that has this value if this branch runs."""
+        """Add an output of the node whose value comes from this branch."""
         memory = self._memory
         with memory.at_end(self._scope):
             self._scope.graph.outputs.append(memory.returned(value, self._scope.graph))
@@ -227,7 +227,7 @@ class _Exporter:
 
 
 def _replaced(location: Location, storages: set[Storage], by: Location) -> Location:
-    """A distributed location, with the parts in some storages replaced by another location."""
+    """Replace the parts of a distributed location that are in some storages by another location."""
     if isinstance(location, Choice):
         yes, no = _replaced(location.yes, storages, by), _replaced(location.no, storages, by)
         return yes if yes is no else Choice(location.condition, yes, no)

@@ -1,6 +1,6 @@
-"""Locations: where a tensor lives during the in-place pass, and how it is read and written there.
+"""Locations: the place of a tensor in memory during the in-place pass; each can be read and written.
 
-A location is a whole storage, a view of another location, a choice of two locations by a condition, or
+A location is a whole storage, a view of another location, one of two locations selected by a condition, or
 elements of a storage at computed positions.
 """
 
@@ -21,10 +21,10 @@ from .views import ViewStep
 
 
 class Location(abc.ABC):
-    """Where a tensor lives.
+    """The place of a tensor in memory.
 
     Attributes:
-        storages: every storage that it may be in, each once.
+        storages: the storages that it may be in, without duplicates.
     """
 
     __slots__ = ("storages",)
@@ -42,7 +42,7 @@ class Location(abc.ABC):
 
 
 class Whole(Location):
-    """All of a storage."""
+    """A whole storage."""
 
     __slots__ = ()
 
@@ -59,14 +59,14 @@ class Whole(Location):
         return memory.current(self.storage)
 
     def write(self, memory: Memory, new: Value) -> None:
-        """Make `new`, which has the storage's shape, its current value."""
+        """Make `new`, which has the storage's shape, the current value of the storage."""
         if new.shape is None and self.storage.initial.shape is not None:
             new = memory.build.reshape(new, memory.entry(self.storage)[0])
         memory.set(self.storage, new)
 
 
 class Derived(Location):
-    """A location whose value is made from other locations, and is cached until one of those is written."""
+    """A location whose value is computed from other locations, and cached until one of them is written."""
 
     __slots__ = ()
 
@@ -85,11 +85,11 @@ class Derived(Location):
 
     @abc.abstractmethod
     def _made(self, memory: Memory) -> Value:
-        """Make the value."""
+        """Compute the value."""
 
     @abc.abstractmethod
     def _written(self, memory: Memory, new: Value) -> None:
-        """Write the locations that this one is made from."""
+        """Write to the locations that the value is computed from."""
 
 
 class View(Location):
@@ -103,7 +103,7 @@ class View(Location):
         self.step = step
 
     def read(self, memory: Memory) -> Value:
-        """The current value. Views of views are made from the nearest one that has a value."""
+        """The current value. A view of a view is computed from its nearest base with a cached value."""
         location: Location = self
         missing: list[View] = []
         value: Value | None = None
@@ -134,7 +134,7 @@ class View(Location):
 
 
 class Choice(Derived):
-    """One of two locations, chosen by the condition of the branch that joined them."""
+    """One of two locations, selected by the condition of a branch."""
 
     __slots__ = ("condition", "no", "yes")
 
@@ -165,7 +165,7 @@ class Choice(Derived):
         join(memory, node, scopes)
 
     def _replaced(self, memory: Memory, new: Value) -> None:
-        """Replace each storage by the new value or keep it; the choices need not be nested."""
+        """Select the new or the old value of each storage, without nested branches."""
         for storage, here in memberships(memory, self).items():
             old = memory.current(storage)
             if here is False or differ(new, old):
@@ -177,7 +177,7 @@ class Choice(Derived):
 
 
 def _shaped_like(memory: Memory, location: Location) -> Value | None:
-    """A value with the shape of a location, if one exists."""
+    """Return a value with the shape of a location, if one exists."""
     if isinstance(location, View):
         return location.step.output
     if isinstance(location, Elements):
@@ -223,7 +223,7 @@ class Elements(Derived):
 
 
 class Undecided(Location):
-    """A location that may be a view or a copy of another one. After a write to one, the other is unknown."""
+    """A location that may be a view or a copy of another one. A write to one makes the other unknown."""
 
     __slots__ = ("_known_at", "_own", "parent", "place")
 
@@ -241,7 +241,7 @@ class Undecided(Location):
         )
 
     def read(self, memory: Memory) -> Value:
-        """The current value, if the other location was not written meanwhile."""
+        """The current value, if the other location was not written since."""
         if any(memory.entry(storage)[1] > self._known_at for storage in self.parent.storages):
             raise GraphError(self._why())
         return memory.current(self._own)
@@ -268,7 +268,7 @@ def flattened(build: SourceBuilder, value: Value) -> Value:
 def decided(
     memory: Memory, condition: Value, yes: Callable[[Memory], Value], no: Callable[[Memory], Value]
 ) -> Value:
-    """A `prim::If` with one output; two functions without side effects build its branches."""
+    """Insert a `prim::If` with one output; two functions without side effects build its branches."""
     node, *blocks = memory.build.branch(condition)
     for block, make in zip(blocks, (yes, no), strict=True):
         with memory.at_end(memory.block(block)):
@@ -277,7 +277,7 @@ def decided(
 
 
 def described(node: ir.Node) -> Value:
-    """Append to a `prim::If` the output for the value that its branches return last."""
+    """Append an output to a `prim::If` for the last value that its branches return."""
     first, second = (block.outputs[-1] for block in blocks(node))
     node.resize_outputs(len(node.outputs) + 1)
     output = node.outputs[-1]
@@ -290,7 +290,7 @@ def described(node: ir.Node) -> Value:
 
 
 def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
-    """Leave both branches of a `prim::If` and turn their writes to outer storages into its outputs."""
+    """Leave both branches of a `prim::If`; their writes to outer storages become its outputs."""
     outer = [storage for scope in scopes for storage in scope.entries if storage.home not in scopes]
     for storage in dict.fromkeys(outer):
         reasons = []
@@ -320,7 +320,7 @@ def positions_of(memory: Memory, location: Location) -> Value:
 
 
 def storages_of(memory: Memory, location: Location) -> Location:
-    """The whole storage of a location, or a choice of storages if conditions decide."""
+    """Return the storage of a location, or a choice of storages if conditions select it."""
     if isinstance(location, (View, Elements)):
         return storages_of(memory, location.parent)
     if isinstance(location, Choice):
@@ -334,7 +334,7 @@ def storages_of(memory: Memory, location: Location) -> Location:
 
 
 def refusal(memory: Memory, location: Location) -> GraphError:
-    """The reason why a location cannot be used after a branch or a loop."""
+    """Return the reason why a location cannot be used after a branch or a loop."""
     place = location.place if isinstance(location, Undecided) else "a tensor"
     assert memory.node is not None
     return GraphError(
@@ -344,14 +344,14 @@ def refusal(memory: Memory, location: Location) -> GraphError:
 
 
 def is_whole(location: Location) -> bool:
-    """Whether a location is always its whole storage."""
+    """Whether a location is always a whole storage."""
     if isinstance(location, Choice):
         return is_whole(location.yes) and is_whole(location.no)
     return isinstance(location, Whole)
 
 
 def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
-    """The storages that a location may be in, each with the condition under which it is."""
+    """Return the possible storages of a location, each with its condition."""
     found: dict[Storage, Truth] = {}
     stack: list[tuple[Location, Truth]] = [(location, True)]
     while stack:
@@ -368,7 +368,7 @@ def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
 
 
 def one_of(storages: Sequence[Storage], flags: Sequence[Value]) -> Location:
-    """One of several whole storages, selected by a flag for each; the last needs no flag."""
+    """Select one of several whole storages by a condition for each; the last needs none."""
     location: Location = Whole(storages[-1])
     for flag, storage in reversed(list(zip(flags, storages[:-1], strict=False))):
         location = Choice(flag, Whole(storage), location)
@@ -382,7 +382,7 @@ def _choices(location: Location) -> int:
 
 
 def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
-    """Simplify a location with more choices than the limit to at most one choice for each storage.
+    """Reduce the choices of a location beyond the limit to one per storage.
 
     Otherwise each branch could double the number of nodes that read a tensor.
     """
@@ -396,7 +396,7 @@ def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
 
 
 def distributed(location: Location) -> Location:
-    """The same location as a choice between locations without choices."""
+    """Rewrite a location as a choice between locations without choices."""
     if isinstance(location, Choice):
         return Choice(location.condition, distributed(location.yes), distributed(location.no))
     if isinstance(location, (View, Elements)):

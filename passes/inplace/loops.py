@@ -1,11 +1,11 @@
 """`prim::Loop` in a graph whose in-place operators are being rewritten.
 
-The loop carries each outer storage that its body writes. A tensor that the loop carries is
+Each outer storage that the body writes becomes a carried value. A carried tensor is
 
 1. the initial tensor, if every iteration returns it unchanged: it is no longer a loop variable;
-2. a plain value, if nothing writes to its memory, or if it is the only remaining name of that memory;
+2. a plain value, if nothing writes to its memory, or if no other value refers to that memory;
 3. otherwise one of several storages, from outside or from an earlier iteration. The loop then also carries
-   which storage it is and, for a view, the positions in it.
+   the index of the storage and, for a view, the positions in it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class _Variable:
         place: its index among the carried values.
         first, formal, result, output: its initial value, body input, body output and node output.
         flows: the sources of its result, and whether each is unchanged.
-        new: those sources that the body makes.
+        new: the sources that the body makes.
         storages: the outer storages that it may be in.
-        slots: the variables whose memory from an earlier iteration it may be in; itself last.
+        slots: the variables whose memory from an earlier iteration it may use; itself last.
         private: whether no other variable may share its memory from an earlier iteration.
     """
 
@@ -125,7 +125,7 @@ class _Loop:
         return self._memory.tensor(value).location
 
     def _find_kept(self, variables: list[_Variable]) -> list[_Variable]:
-        """Find the variables that every iteration returns as their initial tensor."""
+        """Find the variables that every iteration returns unchanged."""
         kept = variables
         while True:
             places = {variable.formal: self._location(variable.first) for variable in kept}
@@ -230,7 +230,7 @@ class _Loop:
                 self._carried[place] = memory.read(first)
 
     def _add(self, first: Value | bool, dtype: DataType, shape: ir.Shape | None) -> Value:
-        """Carry one more value; return its body input."""
+        """Add a carried value; return its body input."""
         formal = Value(type=ir.TensorType(dtype), shape=shape)
         self._body.inputs.append(formal)
         self._carried.append(first)
@@ -288,7 +288,7 @@ class _Loop:
         return location if positions is None else Elements(location, positions)
 
     def _end(self) -> None:
-        """Return the carried tensors at the end of the body."""
+        """Set the results of the body to the carried tensors."""
         memory, build = self._memory, self._memory.build
         for variable in (*self._moved, *self._mixed):
             self._check_lists(variable)
@@ -333,7 +333,7 @@ class _Loop:
         self._body.outputs.append(self._memory.returned(value, self._body))
 
     def _same(self, a: dict[Storage, Truth], b: dict[Storage, Truth]) -> Truth:
-        """Whether two tensors are in the same storage that the loop made."""
+        """Whether two tensors are in the same storage made by the loop."""
         memory = self._memory
         truth: Truth = False
         for storage in a:
@@ -367,7 +367,7 @@ class _Loop:
             )
 
     def _carry_storages(self) -> list[Storage]:
-        """Carry the outer storages that the body writes, those that it already reads first."""
+        """Add the outer storages that the body writes as carried values, those that it reads first."""
         memory, scope = self._memory, self._scope
         written = [storage for storage in scope.entries if storage.home is not scope]
         storages = list(dict.fromkeys((*scope.inputs, *written)))

@@ -1,7 +1,7 @@
 """Maps ATen's in-place operators and `out=` overloads to functional operators.
 
-Only irregular names are listed. The rule for the others: `relu_` becomes `relu` with the same overload, and
-`Tensor_out` becomes `Tensor`. A test compares the tables with torch's schemas.
+Only irregular names are listed. The other names follow a rule: `relu_` becomes `relu` with the same overload,
+and `Tensor_out` becomes `Tensor`. A test compares the tables with torch's schemas.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def is_out_overload(node: ir.Node) -> bool:
 
 
 def twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """Name, overload and arguments of the functional operator of an in-place one.
+    """Return the name, overload and arguments of the functional form of an in-place operator.
 
     Raises:
         GraphError: there is no functional operator.
@@ -161,10 +161,10 @@ def twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str, dict[str, 
 
 
 def out_twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
-    """Functional overload of an `out=` overload, the names of the arguments written, and the other arguments.
+    """Return the functional overload of an `out=` overload, the names of written arguments, and the others.
 
     Raises:
-        GraphError: which arguments it writes is unknown.
+        GraphError: the written arguments are unknown.
     """
     known = OUT_OVERLOADS.get((node.op_type, node.overload))
     if known is not None:

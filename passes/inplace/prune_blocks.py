@@ -49,7 +49,7 @@ def _remove(node: ir.Node) -> None:
 
 
 def _prune_loop(node: ir.Node, removable: Set[ir.Node]) -> None:
-    """Drop carried values that no iteration changes, and those that only compute their own next value."""
+    """Remove carried values that no iteration changes, and those that only their own next value reads."""
     [body] = blocks(node)
     carried = arguments(node)["carried"]
     needed = _needed(node, body)
@@ -75,7 +75,7 @@ def _prune_loop(node: ir.Node, removable: Set[ir.Node]) -> None:
 
 
 def _needed(node: ir.Node, body: ir.Graph) -> set[int]:
-    """The carried values that are read after the loop, and those that influence them."""
+    """Return the carried values that are read after the loop, and those that they depend on."""
     place_of = {formal: index for index, formal in enumerate(body.inputs[1:])}
     found = {index for index, output in enumerate(node.outputs) if _is_read(output)}
     stack = [body.outputs[0], *(body.outputs[index + 1] for index in found)]
@@ -96,7 +96,7 @@ def _needed(node: ir.Node, body: ir.Graph) -> set[int]:
 
 
 def _read_by(node: ir.Node) -> Iterable[Value]:
-    """All values that a node and the nodes of its sub-blocks read."""
+    """Return the values that a node and the nodes of its sub-blocks read."""
     yield from (value for value in node.inputs if value is not None)
     for block in blocks(node):
         yield from block.outputs
@@ -105,7 +105,7 @@ def _read_by(node: ir.Node) -> Iterable[Value]:
 
 
 def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
-    """Replace an output by a value from before the node."""
+    """Replace an output by a value defined before the node."""
     if output.is_graph_output():
         copy = Value(name=output.name, type=output.type, shape=output.shape)
         made = source_node(

@@ -1,22 +1,22 @@
 """Source pass: in-place operators and `out=` overloads become functional, through any chain of views.
 
 Every storage has one current value at every point of the program (`storages`). A view stores its parent and
-the `ViewStep` between them. A write to a view makes a new value of the view, which is written back step by
-step into the value of the storage. Any other view of that storage is recomputed from the new value at its
+the `ViewStep` between them. A write to a view computes a new value of the view, and writes it back step by
+step into the value of the storage. Other views of that storage are recomputed from the new value at their
 next read.
 
 Rules, over the nodes in execution order:
 
 1. Only storages that some node writes to are tracked; a graph without writes is not changed.
-2. A node reads the current value of each tensor it takes.
-3. An in-place operator returns the tensor that it wrote.
-4. Metadata operators such as `unsqueeze_` change the tensor object, hence every name of it, but no other
-   view.
+2. A node reads the current value of each input tensor.
+3. An in-place operator returns the written tensor.
+4. Metadata operators such as `unsqueeze_` change the tensor object and all values that refer to it, but no
+   other view.
 5. An outer tensor that a branch or a loop body writes becomes an output of the branch or a carried value of
    the loop (`branches`, `loops`). The blocks of other nodes may not write to outer tensors.
-6. A tensor put into or taken from a list of unknown length may not be written afterwards.
-7. Written inputs and initializers outlive the call, except lifted constants. The caller chooses what to do
-   with their new values.
+6. A tensor in a list of unknown length, or read from one, may not be written afterwards.
+7. Written inputs and initializers outlive the call, except lifted constants. `mutations` says how their new
+   values are returned.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Functionalizer:
             self._visit_block(node, block)
 
     def _refresh(self, node: ir.Node) -> list[Value]:
-        """Make a node read the current values; return its previous inputs."""
+        """Replace a node's inputs by their current values; return the previous inputs."""
         inputs = [value for value in node.inputs if value is not None]
         for index, value in enumerate(node.inputs):
             if value is not None:
@@ -138,7 +138,7 @@ class _Functionalizer:
                 return_current(self._memory, block, values)
 
     def _share(self, node: ir.Node, inputs: list[Value]) -> None:
-        """Mark tensors that a list holds: later writes to them are refused."""
+        """Mark the tensors in a list, so that later writes to them are refused."""
         memory = self._memory
         for value in inputs:
             if self._aliases.is_tracked(value) and not is_list(value):
@@ -194,7 +194,7 @@ class _Functionalizer:
             self._write_out(node, changed)
 
     def _reinterpret(self, node: ir.Node, value: Value) -> None:
-        """`x.unsqueeze_(0)`: the tensor object becomes a view of what it was."""
+        """`x.unsqueeze_(0)`: make the tensor object a view of its previous location."""
         name, overload, current = table.twin(node, arguments(node))
         node.op_type, node.overload = name, overload
         rule = view_rule(node, current)
@@ -211,7 +211,7 @@ class _Functionalizer:
         self._idle.append(node)
 
     def _copy(self, node: ir.Node, value: Value) -> None:
-        """`copy_`: the source itself, cast and broadcast, is the new value."""
+        """`copy_`: the new value is the source, cast and broadcast."""
         current = arguments(node)
         source = current[table.COPIES[node.op_type, node.overload]]
         tensor = self._memory.tensor(value)
@@ -252,7 +252,7 @@ class _Functionalizer:
             self._memory.tensors[output] = tensor
 
     def _result(self, node: ir.Node, index: int, old: Value) -> Value:
-        """The result of a functional node, cast to the element type of the tensor that it is written to."""
+        """Cast the result of a functional node to the element type of the written tensor."""
         output = node.outputs[index]
         if index or node.domain != "aten" or rule_of(node.op_type, given := arguments(node)) is None:
             return output
@@ -309,8 +309,8 @@ class RemoveInplace(ir.passes.InPlacePass):
     """Replaces in-place operators and `out=` overloads of a source graph by functional ones.
 
     Args:
-        mutations: what to do with inputs, parameters and buffers that the model writes to: `"error"` refuses,
-            `"outputs"` appends their new values to the graph's outputs, `"drop"` warns.
+        mutations: the treatment of inputs, parameters and buffers that the model writes to. `"error"`
+            refuses, `"outputs"` appends their new values to the graph's outputs, `"drop"` warns.
     """
 
     def __init__(self, mutations: str = "error"):

@@ -1,8 +1,8 @@
 """The memory model of the in-place pass: storages and scopes.
 
 A storage has one current value at every point of the program. Each branch and loop body is a scope: a write
-inside is visible there, and becomes an output of the node when the scope is left. A loop body reads a storage
-that it writes through a body input, which is created at the first read.
+inside is visible there, and becomes an output of the node when the scope is left. A loop body reads the
+storages that it writes through body inputs, which are created at the first read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Truth = bool | Value
 
 
 class Scope:
-    """The state of the memory inside one graph; lookups continue in the parent scope.
+    """The state of the memory in one graph; lookups continue in the parent scope.
 
     Attributes:
         loop: the `prim::Loop` whose body this is.
         sealed: the node that owns this block, if the block may not write to outer tensors.
-        entries: the current value of each storage written here, its version, and why it cannot be read.
+        entries: the current value of each storage written here, its version, and the reason if it cannot be
+            read.
         inputs: the body inputs through which a loop's body reads storages that it writes.
         cache: the value of each location, with its version.
         truths: computed conditions, by operator and operands.
@@ -64,9 +65,10 @@ class Storage:
 
     Attributes:
         initial: its value before any write.
-        home: the scope that it was made in; it ceases to exist when that scope is left.
+        home: the scope that it was made in, and exists in.
         roots: its possible owners, see `Aliases`.
-        kept_by: the node that put a tensor of it into a list or took one out; later writes are refused.
+        kept_by: the node that put one of its tensors into a list or read one from it; later writes are
+            refused.
     """
 
     __slots__ = ("home", "initial", "kept_by", "roots")
@@ -94,7 +96,7 @@ class Memory:
         self._clock = 0
 
     def tick(self) -> int:
-        """A new version, later than every other."""
+        """Return a new version number, greater than all others."""
         self._clock += 1
         return self._clock
 
@@ -113,12 +115,12 @@ class Memory:
 
     @contextlib.contextmanager
     def at_end(self, scope: Scope) -> Iterator[None]:
-        """Enter another scope temporarily, and add nodes at its end."""
+        """Enter another scope temporarily, and append nodes to its graph."""
         with self.inside(scope), self.build.at_end(scope.graph):
             yield
 
     def entry(self, storage: Storage, scope: Scope | None = None) -> tuple[Value, int, str | None]:
-        """The current value of a storage, its version, and the reason if it must not be read."""
+        """The current value of a storage, its version, and the reason if it cannot be read."""
         scope = scope or self.scope
         entry = scope.entries.get(storage)
         if entry is not None:
@@ -175,12 +177,12 @@ class Memory:
         self.scope.entries[storage] = value, self.tick(), None
 
     def forget(self, storage: Storage, why: str) -> None:
-        """Mark the value of a storage as unknown from here on."""
+        """Mark the value of a storage as unknown."""
         value = self.entry(storage)[0]
         self.scope.entries[storage] = value, self.tick(), why
 
     def cached(self, location: object, storages: Iterable[Storage]) -> Value | None:
-        """The cached value of a location, if it is completely known and was not written since it was read."""
+        """Return the cached value of a location, if no write has made it stale."""
         entries = [self.entry(storage) for storage in storages]
         if any(why is not None for _, _, why in entries):
             return None
@@ -204,7 +206,7 @@ class Memory:
         return self._joined("logical_or", False, a, b)
 
     def _joined(self, name: str, neutral: bool, a: Truth, b: Truth) -> Truth:
-        """Two conditions joined by an operator, for which `neutral` changes nothing."""
+        """Combine two conditions with an operator whose neutral element is `neutral`."""
         for known, other in ((a, b), (b, a)):
             if isinstance(known, bool):
                 return other if known is neutral else known
@@ -241,20 +243,20 @@ class Memory:
         return value
 
     def sees(self, scope: Scope, value: Value) -> bool:
-        """Whether the nodes of a scope can read a value."""
+        """Whether nodes in a scope can read a value."""
         producer = value.producer()
         graph = value.graph if producer is None else producer.graph
         return graph is None or any(each.graph is graph for each in scope)
 
     def storage(self, value: Value, kept_by: ir.Node | None = None) -> Storage:
-        """A new storage that holds a value, in the scope whose graph defines the value."""
+        """Make a storage for a value, in the scope whose graph defines the value."""
         producer = value.producer()
         graph = value.graph if producer is None else producer.graph
         home = next((scope for scope in self.scope if scope.graph is graph), self.root)
         return Storage(value, home, self.aliases.roots(value), kept_by)
 
     def returned(self, value: Value, graph: ir.Graph) -> Value:
-        """A value that the graph can return: the value if the graph owns it, else a copy."""
+        """Return the value if the graph can return it, because it owns the value, else a copy."""
         producer = value.producer()
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value

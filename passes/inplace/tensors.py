@@ -14,9 +14,9 @@ class Tensor:
     """A tensor object; several values may refer to it, as in `y = x.relu_()`, where `y` is `x`.
 
     Attributes:
-        location: where it lives.
+        location: its place in memory.
         home: the scope that it was made in.
-        crossed: whether a branch or a loop may have given it other names.
+        crossed: whether values outside of a branch or loop may refer to the same tensor.
     """
 
     __slots__ = ("crossed", "home", "location")
@@ -35,7 +35,7 @@ class Tensors(Memory):
         self.tensors: dict[Value, Tensor] = {}
 
     def tensor(self, value: Value) -> Tensor:
-        """The tensor of a value of the source graph; a value without one gets a new storage."""
+        """Return the tensor of a value of the source graph; make one with a new storage if there is none."""
         tensor = self.tensors.get(value)
         if tensor is None:
             storage = self.storage(value)
@@ -43,7 +43,7 @@ class Tensors(Memory):
         return tensor
 
     def read(self, value: Value) -> Value:
-        """The current value of the tensor that the source graph calls `value`."""
+        """Return the current value of the tensor of a source value."""
         tensor = self.tensors.get(value)
         if tensor is None:
             if is_list(value) or not self.aliases.is_tracked(value):

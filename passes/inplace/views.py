@@ -1,4 +1,4 @@
-"""The view operators: which argument each aliases, how to recompute a view, how to write it back.
+"""View operators: the argument that each aliases, and the operators that recompute a view or write it back.
 
 Source: the alias annotations in ATen's native_functions.yaml. A `ViewStep` describes one view: `make` gives
 the same view of another base, `write` gives the base with the view's contents replaced.
@@ -22,7 +22,7 @@ Write = Callable[[SourceBuilder, "ViewStep", Value, Value], Value]
 
 
 class ViewRule(NamedTuple):
-    """How one view operator is recomputed and written back.
+    """The functions that recompute a view and write it back.
 
     Attributes:
         write: returns the new base; takes the builder, the step, the old base and the new view.
@@ -74,15 +74,15 @@ class ViewStep:
         return self.outputs[self.index]
 
     def make(self, build: SourceBuilder, base: Value) -> Value:
-        """Make this view of another base."""
+        """Compute this view of another base."""
         return self.rule.make(build, self, base)
 
     def write(self, build: SourceBuilder, base: Value, new: Value) -> Value:
-        """The base, with this view of it replaced by `new`."""
+        """Return the base with the contents of this view replaced by `new`."""
         return self.rule.write(build, self, base, new)
 
     def reads(self) -> Iterator[Value]:
-        """The values, besides the base, that making or writing this view needs."""
+        """Return the values besides the base that computing or writing this view reads."""
         for key, item in self.arguments.items():
             if key != self.rule.source:
                 for member in item if isinstance(item, list) else [item]:
@@ -117,7 +117,7 @@ def _same_operator(build: SourceBuilder, step: ViewStep, base: Value, new: Value
 
 
 def _scattered(name: str, *kept: str) -> Write:
-    """A rule that writes back with an operator on the base, the view and the view's arguments."""
+    """Make a rule that writes back with an operator on the base, the view and the view's arguments."""
 
     def write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
         arguments = {key: step.arguments[key] for key in kept if key in step.arguments}
@@ -151,7 +151,7 @@ def _reshaped(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> 
 
 
 def _unsqueezed(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    """Undo squeeze: insert a single known dimension again, or else reshape to the shape of the base."""
+    """Undo squeeze: unsqueeze the dimension if it is known, else reshape to the shape of the base."""
     dim = step.arguments.get("dim")
     if isinstance(dim, int) and base.shape is not None and len(base.shape):
         size = base.shape[dim]
@@ -178,7 +178,7 @@ def _moved(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Val
 
 
 def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    """Undo an expand without repetition; several elements at one address are refused, as in torch."""
+    """Undo an expand that repeats no element; as in torch, others cannot be written."""
     old, repeated = static_sizes(base), static_sizes(new)
     if repeated is not None and 0 in repeated:
         return base
@@ -209,7 +209,7 @@ def _split_dim(step: ViewStep, base: Value) -> int:
 
 
 def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size, Size]:
-    """The dimension, start and end of one part of a split tensor."""
+    """Return the dimension, start and end of one part of a split."""
     dim = _split_dim(step, base)
     start: Size = 0
     for earlier in step.outputs[: step.index]:
@@ -238,17 +238,17 @@ def _write_unbound(build: SourceBuilder, step: ViewStep, base: Value, new: Value
 
 
 def _other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
-    """The view of another base if the types differ: real numbers viewed from complex ones."""
+    """Compute the view of another base if the types differ, as for a real view of complex numbers."""
     return build.emit(step.name, {**step.arguments, step.rule.source: base}, step.overload, like=step.output)
 
 
 def _viewed(name: str) -> Write:
-    """A rule that writes back with a view of the new contents."""
+    """Make a rule that writes back with a view of the new contents."""
     return lambda build, step, base, new: build.emit(f"aten::{name}", {"self": new}, like=base)
 
 
 def _written_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    """Complex numbers with another real or imaginary part; `real` of a real tensor is that tensor."""
+    """Replace the real or imaginary part of complex numbers; `real` of a real tensor is that tensor."""
     if base.dtype == step.output.dtype:
         return new
     part = "imag" if step.name == "aten::real" else "real"
@@ -339,7 +339,7 @@ def _flattens_nothing(arguments: dict[str, Any]) -> bool:
 
 
 def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
-    """The rule of a node whose outputs alias one of its arguments, None for a node that makes new tensors.
+    """Return the rule of a node whose outputs alias one of its arguments, None for new tensors.
 
     Args:
         arguments: the arguments of the node.
@@ -364,7 +364,7 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
 
 
 def aliased(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Value | None]:
-    """The tensor that each output of a view operator aliases; a tensor for each output if it takes a list."""
+    """Return the tensor that each output of a view operator aliases; one per output if it takes a list."""
     source = arguments.get(rule.source, arguments.get("tensors"))
     return source if isinstance(source, list) else [source] * len(node.outputs)
 

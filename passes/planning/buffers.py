@@ -1,4 +1,4 @@
-"""The buffers of a graph: which values share memory, and when each is needed."""
+"""The buffers of a graph: groups of values that share memory, and their lifetimes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Buffer:
     """Memory for one or more values.
 
     Attributes:
-        values: the values that are in it, views and results in place included, in the order of definition.
-        first: the index of the node that fills it; 0 for an input of the graph.
+        values: its values in the order of definition, including views and results computed in place.
+        first: the index of the first node that writes it; 0 for an input of the graph.
         last: the index of the last node that reads or writes it; of the last node for an output of the graph.
     """
 
@@ -40,8 +40,8 @@ class Memory:
         nodes: the nodes in that order.
         buffers: in the order of their first use.
         of: the buffer of each value; weights and constants have none.
-        views: per node whose output 0 is the same bytes as its input 0, that input.
-        in_place: per node that overwrites an operand, the position of the input.
+        views: input 0 of each node whose output 0 has the same bytes.
+        in_place: the position of the overwritten input of each node that runs in place.
     """
 
     nodes: list[ir.Node]
@@ -54,9 +54,9 @@ class Memory:
 def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> Memory:
     """The buffers of a graph whose nodes run in the given order.
 
-    Views share the memory of their input. A node overwrites an operand where its annotation
-    `opsetta.may_overwrite`, which holds for this order, allows that. Sub-graphs count as reads of their node.
-    What a sub-graph reads from outside has no buffer in it.
+    Views share the memory of their input. A node overwrites an operand if its annotation
+    `opsetta.may_overwrite` allows it; the annotation is valid for this order. Values that a sub-graph reads
+    count as read by its node, and have no buffer in the sub-graph.
 
     Args:
         keeps_inputs: whether inputs are needed until the end, because the graph is repeated and its results
@@ -85,7 +85,7 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
 
 
 def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
-    """Give output `position` of the node at `index` a buffer."""
+    """Assign a buffer to output `position` of the node at `index`."""
     value = node.outputs[position]
     if position == 0 and _is_view(node):
         source = node.inputs[0]
@@ -119,7 +119,7 @@ def _join(memory: Memory, value: ir.Value, buffer: Buffer, index: int) -> None:
 
 
 def _is_view(node: ir.Node) -> bool:
-    """Whether output 0 always has the bytes of input 0. Dropout has them outside of training only."""
+    """Whether output 0 always has the bytes of input 0; for Dropout, only outside of training."""
     source = node.inputs[0] if node.inputs else None
     return (
         source is not None

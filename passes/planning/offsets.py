@@ -1,9 +1,9 @@
-"""Places buffers in one block of memory: heuristics, the proven lower bound, and an independent check.
+"""Assigns offsets to buffers in one block of memory by heuristics, with a lower bound and a check.
 
-The problem is dynamic storage allocation, which is NP-hard. No heuristic is best everywhere, so several run,
-and where they miss the bound, a search gives more weight to the buffers that ended too high, as in Joslin and
-Clements, "Squeaky Wheel" Optimization (1999). Greedy by size is from Pisarchyk and Lee, Efficient Memory
-Management for Deep Neural Net Inference (2020).
+The problem is dynamic storage allocation, which is NP-hard. No heuristic is always best, so several run. If
+all miss the lower bound, a search repeats a skyline heuristic with more weight for the buffers above the
+bound, as in Joslin and Clements, "Squeaky Wheel" Optimization (1999). Greedy by size is from Pisarchyk and
+Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLACEMENTS = 20_000
 
 
 class Interval(NamedTuple):
-    """A buffer's size in bytes, and the first and last step at which it is needed, both inclusive."""
+    """A buffer's size in bytes, and the first and last step of its lifetime, both inclusive."""
 
     size: int
     first: int
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 def lower_bound(buffers: Sequence[Interval]) -> int:
-    """The most bytes that are needed at one step: no placement takes less."""
+    """Return the maximum number of live bytes at one step; no placement needs less."""
     changes: dict[int, int] = {}
     for size, first, last in buffers:
         changes[first] = changes.get(first, 0) + size
@@ -38,12 +38,12 @@ def lower_bound(buffers: Sequence[Interval]) -> int:
 
 
 def peak(buffers: Sequence[Interval], offsets: Sequence[int]) -> int:
-    """The bytes that a placement takes."""
+    """Return the number of bytes that a placement needs."""
     return max((offset + buffer.size for offset, buffer in zip(offsets, buffers, strict=True)), default=0)
 
 
 def overlap(buffers: Sequence[Interval], offsets: Sequence[int]) -> tuple[int, int] | None:
-    """Two buffers that share a byte at one step, or None.
+    """Return two live buffers that share a byte, or None.
 
     Compares all pairs, independently of how the offsets were found.
     """
@@ -60,9 +60,9 @@ def overlap(buffers: Sequence[Interval], offsets: Sequence[int]) -> tuple[int, i
 
 
 def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]:
-    """An offset for each buffer, a multiple of `alignment`, such that none overlap.
+    """Return an offset for each buffer, a multiple of `alignment`, so that live buffers do not overlap.
 
-    Deterministic; the time grows with the number of pairs of buffers that are needed at the same step.
+    Deterministic; the time grows with the number of pairs of buffers with overlapping lifetimes.
     """
     rounded = [Interval(-(-size // alignment) * alignment, first, last) for size, first, last in buffers]
     held = [index for index, buffer in enumerate(rounded) if buffer.size]
@@ -107,7 +107,7 @@ _EDGE = 1.1
 
 
 def _mates(buffers: Sequence[Interval]) -> list[list[int]]:
-    """For each buffer, the others that are needed at one of its steps."""
+    """Return the buffers whose lifetimes overlap, for each buffer."""
     mates: list[list[int]] = [[] for _ in buffers]
     active: list[int] = []
     for index in sorted(range(len(buffers)), key=lambda index: buffers[index].first):
@@ -122,7 +122,7 @@ def _mates(buffers: Sequence[Interval]) -> list[list[int]]:
 def _in_order(
     buffers: Sequence[Interval], mates: Sequence[Sequence[int]], order: Sequence[int], tight: bool
 ) -> list[int]:
-    """Place buffers one after the other, each in the lowest gap that fits, or in the smallest."""
+    """Place buffers in order, each in the lowest gap that fits, or in the smallest."""
     offsets = [-1] * len(buffers)
     for index in order:
         size = buffers[index].size
@@ -144,7 +144,7 @@ def _in_order(
 
 
 def _skyline(buffers: Sequence[Interval], weights: Sequence[float]) -> list[int]:
-    """Fill the lowest stretch of steps with the weightiest buffer that fits, until all are placed."""
+    """Place the heaviest buffer that fits on the lowest segment of the skyline, until all are placed."""
     offsets = [0] * len(buffers)
     stretches = [[min(b.first for b in buffers), max(b.last for b in buffers), 0]]
     waiting = sorted(range(len(buffers)), key=lambda index: buffers[index].first)
@@ -174,7 +174,7 @@ def _skyline(buffers: Sequence[Interval], weights: Sequence[float]) -> list[int]
 
 
 def _merged(stretches: list[list[int]]) -> list[list[int]]:
-    """Join neighbouring stretches of equal height."""
+    """Join neighbouring segments of equal height."""
     merged = [stretches[0]]
     for stretch in stretches[1:]:
         if stretch[2] == merged[-1][2]:
@@ -185,7 +185,7 @@ def _merged(stretches: list[list[int]]) -> list[list[int]]:
 
 
 def _improved(buffers: Sequence[Interval], best: list[int], bound: int) -> list[int]:
-    """Fill skylines; a buffer that ends above the lower bound weighs more in the next. Takes the best."""
+    """Repeat the skyline with more weight for buffers above the lower bound; return the best placement."""
     least = peak(buffers, best)
     for weigh in _WEIGHTS:
         heaviest = max(map(weigh, buffers))

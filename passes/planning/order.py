@@ -12,12 +12,12 @@ from ...registration.arguments import blocks
 
 
 def execution_order(graph: ir.Graph, ranks: Mapping[ir.Node, tuple[int, ...]] | None = None) -> list[ir.Node]:
-    """The nodes in topological order; where several may come next, in the order of the graph.
+    """Return the nodes in topological order; ties keep the order of the graph.
 
-    A node comes after everything that its sub-graphs read.
+    A node comes after all values that its sub-graphs read.
 
     Args:
-        ranks: where several nodes may come next, that of the lowest rank does.
+        ranks: break ties by the lowest rank instead.
 
     Raises:
         GraphError: nodes depend on each other.
@@ -50,12 +50,12 @@ def execution_order(graph: ir.Graph, ranks: Mapping[ir.Node, tuple[int, ...]] | 
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """The inputs of a node, and the outside values that its sub-graphs read."""
+    """Return the inputs of a node, and the outer values that its sub-graphs read."""
     return [value for value in node.inputs if value is not None] + captured(node)
 
 
 def captured(node: ir.Node) -> list[ir.Value]:
-    """The values that the sub-graphs of a node read from outside, each once."""
+    """Return the outer values that the sub-graphs of a node read, without duplicates."""
     own: set[ir.Value] = set()
     found: dict[ir.Value, None] = {}
     pending = blocks(node)

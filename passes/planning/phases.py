@@ -1,8 +1,8 @@
-"""The phases of a training graph, and the execution order that they ask for.
+"""The phases of a training graph, and the execution order that follows from them.
 
-Engines that train on devices run a graph in four phases. For each layer with trainable parameters, from
-the last layer to the first, they compute the gradients of its parameters, then the derivative for the layer
-before it, and then apply the gradients, so that their memory is free again.
+Engines that train on devices run a graph in four phases. For each layer with trainable parameters, from the
+last layer to the first, they compute the gradients of its parameters, then the derivative for the layer
+before it, and then apply the gradients, which frees their memory.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PHASES = (FORWARD, CALC_GRADIENT, CALC_DERIVATIVE, APPLY_GRADIENT)
 
 
 def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collection[str]) -> None:
-    """Give each node of a training graph its phase as metadata, and put the nodes into training's order.
+    """Write the phase of each node of a training graph as metadata, and sort the nodes by phase.
 
-    Nodes that update parameters have the phase `apply_gradient` already, and nodes have the path of their
-    module. A layer is a module that has a gradient of its own. Its nodes from which a gradient is computed
-    inside of it calculate gradients; the other nodes of the backward pass calculate derivatives.
+    Nodes that update parameters already have the phase `apply_gradient`, and all nodes have the path of their
+    module. A layer is a module with parameter gradients. Nodes of the layer that a gradient depends on get
+    the phase of gradients; the other nodes of the backward pass get the phase of derivatives.
 
     Args:
-        forward: names of the graph outputs that the forward pass computes.
-        gradients: names of those that are gradients.
+        forward: names of the graph outputs of the forward pass.
+        gradients: names of the graph outputs that are gradients.
     """
     nodes = list(graph)
     applying = {node for node in nodes if node.metadata_props.get(PLAN_PHASE) == APPLY_GRADIENT}
@@ -72,7 +72,7 @@ def _before(values: Iterable[ir.Value]) -> set[ir.Node]:
 
 
 def _mark(maker: ir.Node, layers: dict[ir.Node, str]) -> None:
-    """Mark what computes a gradient within the module of its last node."""
+    """Mark the nodes that compute a gradient within the module of its last node."""
     layer = maker.metadata_props.get(MODULE, "")
     waiting: list[ir.Node | None] = [maker]
     while waiting:
@@ -87,7 +87,7 @@ def _mark(maker: ir.Node, layers: dict[ir.Node, str]) -> None:
 
 
 def _ranks(nodes: list[ir.Node], layers: Collection[str]) -> dict[ir.Node, tuple[int, ...]]:
-    """The preferred place of each node: forward in order, then layer by layer as their gradients are done."""
+    """Return the rank of each node: the forward pass, then the layers in the order of their gradients."""
     slots: dict[str, int] = {}
     for index, node in enumerate(nodes):
         layer = node.metadata_props.get(MODULE, "")
@@ -106,7 +106,7 @@ def _ranks(nodes: list[ir.Node], layers: Collection[str]) -> dict[ir.Node, tuple
 
 
 def _first_needed(nodes: list[ir.Node]) -> dict[ir.Node, int]:
-    """The place of the first reader, for nodes of no module that read only inputs: a pass put them first."""
+    """Return the rank of the first reader for nodes without a module that read only inputs."""
     needed: dict[ir.Node, int] = {}
     for index, node in enumerate(nodes):
         for value in reads(node):

@@ -1,1 +1,1 @@
-"""The graph that a lowering builds, as symbolic functions, emission and the driver see it."""
+"""The ONNX graph under construction, which symbolic functions, emission and the driver share."""

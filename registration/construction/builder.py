@@ -1,4 +1,4 @@
-"""What dispatch, emission and the version ladder ask of `GraphContext`, which calls them."""
+"""The interface of `GraphContext` that dispatch, emission and the version ladder use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .graph import Construction
 
 
 class Lookup(Protocol):
-    """The part of `Registry` that they use."""
+    """The interface of `Registry` that they use."""
 
     def first_opset_where(self, name: str, after: int, accepts: Callable[[Any], bool]) -> int | None:
         """See `Registry.first_opset_where`."""

@@ -1,7 +1,7 @@
-"""What is known of a value beyond its type and shape.
+"""Static properties of a value beyond its type and shape.
 
-The symbolic function that makes a value states the facts, and those that read it rely on them. They last
-while the graph is built; no file has them.
+The symbolic function that makes a value states them, and those that read the value rely on them. They exist
+only during lowering and are not saved.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class Facts:
     """What is known of a value.
 
     Attributes:
-        bounds: the least and the greatest number that an element may be; the elements are whole numbers.
+        bounds: the smallest and largest possible element of a tensor of whole numbers.
         exact_in: the narrower float type that represents every element.
-        computed: the value in the element type that PyTorch computes it in, if it declares another one.
-        holder: the graph value that holds this one in another element type. While the graph is built, this
-            value represents it, so that symbolic functions see the model's element type; no node reads it.
+        computed: the value in the element type of PyTorch's computation, if that differs from the declared
+            type.
+        holder: the graph value that stores this one in another element type. Symbolic functions see this
+            value, which has the model's element type; nodes read the holder.
         mutated: whether it is a parameter or buffer that the model writes to.
     """
 
@@ -52,10 +53,10 @@ def state(value: Value, **facts: Any) -> Value:
 
 
 def held_in(holder: Value, dtype: DataType) -> Value:
-    """A value of an element type without operators at the target, held in another type: BFLOAT16 in FLOAT."""
+    """Store a value whose element type has no operators at the target in another type: BFLOAT16 in FLOAT."""
     return state(Value(name=holder.name, type=ir.TensorType(dtype), shape=holder.shape), holder=holder)
 
 
 def holder_of(value: Value) -> Value | None:
-    """The graph value that holds another value; None if that value is itself in the graph."""
+    """Return the graph value that stores `value` in another type; None if `value` itself is in the graph."""
     return facts_of(value).holder

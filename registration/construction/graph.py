@@ -1,4 +1,4 @@
-"""The graph under construction as the driver and emission see it; symbolic functions see `GraphContext`."""
+"""The graph under construction, for the driver and emission; symbolic functions use `GraphContext`."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Construction:
     Attributes:
         graph: the graph that nodes are appended to; a sub-graph while that is built.
         opset: the ONNX opset of the graph.
-        names: the names that are taken.
+        names: the names in use.
         place: the current position in the source graph.
         owners: the source nodes of the sub-blocks that were reached.
         composing: the ONNX operators that the version ladder is composing, outermost first.
-        limits: what may still be made of an untrusted model; None for the user's own.
-        infers: whether to infer all shapes, for a source that states none.
+        limits: the remaining limits for an untrusted model; None for the user's own model.
+        infers: whether to infer all shapes, because the source has none.
     """
 
     def __init__(self, graph: ir.Graph, opset: int):
@@ -104,11 +104,11 @@ class Construction:
         self.place = Place(node, f"{module}/" if module else "", origin, lower_block)
 
     def append(self, node: ir.Node) -> Sequence[Value]:
-        """Append a finished node; set its name, and the names and known shapes of its outputs.
+        """Append a node; set its name, and the names and known shapes of its outputs.
 
         Raises:
             GraphError: an untrusted model would get too many nodes.
-            UnsupportedError: it reads a value of an element type that only another one holds.
+            UnsupportedError: it reads a value whose element type has no operators at the target.
         """
         if self.limits is not None:
             self.limits.nodes -= 1
@@ -133,7 +133,7 @@ class Construction:
         return node.outputs
 
     def use(self, value: Value) -> Value:
-        """Keep a value that is a graph output: a constant becomes an initializer.
+        """Mark a value as a graph output: a constant becomes an initializer.
 
         Raises:
             UnsupportedError: no operator at this opset returns its element type.
@@ -153,7 +153,7 @@ class Construction:
         """The constant with these contents; equal contents give the same value.
 
         Raises:
-            UnsupportedError: it is too large for what may be made of an untrusted model.
+            UnsupportedError: it exceeds the limits for an untrusted model.
         """
         if not self.is_free(array.size):
             assert self.limits is not None
@@ -162,7 +162,7 @@ class Construction:
         return self._pool.make(array)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether `constant` made the value."""
+        """Whether the value is a constant made by `constant`."""
         return value in self._pool
 
     def is_free(self, elements: int) -> bool:
@@ -170,7 +170,7 @@ class Construction:
         return self.limits is None or elements <= MAXIMUM_ELEMENTS
 
     def reserve(self, *sizes: int) -> None:
-        """Check that a constant of these sizes may be made, before it is.
+        """Check the size of a constant against the limits before it is made.
 
         Raises:
             UnsupportedError: the constant would be too large.

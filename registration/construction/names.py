@@ -10,7 +10,7 @@ from ..arguments import graphs_of
 
 
 def names_of(graph: ir.Graph) -> Iterator[str]:
-    """Every name of a value or node of one graph, without its sub-graphs."""
+    """Return the names of all values and nodes of one graph, without its sub-graphs."""
     values = [*graph.inputs, *graph.initializers.values()]
     for node in graph:
         values.extend(node.outputs)

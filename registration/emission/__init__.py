@@ -1,1 +1,1 @@
-"""Emission: an ONNX operator from its arguments, bound to the schema of its version, folded, or composed."""
+"""Emission of ONNX operators: binds arguments to schemas, folds constants, composes missing operators."""

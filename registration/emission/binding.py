@@ -1,11 +1,10 @@
 """Schema-bound emission: binds an operator's arguments by name to its schema at the target opset.
 
-An argument becomes an attribute or a constant input, as the schema has it. An attribute that equals the
-schema's default is left out, and so is an argument without a place that equals what the version means without
-it. What the target cannot say is refused when the node is made. Element types outside the target's list are
-cast to one that holds every value, and the results cast back. What the target's version of an operator
-refuses or means differently is said by the version ladder of `symbolics/onnx`, where it has an entry for the
-operator.
+An argument becomes an attribute or a constant input, as in the schema. An attribute that equals the schema's
+default is omitted. An argument that the version lacks is omitted if it equals the value that the version
+implies, and refused otherwise. Element types that the operator does not support are cast to one that
+represents every value, and the results are cast back. If the target's version refuses the arguments or means
+something else, the version ladder of `symbolics/onnx` replaces the operator.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def _emit_unknown(
 
 
 def _suffixed(name: str) -> tuple[str, AttributeType | None]:
-    """Split torch.onnx's `alpha_f` into name and type; the type is None without a suffix."""
+    """Split torch.onnx's `alpha_f` into name and type; without a suffix, the type is None."""
     stem, _, suffix = name.rpartition("_")
     return (stem, _SUFFIXES[suffix]) if stem and suffix in _SUFFIXES else (name, None)
 
@@ -251,7 +250,7 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
 
 
 def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
-    """The value of a number attribute as Python ints or floats; fractions are not ints."""
+    """Return the value of a number attribute as Python ints or floats; refuse fractions for ints."""
     convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind))
     if convert is None:
         return value

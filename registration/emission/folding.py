@@ -1,8 +1,8 @@
-"""Evaluates operators on constants while a graph is built.
+"""Constant folding while a graph is built.
 
-Shape arithmetic is folded. Conditions of branches are evaluated with more operators, whose results numpy may
-round in another way than a runtime. `onnx.reference` has all operators, but takes half a second to import,
-which is longer than lowering a model.
+Shape arithmetic is folded. Conditions of branches are evaluated with more operators, which numpy may round
+differently from a runtime. `onnx.reference` has all operators, but takes half a second to import, which is
+longer than lowering a model.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ _SIZES: dict[str, Callable[..., int]] = {
 
 
 def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array], limit: int) -> bool:
-    """Whether a result has few enough elements, found before computing it."""
+    """Whether a result has at most `limit` elements; checked before computing it."""
     size = _SIZES.get(op_type)
     if size is None:
         size = _broadcast_size if op_type in _BROADCAST else None
@@ -271,7 +271,7 @@ def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array], lim
 
 
 def evaluator(op_type: str) -> Callable[..., Any]:
-    """The function of attributes and arrays that an operator is, for constants of any size."""
+    """Return the numpy function of an operator, from attributes and arrays, for constants of any size."""
     return _CONDITION_EVALUATORS[op_type]
 
 
@@ -283,14 +283,15 @@ def evaluate(
     condition: bool = False,
     limit: int = MAXIMUM_ELEMENTS,
 ) -> Array | None:
-    """The single output of an operator on constants; None to leave it to the runtime.
+    """Compute the single output of an operator on constants; None if it cannot be folded.
 
     Args:
-        condition: whether the result only decides a branch, or may be rounded in numpy's way.
-        limit: the number of elements that operands and result may have.
+        condition: whether numpy's rounding is acceptable, for example because the result only selects a
+            branch.
+        limit: the maximum number of elements of an operand or result.
 
-    Errors of the arithmetic (a division by zero, an axis out of range) are left to the runtime too:
-    the node may stand in a branch that is never taken.
+    Operators that fail (a division by zero, an axis out of range) are not folded: the node may be in a branch
+    that never runs.
     """
     evaluator = (_CONDITION_EVALUATORS if condition else _EVALUATORS).get(op_type)
     if evaluator is None or any(array is None or array.size > limit for array in inputs):

@@ -13,11 +13,11 @@ inputs and that value."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImpliedArgument:
-    """What the versions of an operator that lack an argument mean by it.
+    """The value that operator versions without an argument imply for it.
 
     Attributes:
-        value: what a version that has the argument is given to mean the same; None for its default.
-        accepts: which values mean the same; `value` alone unless given.
+        value: the equivalent value in versions with the argument; None for the argument's default.
+        accepts: whether a value is equivalent; by default only `value` is.
     """
 
     value: Any = None

@@ -21,9 +21,9 @@ _COMPOSED_WITHIN = 3
 
 
 def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
-    """The function that expresses an operator's newest meaning at this opset, or None.
+    """Return the function that composes an operator's newest meaning at this opset, or None.
 
-    None also while that function runs, and if it is needed only for arbitrary data.
+    Returns None while that function runs, and if only arbitrary data needs it.
     """
     if op_type in g.construction.composing:
         return None
@@ -35,7 +35,7 @@ def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
 def emit_of_any_data(
     g: Builder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
 ) -> list[Value]:
-    """Emit the newest version's meaning of an operator for data that older versions may not take."""
+    """Emit an operator with its newest meaning, for data that older versions may not take."""
     found = g.registry.rung(op_type, g.opset)
     if found is not None and op_type not in g.construction.composing:
         return compose(g, found.symbolic, op_type, positional, named, outputs)
@@ -43,7 +43,7 @@ def emit_of_any_data(
 
 
 def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
-    """The function that replaces an ONNX operator refused by the target's version, or None."""
+    """Return the function that replaces an ONNX operator refused by this opset's version, or None."""
     if g.construction.composing.count(op_type) >= _COMPOSED_WITHIN:
         return None
     found: SymbolicFunction | None = g.registry.lookup(f"onnx::{op_type}", "", g.opset)
@@ -52,7 +52,7 @@ def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
 
 @contextlib.contextmanager
 def at_work(g: Builder, op_type: str) -> Iterator[None]:
-    """Inside this context, emitting the operator emits the target's own version of it."""
+    """While this context is active, emit the operator as this opset's version."""
     g.construction.composing.append(op_type)
     try:
         yield
@@ -68,11 +68,11 @@ def compose(
     named: Mapping[str, Any],
     outputs: int,
 ) -> list[Value]:
-    """Call the function that replaces an ONNX operator; it gets the number of outputs if it takes that.
+    """Call the function that replaces an ONNX operator; pass the number of outputs if it has that parameter.
 
     Raises:
         ResultError: it returned nothing, or something that is not a value.
-        UnsupportedError: it returns fewer outputs.
+        UnsupportedError: it returned too few outputs.
     """
     if positional and schemas.is_variadic(op_type):
         like = next((item.dtype for item in positional if isinstance(item, Value)), None)

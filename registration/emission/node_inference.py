@@ -1,4 +1,4 @@
-"""Infers the results' shapes of a new node with onnx's own inference, for sources that state no shapes."""
+"""Infers the output shapes of a new node with onnx's shape inference, for sources without shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNSETTLED = frozenset(
 
 
 def complete_shapes(node: ir.Node, version: int) -> None:
-    """Give the outputs of a node the shapes that follow from its inputs, where they have none or only a rank.
+    """Infer the shapes of a node's outputs that have none or only a rank.
 
     Args:
         version: the opset of the graph.
@@ -57,7 +57,7 @@ _MAXIMUM_DEPTH = 16
 
 
 def _apply_sizes(node: ir.Node) -> None:
-    """Give the result of an operator that takes sizes those that are known of a computed list of sizes."""
+    """Set the known sizes of an output whose shape is a computed list of sizes, as for Reshape."""
     position = _SIZE_OPERATORS.get(node.op_type)
     sizes = None if position is None else _elements(node.inputs[position], _MAXIMUM_DEPTH)
     result = node.outputs[0].shape
@@ -78,7 +78,7 @@ def _apply_sizes(node: ir.Node) -> None:
 
 
 def _elements(value: ir.Value | None, depth: int) -> list[Dim] | None:
-    """The elements of a list of sizes: numbers, or dimensions that are read from a shape; None if unknown."""
+    """Return the elements of a list of sizes: numbers, or dimensions read from a shape; None if unknown."""
     if value is None or value.shape is None or len(value.shape) > 1 or depth == 0:
         return None
     if value.const_value is not None:

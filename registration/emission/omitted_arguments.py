@@ -1,8 +1,8 @@
-"""Arguments that a node may omit: equal to a default, or to the value implied by a version without them.
+"""Checks arguments that the operator's version lacks: each must have the value that the version implies.
 
-An operator version that lacks an argument implies one value of it. When ONNX adds an argument, its default is
-nearly always that value, so the default of the nearest version with the argument is the rule. Exceptions in
-the operators' texts are registered with `Registry.imply`.
+When ONNX adds an argument to an operator, its default is nearly always the value implied before. So the
+implied value is the default of the nearest version with the argument. Exceptions are registered with
+`Registry.imply`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..schemas import OperatorSchema
 
 
 def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> None:
-    """Check that an argument without a place in a schema has the value that the version implies.
+    """Check that an argument that the version lacks has the implied value.
 
     Raises:
         EmissionError: it has another value, or no version of the operator has the argument.

@@ -36,7 +36,7 @@ def is_sequence(item: Any) -> bool:
 
 
 def on_sequences(schema: OperatorSchema) -> bool:
-    """Whether the operator makes, changes or reads sequences: its type variables are one element type."""
+    """Whether the operator makes, changes or reads sequences; its type variables share one element type."""
     return any(p.sequences and not p.dtypes for p in (*schema.inputs, *schema.outputs))
 
 
@@ -97,7 +97,7 @@ def _refused_result(schema: OperatorSchema, parameter: Parameter, dtype: DataTyp
 def _attribute_decides(
     schema: OperatorSchema, given: Mapping[str, ir.Attr], inputs: Sequence[Value | None]
 ) -> DataType | None:
-    """The element type of results that an attribute (`to`, `dtype`, `value`) or a second input decides."""
+    """Return the element type that an attribute (`to`, `dtype`, `value`) or a second input sets."""
     for name in ("to", "dtype", "output_dtype"):
         attribute = given.get(name)
         if attribute is not None and attribute.type == AttributeType.INT and attribute.value:

@@ -1,7 +1,7 @@
-"""Infers shapes during emission, as far as ranks and constants determine them; else None.
+"""Infers shapes during emission from ranks and constants.
 
-This does not replace onnx's shape inference: symbolic functions need the rank of intermediate values, and
-`Shape` is folded.
+This does not replace onnx's shape inference. Symbolic functions need the rank of intermediate values, and
+`Shape` of a known shape is folded.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
 
 
 def _sized(value: ir.Value | None) -> Dims | None:
-    """A shape given as a tensor: its numbers, or at least its rank."""
+    """Return the shape that a tensor of sizes states: its numbers if constant, else only its rank."""
     sizes = _integers(value)
     if sizes is not None:
         return tuple(sizes)

@@ -1,7 +1,7 @@
-"""The inputs of an operator as values of the element types that its schema takes.
+"""Converts the inputs of an operator to element types that its schema allows.
 
-Values keep their element type where the schema takes it, and are cast where it does not. Python numbers and
-lists become constants of the type of their type variable.
+Values keep an element type that the schema allows, and are cast otherwise. Python numbers and lists become
+constants of the element type of their type variable.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _variables_of_tensors(pairs: _Pairs) -> dict[str, DataType] | None:
 
 
 def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number: Any) -> Any:
-    """A number next to a value of unknown element type gets that type at run time, by CastLike."""
+    """Cast a number to the unknown element type of another operand at run time, with CastLike."""
     if not parameter.variable or not parameter.homogeneous:
         return number
     for item, beside in pairs:
@@ -100,7 +100,7 @@ def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number
 
 
 def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[str, DataType]) -> None:
-    """Set type variables that no value decides to a type that represents all their Python numbers."""
+    """Set the type variables without tensor operands to a type that represents all their Python numbers."""
     undecided: dict[str, list[Any]] = {}
     for item, parameter in pairs:
         if (
@@ -213,7 +213,7 @@ def _allowed_dtype_of_fixed(
 
 
 def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
-    """The element type of a Python constant that no other input decides."""
+    """Return the element type of a Python constant whose type variable no other input sets."""
     own = DataType.from_numpy(to_array(item).dtype)
     if not parameter.dtypes or own in parameter.dtypes:
         return own

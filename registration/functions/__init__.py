@@ -1,1 +1,1 @@
-"""Symbolic functions: registered, found for an operator at an opset, called, and their results checked."""
+"""Registers symbolic functions, looks them up by operator and opset, calls them, and checks their results."""

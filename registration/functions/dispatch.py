@@ -1,8 +1,8 @@
-"""Calls symbolic functions, and converts arguments to what their annotations admit.
+"""Calls symbolic functions, and converts arguments to the types of their annotations.
 
-If an annotation admits `Value`, graph values pass through. If it needs a constant (`int`, `float`, `bool`,
-`list[int]`, `DataType`), a constant graph value is converted, and a computed one is an error that names the
-operator, the argument, and the lowest opset that takes a computed value.
+If an annotation includes `Value`, graph values are passed unchanged. If it needs a constant (`int`, `float`,
+`bool`, `list[int]`, `DataType`), a constant graph value is converted, and a computed one is an error that
+names the operator, the argument, and the lowest opset that takes a computed value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LISTS = (list, tuple, collections.abc.Sequence)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """The types that a parameter of a symbolic function admits, from its annotation."""
+    """The types that the annotation of a symbolic function's parameter allows."""
 
     name: str
     required: bool
@@ -96,7 +96,7 @@ class SymbolicFunction:
 
     @functools.cached_property
     def checked(self) -> Callable[..., Any]:
-        """The function under beartype; made at its first call, because most are never called."""
+        """The function with beartype's checks; made at its first call, because most are never called."""
         # A command that calls no function starts faster without beartype.
         import beartype
 
@@ -109,13 +109,13 @@ class SymbolicFunction:
 
     @functools.cached_property
     def takes_any(self) -> bool:
-        """Whether it takes arguments that it does not name, with `**attributes`, to pass them on."""
+        """Whether it takes arguments without a parameter, with `**attributes`."""
         kinds = [p.kind for p in inspect.signature(self.function).parameters.values()]
         return inspect.Parameter.VAR_KEYWORD in kinds
 
     @functools.cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Its named parameters after `g` by the names of the arguments they take, in order.
+        """Its parameters after `g` by the name of their argument, in order.
 
         An argument whose name is a Python keyword, such as `from`, has a parameter with an underscore
         appended.
@@ -170,7 +170,7 @@ class SymbolicFunction:
         """Call the function with arguments by position and by schema name.
 
         Raises:
-            ArgumentError: there are too many, one is given twice, or see `__call__`.
+            ArgumentError: there are too many, one is passed twice, or see `__call__`.
         """
         order = list(self.parameters)
         if len(positional) > len(order):

@@ -1,7 +1,7 @@
 """The registry: finds the symbolic function for an operator at an opset.
 
-Opset 9 is the base: a function serves every opset from its own up to the next one registered. Below 9 the
-function registered nearest at or above the target serves (8, then 9).
+Opset 9 is the base: a function applies from its opset up to the next one registered. Below opset 9, the
+function with the lowest opset at or above the target applies (8, then 9).
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def _serving_first(versions: dict[int, SymbolicFunction], opset: int) -> Symboli
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rung:
-    """The function that expresses an operator's newest meaning at opsets whose version has another meaning.
+    """The function that composes an operator's newest meaning at opsets whose version means something else.
 
     Attributes:
         below: the first opset that does not need the function.
         any_data: whether only arbitrary data needs the function, as in converted files. Symbolic functions
-            emit the operator only for data that the target's version takes.
+            emit the operator only with data that the target's version takes.
     """
 
     below: int
@@ -112,8 +112,8 @@ class Registry:
             override: replace an existing function of this registry at this name and opset.
 
         Raises:
-            RegistrationError: a name out of form, an in-place operator, an opset out of range, or one
-                that is taken.
+            RegistrationError: the name is malformed or that of an in-place operator, or the opset is out of
+                range or already registered.
         """
         _check_name(name)
         _check_opset(name, opset)
@@ -127,12 +127,13 @@ class Registry:
         versions[opset] = SymbolicFunction(name, opset, function)
 
     def put_first(self, symbolic: SymbolicFunction) -> None:
-        """Give a function precedence over all registered ones, at every opset from its own on.
+        """Give a function precedence over all registered ones, from its opset on.
 
-        It replaces another one at the same name and opset. The opset may be any from 1 on.
+        It replaces an earlier `put_first` of the same name and opset. The opset may be any from 1 on.
 
         Raises:
-            RegistrationError: a name out of form, an in-place operator, or an opset out of range.
+            RegistrationError: the name is malformed or that of an in-place operator, or the opset is out of
+                range.
         """
         _check_name(symbolic.name)
         _check_opset(symbolic.name, symbolic.opset, 1)
@@ -149,10 +150,10 @@ class Registry:
     def stand_in(
         self, op_type: str, below: int, function: Callable[..., Any], *, any_data: bool = False
     ) -> None:
-        """Register what says the newest meaning of an ONNX operator at opsets below a given one.
+        """Register the function that composes an ONNX operator's newest meaning below an opset.
 
-        The function takes the arguments of the newest version by name. Where it emits the operator itself,
-        that is the target's own version.
+        The function takes the arguments of the newest version by name. If it emits the operator itself, the
+        target's own version is emitted.
 
         Args:
             any_data: see `Rung`.
@@ -161,7 +162,7 @@ class Registry:
         self._rungs.setdefault(op_type, {})[below] = Rung(below, symbolic, any_data)
 
     def rung(self, op_type: str, opset: int) -> Rung | None:
-        """What stands in for the newest meaning of an ONNX operator at an opset, or None."""
+        """Return the function that composes an ONNX operator's newest meaning at an opset, or None."""
         rungs = self._rungs.get(op_type, {})
         above = [below for below in rungs if below > opset]
         if above:
@@ -176,8 +177,8 @@ class Registry:
         Only needed if it differs from the default of the nearest version with the argument.
 
         Args:
-            value: what a version with the argument is given to mean the same; None for its default.
-            accepts: which values mean the same; `value` alone unless given.
+            value: the equivalent value in versions with the argument; None for the argument's default.
+            accepts: whether a value is equivalent; by default only `value` is.
         """
         self._implied[op_type, argument] = ImpliedArgument(value, accepts)
 
@@ -187,13 +188,13 @@ class Registry:
         return found if found is not None or self._parent is None else self._parent.implied(op_type, argument)
 
     def implied_values(self, op_type: str) -> dict[str, Any]:
-        """The arguments whose implied value differs from their default, with that value."""
+        """Return the declared implied values of an operator's arguments, by argument."""
         inherited = self._parent.implied_values(op_type) if self._parent is not None else {}
         own = {name: each.value for (op, name), each in self._implied.items() if op == op_type}
         return {name: value for name, value in (inherited | own).items() if value is not None}
 
     def lookup(self, name: str, overload: str, opset: int, *, custom: bool = True) -> SymbolicFunction | None:
-        """The function for an operator at an opset; one for its overload takes precedence.
+        """Return the function for an operator at an opset; a function for the overload takes precedence.
 
         Args:
             custom: whether to include functions of `put_first`.
@@ -266,7 +267,7 @@ def onnx_symbolic(
         name: qualified operator name, `aten::topk` or `mylib::op`, optionally with `.overload`; or several
             names of the same meaning.
         opset: the first opset that it serves; later opsets inherit it.
-        registry: where to register; the default registry unless given.
+        registry: the registry to change; by default the default registry.
         override: replace a function that is registered at the same name and opset.
 
     Raises:
@@ -283,7 +284,7 @@ def onnx_symbolic(
 
 
 def registry_or_default(registry: Registry | None) -> Registry:
-    """The caller's registry, or the default one.
+    """Return the caller's registry, or the default one.
 
     Raises:
         UsageError: it is not a registry.
@@ -303,7 +304,7 @@ _loaded: set[str] = set()
 
 @functools.lru_cache(maxsize=1)
 def _entry_points(find: Callable[..., Any], path: tuple[str, ...]) -> list[Any]:
-    """The entry points of the packages on a path; to find them, the metadata of all packages is read."""
+    """Find the entry points of the packages on a path, which reads the metadata of all packages."""
     return list(find(group="opsetta.symbolics"))
 
 

@@ -13,7 +13,7 @@ from .dispatch import SymbolicFunction
 
 
 def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
-    """The results in order, one for each output; None for results that the function does not return.
+    """Return one result per output, in order; None for outputs that the function does not return.
 
     Args:
         due: the number of the operator's outputs.
@@ -47,13 +47,13 @@ def composed_results(symbolic: SymbolicFunction, result: Any, due: int) -> list[
 
 
 def absent_result(symbolic: SymbolicFunction, result: Any, due: int, name: str | None) -> str:
-    """The error for a missing result that the model uses."""
+    """Return the error for a missing result that the model uses."""
     used = f", and '{name}' is used" if due > 1 and name else ""
     return _message(symbolic, result, due) + used
 
 
 def listed(result: Any) -> list[Any]:
-    """The results of a symbolic function or of `g.op` as a list; one value stands for a list of one."""
+    """Return the results of a symbolic function or of `g.op` as a list."""
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 

@@ -1,8 +1,8 @@
-"""Arguments that a symbolic function need not have a parameter for.
+"""Arguments for which a symbolic function needs no parameter.
 
-ATen's operators say how PyTorch computes, stores and differentiates. A TensorFlow node carries every
-attribute of its operator; many only repeat what its inputs say, their element types (`T`) and their number
-(`N`), or tell a kernel how to compute.
+ATen operators have arguments about storage, devices and differentiation. A TensorFlow node has every
+attribute of its operator; many repeat properties of its inputs, their element types (`T`) and their number
+(`N`), or configure a kernel.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FOREIGN_TYPES = frozenset("resource variant qint8 quint8 qint16 quint16 qint32"
 
 
 def is_surplus(operator: str, name: str, argument: Any) -> bool:
-    """Whether an argument may be left out where the function of its operator has no parameter for it.
+    """Whether an argument may be dropped if the symbolic function has no parameter for it.
 
-    An element type may: the driver compares the types of the results with those that the source promises.
+    An element type may: the driver compares the types of the results with those of the source graph.
     """
     if argument is None:
         return True

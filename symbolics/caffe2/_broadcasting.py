@@ -1,10 +1,10 @@
-"""Caffe2's first form of broadcasting: the second operand is a run of the first one's dimensions."""
+"""Caffe2's legacy broadcasting: the second operand has consecutive dimensions of the first one."""
 
 from ...registration import DataType, GraphContext, Value
 
 
 def axis_of(g: GraphContext, axis: int, axis_str: str, order: str) -> int:
-    """Where the second operand's dimensions begin in the first one, -1 for at the end.
+    """The axis of the first operand at which the second one's dimensions begin; -1 aligns them at the end.
 
     Raises:
         UnsupportedError: `axis` and `axis_str` are both given, or `axis_str` is no dimension of the order.
@@ -19,9 +19,9 @@ def axis_of(g: GraphContext, axis: int, axis_str: str, order: str) -> int:
 
 
 def aligned(g: GraphContext, A: Value, B: Value, axis: int) -> Value:
-    """B in a shape that broadcasts against A as ONNX does, with its first dimension at `axis` of A.
+    """Reshape B so that ONNX's broadcasting aligns its first dimension with `axis` of A.
 
-    A tensor of one element is a number whatever its rank.
+    A tensor of one element broadcasts as a scalar, whatever its rank.
     """
     shape, rank = g.shape(B), g.rank(A)
     if shape is not None and all(size == 1 for size in shape):
@@ -45,10 +45,10 @@ def aligned(g: GraphContext, A: Value, B: Value, axis: int) -> Value:
 def legacy_operand(
     g: GraphContext, A: Value, B: Value, broadcast: int, axis: int, axis_str: str, order: str
 ) -> Value:
-    """The second operand of a binary operator, which without `broadcast` broadcasts as in ONNX."""
+    """Align the second operand of a binary operator; without `broadcast`, ONNX's broadcasting applies."""
     return aligned(g, A, B, axis_of(g, axis, axis_str, order)) if broadcast else B
 
 
 def along_channels(g: GraphContext, X: Value, item: Value, order: str) -> Value:
-    """A tensor of one number for each channel, in a shape that broadcasts against [N, C, …] or [N, …, C]."""
+    """Reshape a vector over channels to broadcast against [N, C, …] or [N, …, C]."""
     return aligned(g, X, item, 1 if order == "NCHW" else -1)

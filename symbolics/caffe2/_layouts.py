@@ -1,4 +1,4 @@
-"""Storage orders: NCHW as ONNX has it, and NHWC, around which tensors are transposed."""
+"""Storage orders: NCHW, as in ONNX, and NHWC, for which tensors are transposed before and after."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ ORDERS = ("NCHW", "NHWC")
 
 
 def is_channels_last(g: GraphContext, order: str) -> bool:
-    """Whether a storage order has the channels last.
+    """Whether channels are last in a storage order.
 
     Raises:
         UnsupportedError: the order is not one of Caffe2's.
@@ -25,7 +25,7 @@ def _transposed(g: GraphContext, value: Value, perm: Sequence[int]) -> Value:
 
 
 def to_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4) -> Value:
-    """A value in a storage order as [N, C, spatial...]; an unknown rank counts as `rank`."""
+    """Transpose from a storage order to [N, C, spatial...]; an unknown rank is assumed to be `rank`."""
     if not is_channels_last(g, order):
         return value
     rank = g.rank(value) or rank
@@ -33,7 +33,7 @@ def to_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4) 
 
 
 def from_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4) -> Value:
-    """A value of [N, C, spatial...] in a storage order; an unknown rank counts as `rank`."""
+    """Transpose from [N, C, spatial...] to a storage order; an unknown rank is assumed to be `rank`."""
     if not is_channels_last(g, order):
         return value
     rank = g.rank(value) or rank
@@ -41,21 +41,21 @@ def from_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4
 
 
 def shaped(value: Value, dims: Sequence[int | ir.SymbolicDim | None]) -> Value:
-    """The value with these sizes, where emission does not know its shape."""
+    """Set the shape of the value if emission did not infer it."""
     if value.shape is None:
         value.shape = ir.Shape(list(dims))
     return value
 
 
 def shaped_like(value: Value, other: Value) -> Value:
-    """The value with the shape of another, where emission does not know its shape."""
+    """Set the shape of the value to that of another one if emission did not infer it."""
     if value.shape is None and other.shape is not None:
         value.shape = ir.Shape(other.shape.dims)
     return value
 
 
 def is_used(g: GraphContext, output: int) -> bool:
-    """Whether anything reads this output of the source node."""
+    """Whether this output of the source node is used."""
     if len(g.expected) <= output:
         return False
     value = g.expected[output]

@@ -1,4 +1,4 @@
-"""Windows of convolution and pooling: sizes, strides, and the three ways in which Caffe2 pads."""
+"""Windows of convolution and pooling: sizes, strides, and the three padding modes of Caffe2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ one at the end, and Caffe's pooling, which rounds the number of windows up."""
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A window, with one number per spatial dimension in each list; `pads` has the heads, then the tails."""
+    """A window, with one number per spatial dimension in each list; `pads` has all begins, then all ends."""
 
     kernels: list[int]
     strides: list[int]
@@ -66,12 +66,12 @@ class Window:
 
     @property
     def count(self) -> int:
-        """How many spatial dimensions it has."""
+        """The number of spatial dimensions."""
         return len(self.kernels)
 
     @property
     def heads(self) -> list[int]:
-        """The pads in front."""
+        """The pads before each dimension."""
         return self.pads[: self.count]
 
     @property
@@ -135,7 +135,7 @@ class Window:
         return input, {"pads": [max(pad, 0) for pad in heads + tails]}, results
 
     def legacy_tails(self, sizes: Sequence[int]) -> list[int]:
-        """The pads at the end that make a floor of Caffe's ceil, for known sizes."""
+        """The end pads with which floor gives the same count as Caffe's ceil, for known sizes."""
         tails = []
         for size, kernel, stride, pad in zip(sizes, self.kernels, self.strides, self.heads, strict=True):
             count = -(-(size + 2 * pad - kernel) // stride) + 1

@@ -71,7 +71,7 @@ def prelu(g: GraphContext, X: Value, Slope: Value, order: str = "NCHW") -> Value
 
 def _register_softmax(name: str) -> None:
     def softmax(g: GraphContext, X: Value, axis: int = 1) -> Value:
-        """Over all dimensions from the axis on, as one."""
+        """Softmax over all dimensions from the axis on, flattened."""
         shape = g.shape(X)
         if shape is not None and all(size == 1 for size in shape[axis:][1:]):
             result: Value = g.op(name, X, axis=axis)

@@ -22,7 +22,7 @@ def conv(
     group: int = 1,
     order: str = "NCHW",
 ) -> Value:
-    """A filter of the order NHWC is [M, spatial..., C / group]."""
+    """A filter in NHWC order has the shape [M, spatial..., C / group]."""
     window = Window.of(g, kernels, strides, pads, dilations, legacy_pad)
     rank = window.count + 2
     data, weight = to_channels_first(g, X, order, rank), to_channels_first(g, filter, order, rank)
@@ -51,7 +51,7 @@ def conv_transpose(
     group: int = 1,
     order: str = "NCHW",
 ) -> Value:
-    """A filter of the order NHWC is [C, spatial..., M / group]; VALID and SAME both mean no padding."""
+    """A filter in NHWC order is [C, spatial..., M / group]; VALID and SAME both mean no padding."""
     if legacy_pad == CAFFE_LEGACY_POOLING:
         raise g.refuse("ConvTranspose does not have legacy_pad CAFFE_LEGACY_POOLING in Caffe2 either")
     window = Window.of(g, kernels, strides, pads, (), VALID if legacy_pad else NOTSET)

@@ -1,4 +1,4 @@
-"""Operators on each element: functions of one tensor, arithmetic, comparison, selection, conversion."""
+"""Elementwise operators: functions of one tensor, arithmetic, comparison, selection, conversion."""
 
 from collections.abc import Callable
 

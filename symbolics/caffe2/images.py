@@ -1,4 +1,4 @@
-"""Resizing and padding of images, and regions of them."""
+"""Resizing and padding of images, and regions of interest."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from ._layouts import from_channels_first, is_channels_last, shaped, to_channels
 
 
 def _scales(g: GraphContext, scales: Value | None, height: float, width: float) -> Value | list[float]:
-    """The scales of N, C, height and width; an input of two replaces the arguments."""
+    """The scales of N, C, height and width; an input with two scales replaces the arguments."""
     if scales is None:
         return [1.0, 1.0, height, width]
     found = g.constant_value(scales)
@@ -20,7 +20,7 @@ def _scales(g: GraphContext, scales: Value | None, height: float, width: float) 
 
 
 def _sizes(value: Value, scales: Value | list[float]) -> list[int | ir.SymbolicDim]:
-    """The sizes of [N, C, H, W] after scaling; unknown ones stay so."""
+    """The sizes of [N, C, H, W] after scaling; unknown ones stay unknown."""
     shape = value.shape.dims if value.shape is not None else (UNKNOWN,) * 4
     if isinstance(scales, Value):
         return [shape[0], shape[1], UNKNOWN, UNKNOWN]
@@ -61,7 +61,7 @@ def upsample_bilinear(
     height_scale: float = 1.0,
     order: str = "NCHW",
 ) -> Value:
-    """The corners of the images stay where they are."""
+    """Interpolate with aligned corners."""
     data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
     result = g.op(
         "Resize", data, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
@@ -106,7 +106,7 @@ def roi_align(
     aligned: int = 0,
     order: str = "NCHW",
 ) -> Value:
-    """A region is [batch, x1, y1, x2, y2], or without the batch where there is one image."""
+    """A region is [batch, x1, y1, x2, y2], or [x1, y1, x2, y2] for a single image."""
     shape = g.shape(RoIs)
     columns = shape[1] if shape is not None and len(shape) == 2 else None
     if columns not in (4, 5):

@@ -111,7 +111,7 @@ def affine_channel(g: GraphContext, X: Value, scale: Value, bias: Value, order: 
 
 @onnx_symbolic("caffe2::Normalize")
 def normalize(g: GraphContext, X: Value, axis: int = -1) -> Value:
-    """Division by the Euclidean norm, which counts as 1e-12 where it is less."""
+    """Divide by the Euclidean norm, which is at least 1e-12."""
     axis = axis + known_rank(g, X) if axis < 0 else axis
     norm = g.op("ReduceL2", X, axes=[axis], keepdims=1)
     return g.op("Div", X, g.op("Max", norm, 1e-12))

@@ -1,4 +1,4 @@
-"""Matrix products and fully connected layers, which take tensors of any rank as matrices."""
+"""Matrix products and fully connected layers, which flatten tensors of any rank to matrices."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def _axis(g: GraphContext, value: Value, axis: int) -> int:
 
 
 def as_matrix(g: GraphContext, value: Value, axis: int) -> Value:
-    """A tensor as a matrix: its dimensions before the axis, and those from it on."""
+    """Flatten a tensor to a matrix: the dimensions before the axis, and those from the axis on."""
     axis = _axis(g, value, axis)
     if g.rank(value) == 2 and axis == 1:
         return value
@@ -23,7 +23,7 @@ def as_matrix(g: GraphContext, value: Value, axis: int) -> Value:
 
 
 def matrix_sizes(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim]:
-    """The sizes of a tensor as a matrix, as far as they are known."""
+    """The known sizes of a tensor flattened to a matrix."""
     shape = g.shape(value)
     if shape is None:
         return [UNKNOWN, UNKNOWN]
@@ -38,7 +38,7 @@ def _product(sizes: Sequence[int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
 
 
 def _rows_restored(g: GraphContext, result: Value, X: Value, axis: int) -> Value:
-    """A matrix of results with the dimensions of X before the axis, instead of their product."""
+    """Reshape the rows of a result to the dimensions of X before the axis."""
     axis = _axis(g, X, axis)
     if axis == 1:
         return result

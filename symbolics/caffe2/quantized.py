@@ -37,7 +37,7 @@ def _quantized(g: GraphContext, value: Value, scale: float, zero_point: int) -> 
 def _check_same(
     g: GraphContext, scales: Sequence[float], zero_points: Sequence[int], scale: float, zero_point: int
 ) -> None:
-    """Refuse a result with other quantization than its inputs, which Caffe2 refuses to run."""
+    """Refuse a result whose quantization differs from that of its inputs; Caffe2 refuses to run it too."""
     if any(each != scale for each in scales) or any(each != zero_point for each in zero_points):
         raise g.refuse("its Y_scale or Y_zero_point is not its input's, which Caffe2 refuses, too")
 
@@ -73,7 +73,7 @@ def _register_convolution(name: str, operator: str, activation: bool) -> None:
         Y_scale: float = 1.0,
         Y_zero_point: int = 0,
     ) -> Value:
-        """Integers are transposed, so that the real operator stands right between its quantizations."""
+        """Transpose the integers, so that DequantizeLinear and QuantizeLinear surround the float operator."""
         rank = len(kernels) + 2
         data = _real(g, to_channels_first(g, X, order, rank), input_scales[0], input_zero_points[0])
         weight = _real(g, to_channels_first(g, filter, order, rank), input_scales[1], input_zero_points[1])

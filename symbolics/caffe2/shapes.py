@@ -1,4 +1,4 @@
-"""Operators that move elements: shapes, joining, splitting, slices, orders of dimensions."""
+"""Operators that reshape, join, split, slice and transpose."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ _END = int(np.iinfo(np.int64).max)
 
 
 def _non_negative(g: GraphContext, value: Value, axis: int, added: int = 0) -> int:
-    """An axis that counts from the front."""
+    """Convert an axis to a non-negative one."""
     return axis + known_rank(g, value) + added if axis < 0 else axis
 
 
 def _channel_axis(g: GraphContext, axis: int | None, order: str) -> int:
-    """The axis of Concat and Split, which by default is that of the channels of four-dimensional images."""
+    """The axis of Concat and Split; by default the channel axis of four-dimensional images."""
     return axis if axis is not None else 3 if is_channels_last(g, order) else 1
 
 
@@ -27,7 +27,7 @@ def _channel_axis(g: GraphContext, axis: int | None, order: str) -> int:
 def reshape(
     g: GraphContext, data: Value, new_shape: Value | None = None, shape: Sequence[int] | None = None
 ) -> list[Value]:
-    """A size of 0 is the input's, and -1 what remains. Also gives the shape before."""
+    """A size of 0 copies that of the input, and -1 is the remaining size. Also returns the original shape."""
     dtype = DataType.INT64
     if new_shape is not None:
         dtype = g.dtype(new_shape) or dtype
@@ -81,7 +81,7 @@ def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
 
 
 def shuffled(g: GraphContext, X: Value, group: int, order: str) -> Value:
-    """The channels of all groups, interleaved."""
+    """Interleave the channels of all groups."""
     if not is_channels_last(g, order):
         return g.call("aten::channel_shuffle", self=X, groups=group)
     rank = g.rank(X) or 4
@@ -111,7 +111,7 @@ def _joined_shape(g: GraphContext, inputs: Sequence[Value], axis: int) -> ir.Sha
 def concat(
     g: GraphContext, inputs: list[Value], axis: int | None = None, add_axis: int = 0, order: str = "NCHW"
 ) -> list[Value]:
-    """Also gives the size of each input along the axis. With `add_axis` the inputs are stacked."""
+    """Also returns the size of each input along the axis. With `add_axis` the inputs are stacked."""
     at = _non_negative(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
     results = []
     if add_axis:
@@ -166,7 +166,7 @@ def split(
 
 
 def _bound(bound: int) -> int:
-    """A bound of Slice, whose -1 is the end and -2 the last element, as ONNX has it."""
+    """Convert a bound of Slice, where -1 is the end and -2 the last element, to ONNX's."""
     return bound if bound >= 0 else _END if bound == -1 else bound + 1
 
 
@@ -188,7 +188,7 @@ def _bounds(g: GraphContext, given: Value | Sequence[int]) -> Value | list[int]:
 def sliced(
     g: GraphContext, X: Value, starts: Value | Sequence[int] | None, ends: Value | Sequence[int] | None
 ) -> Value:
-    """The part of a tensor between bounds for its first dimensions."""
+    """Slice the first dimensions of a tensor between bounds."""
     if starts is None or ends is None:
         raise g.refuse("it has no starts or no ends")
     first, last = _bounds(g, starts), _bounds(g, ends)
@@ -217,7 +217,7 @@ def slice(
 def gather(
     g: GraphContext, DATA: Value, INDICES: Value, axis: int = 0, wrap_indices: int | None = None
 ) -> Value:
-    """Positions count from the end where `wrap_indices` says so, by default for axis 0 alone."""
+    """Negative indices are allowed if `wrap_indices` is set, by default only for axis 0."""
     at = _non_negative(g, DATA, axis)
     wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
     emit = g.op_of_any_data if wraps else g.op
@@ -237,7 +237,7 @@ def tile(
     tiles: Value | int | None = None,
     axis: Value | int | None = None,
 ) -> Value:
-    """An input of one element replaces the argument."""
+    """The inputs `tiles` and `axis` replace the arguments."""
     if isinstance(axis, Value):
         found = g.constant_value(axis)
         if found is None:
@@ -274,7 +274,7 @@ def constant_fill(
     extra_shape: Sequence[int] = (),
     input_as_shape: int = 0,
 ) -> Value:
-    """A constant in the shape of the input, or in the shape that the input holds."""
+    """A constant with the shape of the input, or with the shape that the input contains."""
     sizes = g.cast(input, DataType.INT64) if input_as_shape else g.op("Shape", input)
     if extra_shape:
         sizes = g.op("Concat", sizes, g.constant(list(extra_shape)), axis=0)

@@ -32,7 +32,7 @@ _LIMITS = {DataType.UINT4: (0, 15), DataType.INT4: (-8, 7)}
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The numbers that a quantized tensor can hold.
+    """The integers that a quantized tensor can represent.
 
     Attributes:
         scale: one number, or one for each index of `axis`.
@@ -76,7 +76,7 @@ def _array(g: GraphContext, item: Value | Number | None) -> np.ndarray | None:
 
 
 def _shaped(g: GraphContext, item: Value, axis: int | None) -> Value:
-    """A scale or zero point in the shape for QuantizeLinear: zero-dim if it has one element."""
+    """Reshape a scale or zero point for QuantizeLinear: zero-dim if it has one element."""
     if axis is not None or g.rank(item) == 0:
         return item
     producer = item.producer()
@@ -132,7 +132,7 @@ def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
 
 
 def _is_said(g: GraphContext, op_type: str, dtype: DataType | None, grid: Grid) -> bool:
-    """Whether the operator exists at this opset with the quantized type, the axis and the blocks."""
+    """Whether this opset has the operator with the quantized type, the axis and the blocks."""
     if dtype is None:
         return False
     arguments = [name for name, part in (("axis", grid.axis), ("block_size", grid.block)) if part is not None]
@@ -309,7 +309,7 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
 
 
 def _dequantized_as_is(g: GraphContext, input: Value) -> Value:
-    """Constant integers converted to floats, with DequantizeLinear if the opset has it.
+    """Convert constant integers to floats, with DequantizeLinear if the opset has it.
 
     onnxruntime would fold a Cast, and quantize the result again with one scale for all channels.
     """

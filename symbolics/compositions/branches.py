@@ -58,9 +58,9 @@ _DEPTH = 300
 def _contents(
     value: Value | None, found: dict[Value, np.ndarray | None], depth: int = 0
 ) -> np.ndarray | None:
-    """The contents of a value that no input of the graph decides; None if unknown or large.
+    """Return the contents of a value that does not depend on graph inputs; None if unknown or large.
 
-    Buffers that the model writes to are unknown: a later call may be given the new value.
+    Buffers that the model writes to are unknown, because a later call may have a new value.
     """
     if value is None or facts_of(value).mutated:
         return None
@@ -103,13 +103,13 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
 
 
 def opened(g: GraphContext, emit: Branch, name: str) -> tuple[ir.Graph, list[Value]]:
-    """A branch as an ONNX sub-graph, and its results; its outputs are set when both branches are known."""
+    """Build a branch as an ONNX sub-graph; its outputs are set when both branches are known."""
     graph = g.subgraph(list, name=name)
     return graph, continued(g, graph, emit)
 
 
 def continued(g: GraphContext, graph: ir.Graph, emit: Branch) -> list[Value]:
-    """The results of nodes that are added to a branch."""
+    """Append nodes to a branch, and return their results."""
     results: list[Value] = []
 
     def build() -> list[Value]:
@@ -122,7 +122,7 @@ def continued(g: GraphContext, graph: ir.Graph, emit: Branch) -> list[Value]:
 
 @onnx_symbolic("composed::branch_result")
 def hidden(g: GraphContext, value: Value, chosen: Value, same_rank: bool) -> Value:
-    """A result of a branch, with a shape that inference cannot determine.
+    """Hide the shape of a branch's result from shape inference.
 
     Below opset 11 the results of both branches must have the same inferred shape: otherwise shape inference
     refuses the file, or uses the shape of one branch.

@@ -50,7 +50,7 @@ def scanned(g: GraphContext, values: Sequence[Value], at: int, combine: Combine)
 def _doubled(
     g: GraphContext, values: Sequence[Value], at: int, step: Size, size: Size, combine: Combine
 ) -> list[Value]:
-    """After the step of s, an element combines the 2 s elements up to itself."""
+    """After the step of size s, an element combines the last 2 s elements up to itself."""
     rest = compute(g, "sub", size, step)
 
     def part(value: Value, start: Size, end: Size) -> Value:

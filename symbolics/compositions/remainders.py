@@ -9,7 +9,7 @@ from . import integers
 def quotient_in_double(
     g: GraphContext, self: Value, other: Value | Number, rounding: str
 ) -> tuple[Value, Value, Value]:
-    """Both operands as DOUBLE and their rounded quotient, exact for narrower floats, quotients below 2**29.
+    """Both operands as DOUBLE, and the rounded quotient: exact for narrower floats, quotients below 2**29.
 
     The quotient of two 24-bit numbers is at least 2**-24 away from a whole number that it does not equal,
     so that rounding it to 53 bits never reaches one; whole number times divisor fits 53 bits again.
@@ -20,9 +20,10 @@ def quotient_in_double(
 
 
 def _of_floats(g: GraphContext, self: Value, other: Value | Number, rounding: str) -> Value:
-    """What is left of `self`; where nothing is, a zero of its sign.
+    """The remainder of floats; a zero remainder has the sign of `self`.
 
-    Of an infinite divisor nothing is taken off; rounding down, one of the other sign is what is left.
+    With an infinite divisor the remainder is `self`, or for flooring division with opposite signs the
+    divisor.
     """
     if g.dtype(self) == DataType.DOUBLE:
         raise g.refuse("the remainder of DOUBLE needs the operator Mod", first_opset=10)
@@ -39,7 +40,7 @@ def _of_floats(g: GraphContext, self: Value, other: Value | Number, rounding: st
 
 
 def remainder(g: GraphContext, self: Value, other: Value | Number, floored: bool) -> Value:
-    """What division leaves: with the sign of the divisor where it rounds down, else of the dividend."""
+    """The remainder: flooring division gives it the divisor's sign, truncating division the dividend's."""
     if g.dtype(self) not in dtypes.INTEGERS and g.dtype(self) != DataType.BOOL:
         return _of_floats(g, self, other, "aten::floor" if floored else "aten::trunc")
     rest = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))

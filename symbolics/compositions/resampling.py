@@ -1,4 +1,4 @@
-"""Resampling along one dimension: the pixels at computed places, or weighted sums of those around them.
+"""Resampling along one dimension: nearest pixels at computed coordinates, or weighted sums of pixels.
 
 Numbers are numpy arrays if they are computed from known numbers only, else values of the graph.
 """
@@ -35,7 +35,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """How the pixels of the result are computed, by the names of Resize's attributes.
+    """The interpolation method, as the attributes of Resize.
 
     Attributes:
         nearest: how a place is rounded to a pixel.
@@ -52,7 +52,7 @@ class Method:
 
 
 def arithmetic(g: GraphContext, op_type: str, *items: Numbers) -> Numbers:
-    """An operator over numbers, computed at once if all of them are known."""
+    """Apply an operator to numbers; fold it if all of them are known."""
     if not any(isinstance(item, Value) for item in items):
         with np.errstate(all="ignore"):
             return _NUMPY[op_type](*items)
@@ -65,7 +65,7 @@ def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
 
 
 def pixels(g: GraphContext, count: Size, dtype: DataType) -> Numbers:
-    """The numbers from 0 to the count. For a file from an untrusted source they stay out of constants."""
+    """The numbers from 0 to `count - 1`; not a constant for a file from an untrusted source."""
     if isinstance(count, int) and g.is_free(count):
         return np.arange(count).astype(dtype.numpy())
     return g.cast(g.call("sym::range", start=0, end=count), dtype)
@@ -98,7 +98,7 @@ def within(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
 def resampled(
     g: GraphContext, data: Value, at: int, size: Size, places: Numbers, step: Numbers, method: Method
 ) -> Value:
-    """The values at places along one dimension.
+    """Resample one dimension at coordinates.
 
     Args:
         size: the dimension's size.
@@ -149,10 +149,9 @@ def cubic_weights(g: GraphContext, t: Numbers, a: float = -0.75) -> list[Numbers
 def _interpolated(
     g: GraphContext, data: Value, at: int, size: Size, places: Numbers, method: Method
 ) -> Value:
-    """Sums of the two or four pixels around each place.
+    """Weighted sums of the two or four pixels around each coordinate.
 
-    A pixel enters only the results in which it has a weight. A product with a matrix would bring its NaN or
-    infinity into all of them.
+    Gathers the pixels, because a product with a matrix would spread NaN and infinity to all results.
     """
     first = arithmetic(g, "Floor", places)
     t = arithmetic(g, "Sub", places, first)
@@ -179,7 +178,7 @@ def _interpolated(
 
 
 def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
-    """Whether every pixel is known to stay unchanged."""
+    """Whether the resampling is known to be the identity."""
     if isinstance(size, Value) or any(isinstance(item, Value) for item in (*taps, *weights)):
         return False
     if not all(np.isin(weight, (0, 1)).all() for weight in weights):
@@ -192,7 +191,7 @@ def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
 def _filtered(
     g: GraphContext, data: Value, at: int, size: Size, places: Numbers, step: Numbers, method: Method
 ) -> Value:
-    """Sums of all pixels, by a filter that is as wide as the result is smaller."""
+    """Weighted sums of all pixels, with a filter whose width is the downscaling factor."""
     dtype = g.dtype(places) if isinstance(places, Value) else DataType.from_numpy(places.dtype)
     assert dtype is not None
     if method.exclude_outside:

@@ -126,7 +126,7 @@ def origin(size: Size) -> tuple[Value, int] | None:
 
 
 def dimension(size: Size) -> Dim:
-    """What is known of a size: the int itself, or the dimension that it was read from."""
+    """Return the int, or the dimension that the size was read from; an unknown dimension otherwise."""
     if isinstance(size, int):
         return size if size >= 0 else UNKNOWN
     found = origin(size)

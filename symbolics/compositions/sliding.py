@@ -82,7 +82,7 @@ class Slide:
         return within(g, self.positions(g), self.size)
 
     def nearest(self, g: GraphContext) -> Numbers:
-        """The positions; an element in the padding gets that of the nearest element in its own window.
+        """The positions; an element in the padding gets that of the nearest element inside its window.
 
         Raises:
             UnsupportedError: a window might lie in the padding completely.

@@ -91,9 +91,9 @@ def associative_scan(
 ) -> Sequence[Value]:
     """The inclusive scan of the slices of `xs`.
 
-    Combines sequentially, which takes one combination less than there are slices. A tree would take twice as
-    many, and the function applied to stacks of slices. Uses Loop, because onnxruntime's Scan refuses to scan
-    over nothing, which happens for a single slice.
+    Combines the n slices sequentially, n - 1 times. A tree would need twice as many combinations, applied to
+    stacks of slices. Uses Loop, because onnxruntime's Scan refuses to scan over nothing, which happens for a
+    single slice.
     """
     [combine_fn] = g.blocks
     first = [g.op("Gather", x, 0, axis=0) for x in xs]

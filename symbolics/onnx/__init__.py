@@ -1,4 +1,4 @@
-"""The version ladder: what every ONNX operator is at each opset, and what replaces it where it is missing.
+"""The version ladder: composes ONNX operators at opsets whose version differs from the newest one.
 
 `g.op("Trilu", x, k)` means the newest version of Trilu at every opset. Emission binds the arguments to the
 schema at the target. If the schema lacks the operator, an argument, a value of an argument or an element

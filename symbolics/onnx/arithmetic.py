@@ -150,7 +150,7 @@ def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive:
 
 
 def _unordered(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Whether an operand is NaN, for which none of these comparisons is true."""
+    """Whether an operand is NaN, for which every comparison is false."""
     nan = g.op("IsNaN", A)
     if not isinstance(B, Value) or g.is_foldable(B):
         return nan

@@ -1,4 +1,4 @@
-"""BFLOAT16 below 13, where Cast does not support it: held in FLOAT, and rounded after every operator."""
+"""BFLOAT16 below 13, where Cast does not support it: stored as FLOAT, rounded after every operator."""
 
 import math
 
@@ -35,7 +35,7 @@ _MOVING = frozenset(
 
 
 def _is_rounded(value: Value, depth: int = 8) -> bool:
-    """Whether a FLOAT tensor is known to have only numbers that BFLOAT16 represents."""
+    """Whether BFLOAT16 is known to represent all elements of a FLOAT tensor."""
     if facts_of(value).exact_in == DataType.BFLOAT16:
         return True
     node = value.producer()
@@ -46,10 +46,11 @@ def _is_rounded(value: Value, depth: int = 8) -> bool:
 
 
 def _rounded(g: GraphContext, value: Value) -> Value:
-    """A FLOAT rounded to the nearest BFLOAT16, half to even, by adding and subtracting a large number.
+    """Round FLOAT to the nearest BFLOAT16, half to even, by adding and subtracting a large number.
 
-    The large number is 1.5 times the power of two at which DOUBLE has as many bits left as BFLOAT16. For the
-    power of two below a number see Rump, "Ultimately fast accurate summation", algorithm 3.5.
+    The large number is 1.5 times the power of two whose addition leaves a DOUBLE with the precision of
+    BFLOAT16. For the power of two below a number see Rump, "Ultimately fast accurate summation", algorithm
+    3.5.
     """
     if _is_rounded(value):
         return value

@@ -1,4 +1,4 @@
-"""If below opset 11, whose branches must not be seen to return different shapes."""
+"""If below opset 11, where shape inference refuses branches with different shapes."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from .support import below
 def if_(
     g: GraphContext, cond: Value, then_branch: ir.Graph, else_branch: ir.Graph, outputs: int = 1
 ) -> Sequence[Value]:
-    """Hides the shapes of results that may differ in shape."""
+    """Hide the shapes of results that may differ between the branches."""
     types = [value.type for value in then_branch.outputs]
     check_carried(g, "If", then_branch.outputs)
     pairs = [(a.shape, b.shape) for a, b in zip(then_branch.outputs, else_branch.outputs, strict=True)]
@@ -37,7 +37,7 @@ def _hide(
     chosen: Value,
     pairs: Sequence[tuple[ir.Shape | None, ir.Shape | None]],
 ) -> None:
-    """Replace the results of a branch that may have another shape in the other one."""
+    """Hide the shapes of the branch's results that may differ from the other branch's."""
     results = list(graph.outputs)
     graph.outputs.clear()
 
@@ -51,7 +51,7 @@ def _hide(
 
 
 def _agree(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    """Whether the same is known about both shapes."""
+    """Whether inference knows the same shape for both."""
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and all(

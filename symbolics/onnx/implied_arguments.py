@@ -13,7 +13,7 @@ from ...registration import GraphContext, Value, default_registry
 
 
 def _anything(g: GraphContext, inputs: Sequence[Any], value: Any) -> bool:
-    """For arguments without effect on the element types and modes of the versions that lack them."""
+    """For arguments without effect in the element types and modes of the versions that lack them."""
     return True
 
 

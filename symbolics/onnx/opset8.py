@@ -1,4 +1,4 @@
-"""ONNX operators at opsets 7 and 8, before the opset at which they or their element types begin.
+"""Compositions at opsets 7 and 8 of ONNX operators that begin later, or whose element types do.
 
 Selection uses positions: both alternatives are concatenated, and each result is gathered from one of them.
 That is exact for every element type, infinity and NaN included.
@@ -106,7 +106,7 @@ def _name(size: object) -> object:
 def _extreme(op_type: str, first_is_less: bool) -> None:
     @onnx_symbolic(f"composed::broadcast_{op_type.lower()}", opset=7)
     def extreme(g: GraphContext, a: Value, b: Value) -> Value:
-        """Max and Min at 7: only floats of the same shape; integers, and DOUBLE in onnxruntime, use Where."""
+        """Max and Min at 7: floats of the same shape; integers, and DOUBLE in onnxruntime, use Where."""
         if g.dtype(a) == DataType.DOUBLE:
             takes_second = g.op("Less", *((a, b) if not first_is_less else (b, a)))
             return g.op("Where", g.op("Or", takes_second, g.op("IsNaN", b)), b, a)

@@ -83,7 +83,7 @@ def _register(op_type: str) -> None:
 def _reduced(
     g: GraphContext, op_type: str, data: Value, axes: Value | list[int] | None, keepdims: int
 ) -> Value:
-    """BOOL below 20 by counting: without elements the minimum is true and the maximum false."""
+    """Reduce BOOL below 20 by counting: without elements the minimum is true and the maximum false."""
     if g.dtype(data) != DataType.BOOL or op_type not in _OF_BOOL or g.has(op_type, dtype=DataType.BOOL):
         return g.op(op_type, data, axes=axes, keepdims=keepdims)
     least = op_type == "ReduceMin"

@@ -64,7 +64,7 @@ def _reshaped(g: GraphContext, data: Value, wanted: Value, rank: int) -> Value:
 
 @onnx_symbolic("onnx::Reshape")
 def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: int = 0) -> Value:
-    """Below 14, sizes of 0 that stand for themselves (`allowzero`) must be constants.
+    """Below 14, literal sizes of 0 (`allowzero`) must be constants.
 
     Computed sizes are 0 only for a tensor without elements. Unless the tensor is known to be empty, they are
     written as they are; a size of 0 then copies a dimension, as it does in models exported at these opsets.

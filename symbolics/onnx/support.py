@@ -30,7 +30,7 @@ def below(op_type: str, opset: int, *, any_data: bool = False) -> Callable[[Func
 
 
 def taken(g: GraphContext, values: Value, position: int) -> Value:
-    """One of several integers, as a zero-dim value."""
+    """Select one of several integers, as a zero-dim value."""
     return g.op("Gather", g.cast(values, DataType.INT64), position, axis=0)
 
 

@@ -50,9 +50,9 @@ def _form_of_list(
     shape: Sequence[Dim] | None,
     uniform: bool,
 ) -> _Form:
-    """The form in which an If or a Loop returns a list: stacked if that is certain to work, else a sequence.
+    """The representation of a list that an If or a Loop returns: stacked if possible, else a sequence.
 
-    Below the opset at which it can return sequences: stacked if the model itself stacks the list later.
+    Below the opset of sequence results: stacked if the model itself stacks the list later.
 
     Args:
         output: the source value of the result.
@@ -92,7 +92,7 @@ def _form_of_list(
 
 
 def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
-    """The results of a sub-graph; sequences from outside of it, or returned twice, are copied."""
+    """Copy the sequences among a sub-graph's results that come from outside or are returned twice."""
     result: list[Value] = []
     for value in values:
         node = value.producer()
@@ -130,7 +130,7 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
 def _formed(
     g: GraphContext, graph: ir.Graph, forms: Sequence[_Form], results: Sequence[Value]
 ) -> list[Value]:
-    """The results of a branch in the forms common to both branches."""
+    """Convert the results of a branch to the representations common to both branches."""
     return continued(g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)])
 
 

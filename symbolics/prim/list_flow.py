@@ -72,7 +72,7 @@ def is_stacked_later(g: GraphContext, self: Value) -> bool:
 
 
 def _receivers(node: ir.Node, value: Value) -> Iterator[Value]:
-    """The lists that a reader makes and that contain all elements of a list."""
+    """The results of a reader that are lists with all elements of the given list."""
     name = qualified_name(node)
     if name in _KEEP_ELEMENTS:
         yield node.outputs[0]

@@ -52,7 +52,7 @@ def append(g: GraphContext, self: Value, item: Value | Number) -> Value:
 
 
 def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
-    """A list in a form that can be changed at an index; a `Known` list stays so if the index is constant."""
+    """Make a list changeable at an index; a `Known` list stays so if the index is constant."""
     return tensor_or_sequence(g, self) if isinstance(self, Known) and isinstance(index, Value) else self
 
 

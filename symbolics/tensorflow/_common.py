@@ -1,4 +1,4 @@
-"""What TensorFlow's symbolic functions share: constant operands, sizes, arithmetic on narrow integers."""
+"""Helpers of TensorFlow's symbolic functions: constant operands, sizes, arithmetic on narrow integers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_integral(g: GraphContext, value: Value) -> bool:
 
 
 def restored(g: GraphContext, result: Value, dtype: DataType | None) -> Value:
-    """A result cast back to the element type of the operands, if that is known."""
+    """Cast a result back to the element type of the operands, if known."""
     return result if dtype is None else g.cast(result, dtype)
 
 
@@ -33,7 +33,7 @@ def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
 
 
 def chosen(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
-    """`t` where the condition holds, else `e`; runtimes choose among integers of INT32 and INT64."""
+    """`t` where the condition is true, else `e`; of integers, runtimes have Where for INT32 and INT64."""
     wide, other = widened(g, t), widened(g, e)
     return restored(g, g.call("composed::where", condition=condition, self=wide, other=other), g.dtype(t))
 
@@ -57,7 +57,7 @@ def constant_integers(g: GraphContext, value: Value, name: str) -> list[int]:
 
 
 def constant_integer(g: GraphContext, value: Value, name: str) -> int:
-    """The element of an integer tensor that must be constant and have one."""
+    """The single element of a constant integer tensor."""
     found = constant_integers(g, value, name)
     if len(found) != 1:
         raise g.refuse(f"'{name}' has {len(found)} elements, and takes one")
@@ -65,7 +65,7 @@ def constant_integer(g: GraphContext, value: Value, name: str) -> int:
 
 
 def number(g: GraphContext, value: Value) -> Size:
-    """A tensor of one integer as a size: an int, or a zero-dim INT64 value."""
+    """Convert a tensor of one integer to a size: an int, or a zero-dim INT64 value."""
     found = integers(g, value)
     if found is not None and len(found) == 1:
         return found[0]
@@ -74,7 +74,7 @@ def number(g: GraphContext, value: Value) -> Size:
 
 
 def sizes(g: GraphContext, value: Value) -> list[int] | Value:
-    """A shape operand: its ints where it is constant, else an INT64 vector."""
+    """Convert a shape operand: a list of ints if it is constant, else an INT64 vector."""
     found = integers(g, value)
     return found if found is not None else g.cast(value, DataType.INT64)
 
@@ -105,7 +105,7 @@ def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
 
 
 def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
-    """Check what an operator does with indices out of range.
+    """Check the policy of an operator for indices out of range.
 
     Raises:
         UnsupportedError: it ignores them, which no ONNX operator does.
@@ -115,14 +115,14 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
 
 
 def shaped(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
-    """The value, with a shape if emission knows none: a later operator may need the rank."""
+    """Set the shape of the value if emission did not infer it, because a later operator may need the rank."""
     if value.shape is None and shape is not None:
         value.shape = ir.Shape(shape)
     return value
 
 
 def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
-    """Two tensors of strings, element by element."""
+    """Concatenate two tensors of strings elementwise."""
     shapes = g.shape(x), g.shape(y)
     known_shapes = [shape for shape in shapes if shape is not None]
     joined_shape = shape_inference.broadcast(known_shapes) if len(known_shapes) == 2 else None
@@ -130,7 +130,7 @@ def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
 
 
 def without_axis(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim] | None:
-    """The sizes of a value but one."""
+    """The sizes of a value except for one axis."""
     shape = g.shape(value)
     return None if shape is None else [size for at, size in enumerate(shape) if at != axis % len(shape)]
 
@@ -143,7 +143,7 @@ def flattened(g: GraphContext, value: Value) -> Value:
 
 
 def front(g: GraphContext, axis: int, *values: Value) -> int:
-    """An axis counted from the first one, by the rank of any of the values.
+    """Convert an axis to a non-negative one, by the rank of any of the values.
 
     Raises:
         UnsupportedError: it counts from the last one, the ranks are unknown, and the opset does not count so.
@@ -170,7 +170,7 @@ _SIZES = (DataType.INT32, DataType.INT64)
 
 
 def _maker(value: Value) -> ir.Node | None:
-    """The node that a vector of sizes comes from, before casts to another type of sizes."""
+    """The node that produces a vector of sizes, ignoring casts between integer types."""
     node = value.producer()
     while node is not None and node.op_type == "Cast":
         source = node.inputs[0]
@@ -181,7 +181,7 @@ def _maker(value: Value) -> ir.Node | None:
 
 
 def joined(g: GraphContext, value: Value) -> list[Size] | None:
-    """The elements of a vector of sizes that was joined from single ones, or read from a tensor."""
+    """The elements of a vector of sizes that was concatenated from scalars, or read from a shape."""
     if g.dtype(value) not in _SIZES:
         return None
     node = _maker(value)
@@ -204,7 +204,7 @@ def joined(g: GraphContext, value: Value) -> list[Size] | None:
 
 
 def _single(g: GraphContext, value: Value) -> list[Size] | None:
-    """The element of a vector that has one."""
+    """The element of a vector of length one."""
     if value.shape is None or value.shape.dims != (1,):
         return None
     node = value.producer()
@@ -215,12 +215,12 @@ def _single(g: GraphContext, value: Value) -> list[Size] | None:
 
 
 def as_vector(g: GraphContext, items: Sequence[Size], like: Value) -> Value:
-    """Sizes in the element type of the vector that they come from."""
+    """Convert sizes to a vector with the element type of their source."""
     return g.cast(g.stack(items), g.dtype(like) or DataType.INT32)
 
 
 def is_dimension(size: Size, dim: int | ir.SymbolicDim, depth: int = 8) -> bool:
-    """Whether a size is certainly a dimension, or a least or greatest of sizes that is the dimension."""
+    """Whether a size certainly equals a dimension, also through Min and Max."""
     if isinstance(size, int) or isinstance(dim, int):
         return isinstance(size, int) and size == dim
     size = _before_casts(size)
@@ -237,7 +237,7 @@ def is_dimension(size: Size, dim: int | ir.SymbolicDim, depth: int = 8) -> bool:
 
 
 def _is_at_least(size: Value, dim: ir.SymbolicDim, depth: int) -> bool:
-    """Whether a size is certainly a dimension or more."""
+    """Whether a size is certainly not less than a dimension."""
     if is_dimension(size, dim, depth):
         return True
     operation, operands = _extreme(_before_casts(size))
@@ -247,7 +247,7 @@ def _is_at_least(size: Value, dim: ir.SymbolicDim, depth: int) -> bool:
 
 
 def _extreme(size: Value) -> tuple[str, list[Value]]:
-    """`Min` or `Max`, and the sizes of which a size is the least or greatest; none if it is none."""
+    """`Min` or `Max` and its operands, if a size is the result of one."""
     node = size.producer()
     if node is not None and node.op_type in ("Max", "Min"):
         return node.op_type, [value for value in node.inputs if value is not None]
@@ -269,7 +269,7 @@ def _is_zero(size: Value) -> bool:
 
 
 def _before_casts(size: Value) -> Value:
-    """A size before casts to other types of sizes, and before additions and removals of dimensions."""
+    """Trace a size back through casts between integer types, Squeeze, Unsqueeze and Reshape."""
     node = size.producer()
     while node is not None and node.op_type in ("Cast", "Squeeze", "Unsqueeze", "Reshape"):
         source = node.inputs[0]

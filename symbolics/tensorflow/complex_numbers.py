@@ -191,7 +191,7 @@ _PART = {DataType.COMPLEX64: DataType.FLOAT, DataType.COMPLEX128: DataType.DOUBL
 
 @onnx_symbolic("tf_complex::Cast")
 def cast(g: GraphContext, x: Value, SrcT: DataType, DstT: DataType, Truncate: bool = False) -> Value:
-    """Of complex numbers as real ones the real part is left."""
+    """A cast from complex to real keeps the real part."""
     if DstT not in _PART:
         return g.call("tf::Cast", split(g, x).re, DstT, Truncate)
     if SrcT in _PART:
@@ -211,7 +211,7 @@ def conjugate_transpose(g: GraphContext, x: Value, perm: Value) -> Value:
 
 @onnx_symbolic(["tf_complex::BatchMatMul", "tf_complex::BatchMatMulV2"])
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
-    """An adjoint matrix is conjugated, too."""
+    """An adjoint matrix is also conjugated."""
     factors = (
         split(g, value).conj().map(lambda part: transposed(g, part)) if adjoint else split(g, value)
         for value, adjoint in ((x, adj_x), (y, adj_y))
@@ -247,7 +247,7 @@ def _register_over_three(name: str, function: str) -> None:
 def _register_real(name: str, function: str, count: int) -> None:
     @onnx_symbolic(f"tf_complex::{name}")
     def of_real(g: GraphContext, input: Value, fft_length: Value) -> Value:
-        """The last dimensions are cropped or padded with zeros to the lengths."""
+        """Crop the last dimensions to the lengths, or pad them with zeros."""
         sizes = _lengths(g, fft_length, count)
         return g.call(f"complex::{function}", input, sizes, list(range(-count, 0)))
 

@@ -1,4 +1,4 @@
-"""TensorFlow's If and Case. Their blocks take all that they read as arguments."""
+"""TensorFlow's If and Case. Their blocks receive all outer values as arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .list_values import Unwritten, as_tensor, element_sizes
 
 
 def flag(g: GraphContext, condition: Value) -> Value:
-    """Whether a condition holds, zero-dim BOOL: a scalar that is not zero, or a tensor that is not empty."""
+    """Convert a condition to a zero-dim BOOL: a nonzero scalar or a nonempty tensor is true."""
     rank = g.rank(condition)
     if rank is not None and rank > 0:
         return g.op("Greater", g.op("Size", condition), 0)
@@ -38,7 +38,7 @@ def if_(g: GraphContext, cond: Value, input: list[Value]) -> Sequence[Value]:
 
 @onnx_symbolic("tf::Case")
 def case(g: GraphContext, branch_index: Value, input: list[Value]) -> Sequence[Value]:
-    """One of several branches; the last one also for a number that no branch has."""
+    """Run one of several branches; the last one also if the index is out of range."""
     blocks = g.blocks
     place = number(g, branch_index)
     if isinstance(place, int):
@@ -51,7 +51,7 @@ def case(g: GraphContext, branch_index: Value, input: list[Value]) -> Sequence[V
 def _one_of(
     g: GraphContext, place: Value, blocks: Sequence[Block], first: int, given: Sequence[Value]
 ) -> list[Value]:
-    """The results of the block at a place, by halves; `first` is the number of the first block."""
+    """Select a block by nested Ifs (binary search); `first` is the index of the first block."""
     if len(blocks) == 1:
         return blocks[0].inline(*given)
     middle = len(blocks) // 2
@@ -66,7 +66,7 @@ def _one_of(
 def _either(
     g: GraphContext, condition: Value, then: Callable[[], list[Value]], otherwise: Callable[[], list[Value]]
 ) -> list[Value]:
-    """An If; the results have what is common to the shapes that both branches give."""
+    """An If; the shape of each result is the common part of both branches' shapes."""
     first, second = opened(g, then, "then_branch"), opened(g, otherwise, "else_branch")
     pairs = list(zip(first[1], second[1], strict=True))
     if not pairs:
@@ -108,7 +108,7 @@ def _close(
 
 
 def _alike(g: GraphContext, value: Value, other: Value) -> Value:
-    """A branch's result in the form of the other branch's: a list that nothing has written as zeros."""
+    """Convert a branch's result to the other branch's representation: an unwritten list becomes zeros."""
     if isinstance(value, Unwritten) and not isinstance(other, Unwritten):
         sizes = element_sizes(other)
         if sizes is not None and all(isinstance(size, int) for size in sizes):

@@ -37,7 +37,7 @@ def empty(g: GraphContext, shape: Value, dtype: DataType, init: bool = False) ->
 
 
 def _scalar(g: GraphContext, value: Value) -> Value:
-    """An operand that is always of rank 0."""
+    """Set the rank of an operand that is always a scalar to 0."""
     if g.rank(value) is None:
         value = g.op("Reshape", value, g.constant([], DataType.INT64))
         value.shape = ir.Shape([])

@@ -1,7 +1,7 @@
 """TensorFlow's lists of tensors: one tensor of stacked elements, [count, *element].
 
-A list into which nothing has been written has no such tensor while the shape of its elements is unknown. If a
-loop writes one element per iteration, the elements become a scan output, and the body sees a marker instead.
+An unwritten list has no such tensor as long as the shape of its elements is unknown. If a loop writes one
+element per iteration, the elements become a scan output, and the body sees a marker instead.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from ._common import integers, is_dimension
 
 
 class Unwritten(Value):
-    """A list of elements that nothing has written; TensorFlow reads zeros. It is no value of the ONNX graph.
+    """A list without written elements, which TensorFlow reads as zeros. It is not a value of the ONNX graph.
 
     Attributes:
         count: the number of elements.
@@ -34,7 +34,7 @@ class Unwritten(Value):
 
 
 class Scanned(Value):
-    """A list of which each iteration of a loop writes the element of its own number.
+    """A list to which iteration i of a loop writes element i.
 
     Attributes:
         item: the element that this iteration has written.
@@ -51,7 +51,7 @@ def count_of(g: GraphContext, items: Value) -> Size:
 
 
 def element_sizes(items: Value) -> list[Dim] | None:
-    """The shape of a list's elements, as far as it is known."""
+    """The known part of the shape of a list's elements."""
     if isinstance(items, Unwritten):
         return items.sizes
     return None if items.shape is None else list(items.shape)[1:]
@@ -79,7 +79,7 @@ def _dtype(items: Value) -> DataType:
 
 
 def broadcastable(g: GraphContext, items: Unwritten, sizes: Sequence[Dim]) -> Value:
-    """The tensor of a list before a loop writes into it: sizes that are not numbers are 1 until then."""
+    """The tensor of a list before a loop writes into it; symbolic sizes are 1 until then."""
     found = zeros(g, [items.count, *[size if isinstance(size, int) else 1 for size in sizes]], _dtype(items))
     if found.producer() is None:
         return found
@@ -89,7 +89,7 @@ def broadcastable(g: GraphContext, items: Unwritten, sizes: Sequence[Dim]) -> Va
 
 
 def like_element(g: GraphContext, items: Value, item: Value) -> Value:
-    """A list as one tensor whose elements have the shape of `item`, which will be among them."""
+    """A list as one tensor whose elements have the shape of `item`."""
     if not isinstance(items, Unwritten):
         return _expanded(g, as_tensor(g, items), item)
     if item.shape is None:
@@ -103,7 +103,7 @@ def like_element(g: GraphContext, items: Value, item: Value) -> Value:
 
 
 def _expanded(g: GraphContext, items: Value, item: Value) -> Value:
-    """A list with the sizes of an element; its own may be 1 where nothing has been written."""
+    """Expand a list to the element shape of an item; sizes of an unwritten list may be 1."""
     own = element_sizes(items)
     if own is not None and item.shape is not None and len(own) == len(item.shape):
         if all(map(same, own, item.shape)):
@@ -121,7 +121,7 @@ def _expanded(g: GraphContext, items: Value, item: Value) -> Value:
 
 
 def resized(g: GraphContext, items: Value, count: Size) -> Value:
-    """A list of another number of elements: without its last ones, or with unwritten ones."""
+    """Truncate a list, or extend it by unwritten elements."""
     if isinstance(items, Unwritten):
         return Unwritten(count, _dtype(items), items.sizes)
     items = as_tensor(g, items)
@@ -146,7 +146,7 @@ def _lengthened(g: GraphContext, items: Value, more: Size) -> Value:
 
 
 def written(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
-    """A list with one element replaced."""
+    """Replace one element of a list."""
     if isinstance(items, Scanned):
         return Scanned(items.dtype, item)
     if count_of(g, items) == 1:
@@ -160,7 +160,7 @@ def written(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
 
 
 def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
-    """A list with the elements at several positions replaced by slices of a tensor."""
+    """Replace elements of a list by slices of a tensor."""
     if isinstance(items, Unwritten):
         covers = values.shape is not None and is_dimension(items.count, values.shape[0])
         if covers and are_all(g, indices, values):
@@ -181,7 +181,7 @@ def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> V
 
 
 def are_all(g: GraphContext, indices: Value, items: Value) -> bool:
-    """Whether indices are certainly the positions of all elements of a list, in order."""
+    """Whether indices are certainly the positions of all elements in order."""
     if items.shape is None:
         return False
     count, positions = items.shape[0], integers(g, indices)
@@ -199,7 +199,7 @@ def are_all(g: GraphContext, indices: Value, items: Value) -> bool:
 
 
 def _zeros_like(g: GraphContext, items: Unwritten, values: Value) -> Value:
-    """The zeros of a list whose elements have the shape of slices of a tensor, which may have no slice."""
+    """A list of zeros whose elements have the shape of a tensor's slices; the tensor may be empty."""
     assert items.sizes is not None
     sizes = [
         size if isinstance(size, int) else g.size(values, dim + 1) for dim, size in enumerate(items.sizes)
@@ -208,7 +208,7 @@ def _zeros_like(g: GraphContext, items: Unwritten, values: Value) -> Value:
 
 
 def appended(g: GraphContext, items: Value, item: Value) -> Value:
-    """A list with one element more."""
+    """Append an element to a list."""
     raised = g.op("Unsqueeze", item, axes=[0])
     if isinstance(items, Unwritten) and items.count == 0:
         return raised

@@ -1,4 +1,4 @@
-"""What the source graph says of a loop's variables: those that stay, count, or are lists written in order."""
+"""Analyses loop variables in the source graph: invariants, counters, and lists written in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMPARISONS = {
 
 
 def origin(value: Value) -> Value:
-    """The value that identities pass on."""
+    """Skip Identity nodes."""
     node = value.producer()
     while node is not None and node.op_type in _SAME and node.inputs[0] is not None:
         value = node.inputs[0]
@@ -36,12 +36,12 @@ def origin(value: Value) -> Value:
 
 
 def is_kept(body: ir.Graph, index: int) -> bool:
-    """Whether a variable never changes."""
+    """Whether a variable is loop-invariant."""
     return origin(body.outputs[index]) is body.inputs[index]
 
 
 def step_of(body: ir.Graph, index: int) -> int | None:
-    """The constant that an iteration adds to an integer variable; None if it does something else."""
+    """The constant that each iteration adds to an integer variable; None for other updates."""
     formal, result = body.inputs[index], origin(body.outputs[index])
     node = result.producer()
     if node is None or node.op_type not in ("Add", "AddV2") or result.dtype not in _INTEGERS:
@@ -63,7 +63,7 @@ def _number(value: Value) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A counter and the limit below which its loop goes on.
+    """A counter and the limit below which the loop continues.
 
     Attributes:
         start: its value before the loop.
@@ -79,7 +79,7 @@ class Bound:
 
 
 def bounds_of(condition: ir.Graph, body: ir.Graph, given: Sequence[Value]) -> list[Bound] | None:
-    """The bounds that a loop's condition consists of; None if there is more to it.
+    """The bounds in a loop's condition; None if the condition contains anything else.
 
     Args:
         given: the variables before the loop.
@@ -94,7 +94,7 @@ def bounds_of(condition: ir.Graph, body: ir.Graph, given: Sequence[Value]) -> li
 
 
 def _conjuncts(value: Value) -> Iterator[Value]:
-    """The conditions that all must hold."""
+    """The operands of a conjunction."""
     pending = [value]
     while pending:
         value = origin(pending.pop())
@@ -128,13 +128,13 @@ def _bound(value: Value, condition: ir.Graph, body: ir.Graph, given: Sequence[Va
 
 
 def _variable(graph: ir.Graph, value: Value) -> int | None:
-    """The position of the variable that a value is."""
+    """The index of the loop variable that a value is."""
     found = origin(value)
     return next((index for index, formal in enumerate(graph.inputs) if formal is found), None)
 
 
 def writing_counter(body: ir.Graph, index: int) -> int | None:
-    """The variable that is the position at which each iteration writes a list, which it does not read."""
+    """The variable that is the index of the writes to a list that the loop does not read."""
     result = body.outputs[index]
     node = origin(result).producer()
     names = WRITES.get(node.op_type) if node is not None else None
@@ -150,7 +150,7 @@ def writing_counter(body: ir.Graph, index: int) -> int | None:
 
 
 def _leads_only_to(value: Value, node: ir.Node) -> bool:
-    """Whether a value has one reader, behind identities."""
+    """Whether a value has a single reader, apart from Identity nodes."""
     while True:
         uses = list(value.uses())
         if len(uses) != 1 or value.is_graph_output():
@@ -161,7 +161,7 @@ def _leads_only_to(value: Value, node: ir.Node) -> bool:
 
 
 def _is_only_returned(value: Value, result: Value) -> bool:
-    """Whether a value, behind identities, is nothing but a result of its graph."""
+    """Whether a value is only a result of its graph, apart from Identity nodes."""
     while value is not result:
         uses = list(value.uses())
         if len(uses) != 1 or value.is_graph_output():

@@ -1,4 +1,4 @@
-"""TensorFlow's While as Loop. Its blocks take all that they read as arguments."""
+"""TensorFlow's While as Loop. Its blocks receive all outer values as arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .recurrent_loops.layers import recurrent_layer
 
 @dataclasses.dataclass
 class _Variable:
-    """How a variable of a loop is lowered.
+    """The lowering of a loop variable.
 
     Attributes:
         initial: its value before the loop.
@@ -54,8 +54,8 @@ class _Variable:
 def while_(g: GraphContext, input: list[Value]) -> Sequence[Value]:
     """A loop whose condition is evaluated before each iteration.
 
-    Where the condition only counts, the number of iterations is computed before. What does not change is read
-    from outside, and a list of which each iteration writes the next element is a scan output.
+    If the condition only compares counters, the number of iterations is computed before the loop. Invariants
+    are read from outside, and a list to which each iteration writes the next element is a scan output.
     """
     condition, body = g.blocks
     bounds = _distinct(g, bounds_of(condition.graph, body.graph, input))
@@ -82,7 +82,7 @@ def while_(g: GraphContext, input: list[Value]) -> Sequence[Value]:
 
 
 def _distinct(g: GraphContext, bounds: Sequence[Bound] | None) -> list[Bound]:
-    """The bounds without those that say the same."""
+    """Remove duplicate bounds."""
     found: dict[tuple[Value | Size, ...], Bound] = {}
     for bound in bounds or ():
         start = number(g, bound.start)
@@ -143,7 +143,7 @@ def _after_layer(
 
 
 def _known_after(g: GraphContext, index: int, variable: _Variable, trips: Size | None) -> Value:
-    """A variable after the loop that each iteration keeps or counts, or that nothing reads."""
+    """The value after the loop of an invariant, a counter, or an unused variable."""
     if variable.step is None or not is_used(g, index):
         return variable.initial
     assert trips is not None
@@ -209,7 +209,7 @@ def _made(
 
 
 def _given(g: GraphContext, variable: _Variable, iteration: Value, rest: Iterator[Value]) -> Value:
-    """What the body takes as a variable."""
+    """The value of a variable in the body."""
     if variable.kept:
         return variable.initial
     if variable.step is not None:
@@ -220,12 +220,12 @@ def _given(g: GraphContext, variable: _Variable, iteration: Value, rest: Iterato
 
 
 def _item(value: Value) -> Value:
-    """The element that an iteration has written into a list; the list if the writing operator was refused."""
+    """The element that an iteration writes to a list; the list itself if the write is not supported."""
     return value.item if isinstance(value, Scanned) and value.item is not None else value
 
 
 def _counted(g: GraphContext, variable: _Variable, iterations: Size) -> Value:
-    """A counter after some iterations."""
+    """The value of a counter after some iterations."""
     start, dtype = variable.initial, variable.initial.dtype or DataType.INT64
     added = g.constant(iterations, dtype)
     if variable.step != 1:
@@ -234,7 +234,7 @@ def _counted(g: GraphContext, variable: _Variable, iterations: Size) -> Value:
 
 
 def _result(g: GraphContext, variable: _Variable, value: Value) -> Value:
-    """A variable after an iteration, as the body returns it."""
+    """The result of the body for a variable."""
     value = as_tensor(g, value)
     due = variable.initial.dtype
     if due is not None and value.dtype is not None and value.dtype != due:
@@ -245,9 +245,9 @@ def _result(g: GraphContext, variable: _Variable, value: Value) -> Value:
 
 
 def _widened(g: GraphContext, variable: _Variable, result: Value) -> bool:
-    """Fit the shape of a variable to what an iteration returns; whether it was another.
+    """Generalize the shape of a variable to that of the body's result; return whether it changed.
 
-    A result of unknown rank has the rank of the variable, as TensorFlow's loops demand.
+    A result of unknown rank has the rank of the variable, as TensorFlow's loops require.
     """
     formal = variable.formal
     if not variable.carried or formal is None or isinstance(result, Unwritten):
@@ -275,7 +275,7 @@ def _sizes(shape: ir.Shape | Sequence[Dim]) -> list[int | str | None]:
 
 
 def _discard(graph: ir.Graph) -> None:
-    """Take a sub-graph's nodes off the values that they read."""
+    """Detach the nodes of a sub-graph from their inputs."""
     for node in list(graph.all_nodes()):
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)
@@ -326,7 +326,7 @@ def _results(
 
 
 def _scan(g: GraphContext, initial: Value, bounds: Sequence[Bound], trips: Size, stacked: Value) -> Value:
-    """A list of which each iteration has written an element; it may have more elements."""
+    """Make the list to which each iteration wrote one element; the list may be longer."""
     assert isinstance(initial, Unwritten)
     count = trips if isinstance(trips, int) else None
     [first, *others] = bounds

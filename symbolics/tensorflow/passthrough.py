@@ -1,4 +1,4 @@
-"""Operators that pass a tensor on, check it, or print it."""
+"""Operators that return a tensor unchanged, check it, or print it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def identity_n(g: GraphContext, input: list[Value]) -> list[Value]:
 
 @onnx_symbolic("tf::CheckNumerics")
 def check_numerics(g: GraphContext, tensor: Value, message: str = "") -> Value:
-    """The check itself is left out."""
+    """The check is omitted."""
     return tensor
 
 
@@ -67,19 +67,19 @@ def no_op(g: GraphContext) -> tuple[Any, ...]:
 
 @onnx_symbolic("tf::Assert")
 def assert_(g: GraphContext, condition: Value, data: list[Value], summarize: int = 3) -> tuple[Any, ...]:
-    """The assertion is left out."""
+    """The assertion is omitted."""
     return ()
 
 
 @onnx_symbolic("tf::PlaceholderWithDefault")
 def placeholder_with_default(g: GraphContext, input: Value, shape: list[int] | None = None) -> Value:
-    """A placeholder that is not among the model's inputs has its default."""
+    """A placeholder that is not an input of the model is replaced by its default."""
     return input
 
 
 @onnx_symbolic("tf::EnsureShape")
 def ensure_shape(g: GraphContext, input: Value, shape: list[int] | None = None) -> Value:
-    """The check is left out; what it says about the shape is kept."""
+    """The check is omitted; its shape becomes that of the value."""
     known = g.shape(input)
     if shape is None or known is not None:
         return input

@@ -1,6 +1,6 @@
 """Random numbers: ONNX's generators, which give other numbers of the same distribution.
 
-Stateless operators promise the numbers of a seed, which no ONNX operator gives; they are refused.
+Stateless operators return the numbers of a seed, which no ONNX operator does; they are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _sizes(g: GraphContext, shape: Value) -> list[Size]:
 
 @onnx_symbolic("tf::RandomUniform")
 def random_uniform(g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0) -> Value:
-    """From 0 to below 1."""
+    """Uniform numbers from 0 to below 1."""
     return g.call("composed::uniform", _sizes(g, shape), dtype)
 
 

@@ -1,4 +1,4 @@
-"""Strings, as far as ONNX has operators for them, which is from opset 20 on."""
+"""String operators, which ONNX supports from opset 20 on."""
 
 from __future__ import annotations
 

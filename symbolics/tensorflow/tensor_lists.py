@@ -31,7 +31,7 @@ ElementType = DataType | str
 def _unwritten(
     g: GraphContext, count: Size, dtype: ElementType, stated: Value | None = None, output: int = 0
 ) -> Unwritten:
-    """A list of zeros; the shape of its elements is what the source graph says of the list."""
+    """An unwritten list, whose element shape is that in the source graph."""
     if not isinstance(dtype, DataType):
         raise g.refuse(f"lists of {dtype} have no ONNX form")
     shape = g.expected[output].shape
@@ -68,12 +68,12 @@ def tensor_list_stack(
     element_dtype: ElementType,
     num_elements: int = -1,
 ) -> Value:
-    """All elements; `num_elements` is a check of TensorFlow's."""
+    """Stack all elements; `num_elements` is only a check in TensorFlow."""
     return as_tensor(g, _shaped(g, input_handle, element_shape))
 
 
 def _shaped(g: GraphContext, items: Value, element_shape: Value) -> Value:
-    """An unwritten list with the element shape that the operator gives, if it is constant."""
+    """Set the element shape of an unwritten list to the operator's, if that is constant."""
     stated = integers(g, element_shape)
     if not isinstance(items, Unwritten) or stated is None or g.rank(element_shape) == 0:
         return items
@@ -103,7 +103,7 @@ def tensor_list_set_item(
     item: Value,
     resize_if_index_out_of_bounds: bool = False,
 ) -> Value:
-    """A list with an element replaced, and as many more elements as that takes where it may grow."""
+    """Replace an element of a list; extend the list up to the index if it may grow."""
     place = number(g, index)
     if resize_if_index_out_of_bounds and not isinstance(input_handle, Scanned):
         needed = compute(g, "max", count_of(g, input_handle), compute(g, "add", place, 1))
@@ -120,7 +120,7 @@ def tensor_list_push_back(g: GraphContext, input_handle: Value, tensor: Value) -
 def tensor_list_pop_back(
     g: GraphContext, input_handle: Value, element_shape: Value, element_dtype: ElementType
 ) -> list[Value]:
-    """The list without its last element, and that element."""
+    """Remove the last element; return the list and that element."""
     items = as_tensor(g, _shaped(g, input_handle, element_shape))
     last = compute(g, "sub", count_of(g, items), 1)
     return [resized(g, items, last), _element(g, items, g.constant(last))]

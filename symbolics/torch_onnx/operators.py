@@ -64,7 +64,7 @@ def _emitted(
     encoded: Mapping[str, Any],
     dtypes: Sequence[int],
 ) -> list[Value]:
-    """The results of an operator; one of another domain gets the element types that the model states."""
+    """Emit an operator; results of another domain get the element types that the model states."""
     foreign = domain not in ("", "ai.onnx")
     if foreign:
         g.construction.opset_import(domain, version)

@@ -1,1 +1,1 @@
-"""`torch.onnx.export` over opsetta, and its place in other people's code."""
+"""`torch.onnx.export` on top of opsetta, and its use in other code."""

@@ -1,4 +1,4 @@
-"""The example call, names and dynamic axes of `torch.onnx.export`, as opsetta takes them."""
+"""Converts the example call, names and dynamic axes of `torch.onnx.export` to opsetta's arguments."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ...registration import UsageError
 
 @dataclasses.dataclass
 class Call:
-    """What to capture.
+    """The arguments of a capture.
 
     Attributes:
         args, kwargs: the example arguments.
-        input_names, output_names: the names that the caller gives, possibly too many.
-        dynamic_shapes, dynamic_axes: at most one of them is given.
+        input_names, output_names: the caller's names, possibly too many.
+        dynamic_shapes, dynamic_axes: at most one of them is set.
     """
 
     model: Any
@@ -32,7 +32,7 @@ class Call:
 
 
 def example_call(options: Mapping[str, Any]) -> Call:
-    """The call that the arguments of `torch.onnx.export` describe.
+    """Convert the arguments of `torch.onnx.export` to a call.
 
     Raises:
         UsageError: `kwargs` or `dynamic_axes` is no dict.
@@ -68,7 +68,7 @@ def _names(names: Any) -> Any:
 
 
 def _arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments; a dict at the end of `args` has the latter, as in torch.onnx."""
+    """Split positional and keyword arguments; a dict at the end of `args` has the latter."""
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UsageError(f"kwargs is a dict of the model's keyword arguments, not {type(kwargs).__name__}")
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
@@ -81,13 +81,13 @@ def _arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dic
 
 
 def _last_by_name(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same call with its last argument, a dict, as a keyword: opsetta would take it for keywords."""
+    """Pass a last argument that is a dict by keyword, because opsetta takes such a dict as keywords."""
     names = _parameters(model)
     return (args[:-1], {names[len(args) - 1]: args[-1]}) if len(names) >= len(args) else (args, {})
 
 
 def _in_order_of_signature(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keywords in the order of the forward's parameters: the order of the inputs in a trace."""
+    """Sort the keywords by the parameters of the forward, which is the order of the inputs in a trace."""
     names = _parameters(model)
     return dict(
         sorted(kwargs.items(), key=lambda item: names.index(item[0]) if item[0] in names else len(names))
@@ -102,7 +102,7 @@ def _parameters(model: Any) -> list[str]:
 
 
 def labelled(shapes: Any) -> Any:
-    """Dynamic shapes whose names only label axes, because torch.onnx does not compare them."""
+    """Convert dynamic shapes so that names only label axes, because torch.onnx does not compare them."""
     if isinstance(shapes, str):
         return AxisLabel(shapes)
     if isinstance(shapes, Mapping):
@@ -113,7 +113,7 @@ def labelled(shapes: Any) -> Any:
 
 
 def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
-    """`dynamic_axes` in the form `{"input": {0: label}}`; a list of axes gets torch.onnx's names.
+    """Convert `dynamic_axes` to `{"input": {0: label}}`; a list of axes gets torch.onnx's names.
 
     Raises:
         UsageError: it has another form.

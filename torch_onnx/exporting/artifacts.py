@@ -1,4 +1,4 @@
-"""The files that `report`, `profile` and `dump_exported_program` of `torch.onnx.export` ask for."""
+"""Writes the files of the keywords `report`, `profile` and `dump_exported_program`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Artifacts:
-    """Notes the stages of one export, and writes what is asked for.
+    """Records the stages of one export, and writes the requested files.
 
-    A failed export gets its report too, with the error.
+    A failed export also gets a report, with the error.
     """
 
     def __init__(self, options: Mapping[str, Any]):
@@ -29,13 +29,13 @@ class Artifacts:
         self._stages: list[tuple[str, float, int]] = []
 
     def begin(self, stage: str) -> None:
-        """Note the time and memory at the beginning of a stage; print its name if `verbose` asks for it."""
+        """Record the time and memory at the beginning of a stage; print its name if `verbose` is set."""
         self._stages.append((stage, time.perf_counter(), _peak_memory()))
         if self._options["verbose"]:
             print(f"[torch.onnx] {stage}")
 
     def write(self, result: ONNXProgram) -> None:
-        """Write what is asked for after an export.
+        """Write the requested files after an export.
 
         Raises:
             ModelFileError: a file cannot be written.
@@ -51,7 +51,7 @@ class Artifacts:
             self._put("success", [*self._heading("succeeded"), *_contents(result), *self._times()])
 
     def write_failure(self, error: BaseException) -> None:
-        """Write the report of a failed export, if a report is asked for."""
+        """Write the report of a failed export, if a report is requested."""
         if self._options["report"]:
             self.begin("end")
             text = [f"    {line}" for line in f"{type(error).__name__}: {error}".splitlines()]
@@ -90,7 +90,7 @@ def _contents(result: ONNXProgram) -> list[str]:
 
 
 def _peak_memory() -> int:
-    """The largest resident memory of this process so far in bytes; 0 where the system does not say."""
+    """Return the peak resident memory of this process in bytes; 0 if the system does not report it."""
     try:
         import resource
     except ImportError:

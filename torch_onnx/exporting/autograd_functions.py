@@ -1,4 +1,4 @@
-"""`torch.autograd.Function` with a static `symbolic` method, which says what the file has for a call."""
+"""Exports a `torch.autograd.Function` by its static `symbolic` method."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Call:
     Attributes:
         function: the class, with its static method `symbolic`.
         args: its arguments; tensors are replaced by those of the operator.
-        single: whether it returned one tensor, and no tuple.
+        single: whether it returned one tensor instead of a tuple.
     """
 
     function: Any
@@ -34,7 +34,7 @@ class _Call:
     single: bool = True
 
     def with_tensors(self, tensors: Any) -> list[Any]:
-        """The arguments with other tensors."""
+        """Return the arguments with other tensors."""
         given = iter(tensors)
         return [next(given) if isinstance(item, torch.Tensor) else item for item in self.args]
 
@@ -47,7 +47,7 @@ class AutogradFunctions:
         self._thread = threading.get_ident()
 
     def register(self, registry: Registry) -> None:
-        """Make their `symbolic` methods what the registry has for the calls."""
+        """Register their `symbolic` methods for the calls."""
         registry.put_first(_StaticSymbolic(_NAME, 1, self._emit))
 
     def _emit(self, g: registration.GraphContext, tensors: list[Any], key: str) -> Any:
@@ -83,7 +83,7 @@ class AutogradFunctions:
         return results[0] if self._calls[key].single else tuple(results)
 
     def run(self, tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
-        """What the forward of a call gives."""
+        """Return the result of the call's forward."""
         call = self._calls[key]
         found = _APPLY(call.function, *call.with_tensors(tensors))
         call.single = isinstance(found, torch.Tensor)

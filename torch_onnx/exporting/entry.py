@@ -56,22 +56,22 @@ def export(
 ) -> ONNXProgram:
     """Export a model as `torch.onnx.export` does, at exactly `opset_version`.
 
-    docs/torch-onnx.md says for each keyword what it does here. The model may write to its buffers: the file
-    leaves that out, with a warning.
+    docs/torch-onnx.md documents each keyword. If the model writes to its buffers, the export omits these
+    writes and warns.
 
     Args:
         model: an `nn.Module`, a function, TorchScript, an `ExportedProgram` or an `ExportableModule`.
         args: example arguments; a dict at their end has keyword arguments.
-        f: where to write the file: a path, a binary file object, or None to write none.
+        f: a path, a binary file object, or None to write no file.
         opset_version: 7 to 26; None means 17.
-        removed: keywords that torch.onnx once had.
+        removed: keywords of older releases of torch.onnx.
 
     Returns:
         An `ONNXProgram`, also with `dynamo=False`, where torch.onnx returns None.
 
     Raises:
-        OpsettaError: the errors of `opsetta.export`, and a `UsageError` for a value that a keyword cannot
-            take. Each is a `torch.onnx.OnnxExporterError` too.
+        OpsettaError: the errors of `opsetta.export`, and a `UsageError` for an unsupported value of a
+            keyword. Each is also a `torch.onnx.OnnxExporterError`.
     """
     options = dict(locals())
     from ...exporter.targets.loading import chosen
@@ -122,7 +122,7 @@ def _exported(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
 def _static_symbolics(
     options: Mapping[str, Any], table: TranslationTable
 ) -> list[contextlib.AbstractContextManager[None]]:
-    """With `dynamo=False`, what makes the `symbolic` methods of autograd functions known to the export."""
+    """With `dynamo=False`, return the object that registers the `symbolic` methods of autograd functions."""
     if options["dynamo"]:
         return []
     from .autograd_functions import AutogradFunctions
@@ -154,7 +154,7 @@ def _lowered(
 
 
 def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Capture:
-    """Capture the model; where decisions are fixed, as a trace if that keeps branches or loops of scripts."""
+    """Capture the model; with fixed decisions, trace it if that keeps branches or loops of scripts."""
     from ...exporter.entry import captured
 
     capture = functools.partial(
@@ -192,7 +192,7 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
 
 
 def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXProgram:
-    """The result, with the names and versions that `torch.onnx.export` gives the finished model."""
+    """Return the result, with the names and versions of a model of `torch.onnx.export`."""
     from . import model_edits
     from .onnx_program import ONNXProgram
 
@@ -216,7 +216,7 @@ def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXP
 
 
 def _as_many(option: str, names: list[str] | None, count: int) -> list[str] | None:
-    """The first names; warn if there are more than `count`."""
+    """Return the first `count` names; warn if there are more."""
     if names is not None and len(names) > count:
         warnings.warn(
             f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored",
@@ -234,7 +234,7 @@ def _is_exported_program(model: Any) -> bool:
 
 @contextlib.contextmanager
 def _mode(options: Mapping[str, Any]) -> Iterator[None]:
-    """The model in the mode that `training` asks for; each of its modules gets its own mode back."""
+    """Set the mode of the model to `training`; restore the mode of each of its modules afterwards."""
     import torch
 
     model = options["model"]
@@ -253,7 +253,7 @@ def _mode(options: Mapping[str, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_error_of_torch() -> Iterator[None]:
-    """Make the errors of opsetta instances of `torch.onnx.OnnxExporterError`, which callers catch, too."""
+    """Make the errors of opsetta also instances of `torch.onnx.OnnxExporterError`, which callers catch."""
     try:
         yield
     except OpsettaError as error:

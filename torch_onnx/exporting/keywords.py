@@ -1,4 +1,4 @@
-"""Checks the keywords of `torch.onnx.export`; docs/torch-onnx.md says what each does."""
+"""Checks the keywords of `torch.onnx.export`, which docs/torch-onnx.md documents."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _EXPORT_TYPES = ("ONNX", "ONNX_ATEN_FALLBACK", "ONNX_FALLTHROUGH")
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Refuse what `export` cannot honour, by name and with what to do instead.
+    """Refuse unsupported values of keywords; each error names the keyword and a remedy.
 
     Raises:
-        UsageError: a keyword has a value that cannot be honoured, or of a wrong type.
+        UsageError: a keyword has an unsupported value, or one of a wrong type.
     """
     unknown = [name for name in given["removed"] if name not in REMOVED]
     if unknown:
@@ -64,5 +64,5 @@ def _check_enumerations(given: Mapping[str, Any]) -> None:
 
 
 def name_of(member: Any, default: str) -> str:
-    """The name of a member of one of torch's enumerations; None has the default's."""
+    """Return the name of a member of one of torch's enumerations; for None, that of the default."""
     return default if member is None else str(getattr(member, "name", repr(member)))

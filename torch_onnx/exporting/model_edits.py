@@ -1,4 +1,4 @@
-"""Edits of a finished model: names of weights and axes, versions of domains, weights as inputs."""
+"""Edits an exported model: names of weights and axes, versions of domains, weights as inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
 
 def state_names(model: Any) -> list[str]:
-    """The names in a model's state_dict, in its order; of a tensor with several names the first."""
+    """Return the names in a model's state_dict, in order; only the first name of each tensor."""
     state = model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else {}
     first: dict[int, str] = {}
     for name, tensor in state.items():
@@ -27,7 +27,7 @@ def list_weights_as_inputs(model: ir.Model, names: Sequence[str], *, with_values
     """Make weights inputs of the graph, after the others.
 
     Args:
-        names: the weights, in order; names that the graph does not have are left out.
+        names: the weights, in order; names that the graph lacks are ignored.
         with_values: whether their values stay in the file as defaults.
     """
     graph = model.graph
@@ -77,8 +77,8 @@ def set_domain_versions(model: ir.Model, versions: Mapping[str, int]) -> None:
 def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, Any]]) -> None:
     """Name the axes of outputs whose size is unknown or computed.
 
-    A size that an input has keeps the input's name. A label that names an axis of an input is not used for an
-    axis of another size.
+    A size that equals a size of an input keeps its name. The label of an input's axis is not used for an axis
+    of another size.
     """
     of_inputs = {size for value in model.graph.inputs for size in _sizes(value)}
     for value in model.graph.outputs:
@@ -94,7 +94,7 @@ def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, Any]]) -> Non
 
 
 def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str]:
-    """The new name of each axis, as the names in `dynamic_shapes` say, one entry for each input in order."""
+    """Return the new name of each axis from the names in `dynamic_shapes`, one entry per input."""
     entries = list(_entries(dynamic_shapes))
     if len(entries) != len(inputs):
         warnings.warn(
@@ -115,7 +115,7 @@ def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str
 
 
 def _entries(dynamic_shapes: Any) -> Any:
-    """The entries for single tensors, from any nesting."""
+    """Flatten nested entries to those of single tensors."""
     if isinstance(dynamic_shapes, Mapping) and not any(isinstance(key, int) for key in dynamic_shapes):
         for entry in dynamic_shapes.values():
             yield from _entries(entry)
@@ -129,7 +129,7 @@ def _entries(dynamic_shapes: Any) -> Any:
 
 
 def rename_axes(model: ir.Model, names: Mapping[Any, str]) -> None:
-    """Give axes other names, in formulas and in the model's conditions on sizes too.
+    """Rename axes, also in formulas and in the model's conditions on sizes.
 
     Args:
         names: the new name by the old one, a string or an `onnx_ir.SymbolicDim`.
@@ -153,7 +153,7 @@ def rename_axes(model: ir.Model, names: Mapping[Any, str]) -> None:
 
 
 def _sizes(value: ir.Value) -> list[int | str | None]:
-    """The sizes of a value: numbers, names and formulas, or None."""
+    """Return the sizes of a value: numbers, names and formulas, or None."""
     if value.shape is None:
         return []
     return [size.value if isinstance(size, ir.SymbolicDim) else size for size in value.shape]

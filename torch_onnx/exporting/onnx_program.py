@@ -1,4 +1,4 @@
-"""`ONNXProgram`: what `export` returns, with the methods of `torch.onnx.ONNXProgram`."""
+"""`ONNXProgram`: the result of `export`, with the methods of `torch.onnx.ONNXProgram`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ONNXProgram(torch.onnx.ONNXProgram):
 
     Attributes:
         model: the ONNX model, an `onnx_ir.Model`. It may be changed in place.
-        exported_program: the `torch.export.ExportedProgram` that was captured; None if the model was captured
-            without torch.export, as by default. `dump_exported_program=True` uses torch.export.
+        exported_program: the captured `torch.export.ExportedProgram`; None if the model was captured without
+            torch.export, which is the default. `dump_exported_program=True` uses torch.export.
         program: the `opsetta.Program`, which verifies, plans, and lowers to other opsets.
     """
 
@@ -79,10 +79,10 @@ class ONNXProgram(torch.onnx.ONNXProgram):
     def compute_values(
         self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> tuple[torch.Tensor, ...]:
-        """The values of these names, for arguments of the model.
+        """Compute the values with these names from arguments of the model.
 
         Raises:
-            ValueError: the graph has no value of a name.
+            ValueError: the graph has no value with a name.
         """
         graph = self.model.graph
         values = {v.name: v for v in (*graph.inputs, *graph.initializers.values())}
@@ -100,18 +100,18 @@ class ONNXProgram(torch.onnx.ONNXProgram):
             self.release()
 
     def optimize(self) -> None:
-        """Optimize the model; one that was exported with `optimize=True` already is."""
+        """Optimize the model; needless after an export with `optimize=True`."""
         if self.program.optimize != "full":
             self._replace(self.program.lower(self.program.opset, optimize="full"))
 
     def apply_weights(self, state_dict: Mapping[str, torch.Tensor]) -> None:
         """Replace weights by their names in the state_dict, and optimize with the new values.
 
-        `model` becomes a new object: changes that were made to it are lost.
+        `model` becomes a new object: earlier changes to it are lost.
 
         Raises:
             UsageError: a tensor has another shape or element type than the weight.
-            Warns: `torch.onnx.errors.OnnxExporterWarning` for names that the model does not have.
+            Warns: `torch.onnx.errors.OnnxExporterWarning` for names that the model lacks.
         """
         weights = self.program.source.graph.initializers
         found: dict[str, ir.TensorProtocol] = {}
@@ -144,8 +144,8 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         Args:
             include_initializers: False makes the weights inputs without values, so that the file stays valid.
             keep_initializers_as_inputs: list the weights as inputs, with their values as defaults. These two
-                write the captured model again, with every weight as it is in the state_dict: changes that
-                were made to `model` are not in that file.
+                options lower the captured model again, with the weights of the state_dict: the file lacks
+                changes made to `model`.
             external_data: True puts weights above 1 KiB into `<name>.data` beside the file. None does so
                 above 2 GB.
 
@@ -164,7 +164,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         writing.save(model, destination, external_data=place)
 
     def _with_weight_inputs(self, with_values: bool) -> ir.Model:
-        """The model with unchanged weights, which are inputs of the graph."""
+        """Return the model with unmodified weights as inputs of the graph."""
         program = self.program
         given = program.opset, program.registry, program.optimize, (), True
         model = program.source_model._lowered(*given).model
@@ -180,10 +180,10 @@ class ONNXProgram(torch.onnx.ONNXProgram):
     def initialize_inference_session(
         self, initializer: Callable[[str | bytes], Any] = lambda model: open_session(model, "the model")
     ) -> None:
-        """Create the onnxruntime session that calls use.
+        """Create the onnxruntime session of later calls.
 
         Args:
-            initializer: makes a session of the bytes of the model, or of the path of a larger one.
+            initializer: makes a session from the bytes of the model, or from a path for a large model.
         """
         self.release()
         payload: str | bytes | None = writing.to_bytes(self.model)
@@ -202,7 +202,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
             self._folder = None
 
     def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
-        """Give axes other names: `{"s0": "batch"}`, or with an `onnx_ir.SymbolicDim` as key."""
+        """Rename axes: `{"s0": "batch"}`, or with an `onnx_ir.SymbolicDim` as key."""
         model_edits.rename_axes(self.model, rename_mapping)
 
     def _feed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
 
 
 def _as_weight(name: str, tensor: torch.Tensor, weight: ir.Value) -> ir.TensorProtocol:
-    """A tensor of the user as the value of a weight.
+    """Convert the user's tensor to the value of a weight.
 
     Raises:
         UsageError: it has another shape or element type.

@@ -1,4 +1,4 @@
-"""`replaced`: sends the calls of torch.onnx in other people's code to opsetta, and puts everything back."""
+"""`replaced`: redirects calls of torch.onnx in other code to opsetta, and restores torch.onnx afterwards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OPSETS = range(7, 21)
 
 
 class _Use:
-    """One `with replaced()` that is entered.
+    """One active `with replaced()` block.
 
     Attributes:
-        opset: the opset of every export in it, whatever the caller asks for; None keeps the caller's.
-        registered: what was at each name and opset of the registry before it.
+        opset: the opset of every export in it; None keeps the caller's.
+        registered: the function at each changed name and opset of the registry before the block.
     """
 
     def __init__(self, opset: int | None):
@@ -35,12 +35,12 @@ class _Use:
         self.registered: list[tuple[str, int, SymbolicFunction | None]] = []
 
     def put(self, function: TorchSymbolicFunction) -> None:
-        """Register a function until the end of this use."""
+        """Register a function until the end of the block."""
         self.remember(function.name, function.opset)
         default_registry.put_first(function)
 
     def remember(self, name: str, opset: int) -> None:
-        """Note what is registered at a name and opset."""
+        """Save the function registered at a name and opset."""
         self.registered.append((name, opset, default_registry.first(name, opset)))
 
     def undo(self) -> None:
@@ -57,19 +57,20 @@ _undo: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def replaced(opset: int | None = None) -> Iterator[None]:
-    """Send the calls of `torch.onnx.export` and its companions to opsetta within the block.
+    """Redirect calls of `torch.onnx.export` and related functions to opsetta within the block.
 
-    Replaced are `torch.onnx.export`, `torch.onnx.utils.export`, `register_custom_op_symbolic`,
+    The block replaces `torch.onnx.export`, `torch.onnx.utils.export`, `register_custom_op_symbolic`,
     `unregister_custom_op_symbolic`, `symbolic_helper`, `symbolic_opset7` to `symbolic_opset20` and
-    `JitScalarType`; also where a module has bound one of them to a global name, as by
-    `from torch.onnx import export`, before or within the block. Symbolic functions registered before the
-    block are used in it, and those registered within it are forgotten at its end.
+    `JitScalarType`.
 
-    Everything is put back at the end of the block, whatever ends it. Blocks may be nested, and entered in
-    several threads at once: all threads see the replacement until the last block ends.
+    It also replaces global names that a module has bound to one of them, as by `from torch.onnx import
+    export`, before or within the block. Symbolic functions registered before the block are used in it, and
+    those registered within it are removed at its end. The end of the block restores everything, also after an
+    error. Blocks may be nested, and entered in several threads at once: all threads use the replacement until
+    the last block ends.
 
     Args:
-        opset: the opset of every export, in place of the one that the code asks for.
+        opset: the opset of every export, instead of the caller's.
 
     Raises:
         OpsettaError: torch is not installed.
@@ -125,13 +126,13 @@ def _put_back() -> None:
 
 
 def _set(holder: Any, name: str, item: Any, before: Any) -> None:
-    """Set an attribute, and note how to undo that."""
+    """Set an attribute, and record how to undo that."""
     _undo.append(functools.partial(setattr, holder, name, before))
     setattr(holder, name, item)
 
 
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
-    """The modules of torch.onnx for symbolic functions, with ours."""
+    """Return the modules of torch.onnx for symbolic functions, each with ours."""
     yield "symbolic_helper", symbolic_helper
     for opset in _OPSETS:
         name = f"symbolic_opset{opset}"
@@ -139,7 +140,7 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
 
 
 def _replaced_module(name: str, own: types.ModuleType) -> dict[int, tuple[Any, Any]]:
-    """Replace a module of torch.onnx; return what its users may have bound, with what stands for it."""
+    """Replace a module of torch.onnx; return the objects that users may have bound, with replacements."""
     import torch
 
     bound = vars(torch.onnx).get(name)
@@ -156,7 +157,7 @@ def _replaced_module(name: str, own: types.ModuleType) -> dict[int, tuple[Any, A
 
 
 class _ModuleTwin(types.ModuleType):
-    """A module of ours under the name of torch's; its functions are twins, so that they can be put back."""
+    """Our module under the name of torch's; its functions are copies, so that they can be restored."""
 
     def __init__(self, own: types.ModuleType, original: types.ModuleType):
         super().__init__(original.__name__, own.__doc__)
@@ -175,7 +176,7 @@ class _ModuleTwin(types.ModuleType):
 
 
 def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of its own that does what another one does."""
+    """Make a new function that calls another one."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -185,7 +186,7 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sent(original: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls ours within a block, and torch's after it, where somebody has kept it."""
+    """Make a function that calls ours within a block, and torch's after it, because callers may keep it."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -212,7 +213,7 @@ def _unregister(symbolic_name: str, opset_version: int) -> None:
 
 
 def _ported(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with our `parse_args` where torch's was applied to it before the block."""
+    """Apply our `parse_args` to a function that was decorated with torch's before the block."""
     inner = getattr(function, "__wrapped__", None)
     descriptors = getattr(inner, "_arg_descriptors", None)
     if inner is None or descriptors is None:
@@ -221,7 +222,7 @@ def _ported(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _registered_before() -> Iterator[tuple[str, int, Callable[..., Any]]]:
-    """What was registered with torch.onnx before the block; not another library's operators that we have."""
+    """Return functions registered with torch.onnx before the block, except for operators that we support."""
     from ...exporter.torch_boundary.onnx_exporter import registered_functions
 
     for name, opset, function in registered_functions():
@@ -251,7 +252,7 @@ def _rebind(replacements: dict[int, tuple[Any, Any]], undo: list[Callable[[], No
 
 
 def _restore(module: types.ModuleType, key: str, old: Any, new: Any) -> None:
-    """Put an object back, unless the module has bound the name anew."""
+    """Restore an object, unless the module has rebound the name."""
     if vars(module).get(key) is new:
         vars(module)[key] = old
 

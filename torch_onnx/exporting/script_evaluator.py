@@ -1,7 +1,7 @@
 """Runs functions of ONNX Script on values of the graph under construction.
 
-A plain function runs as Python code, and each call of an operator emits one. A function under `@script` is
-read as the ONNX function that ONNX Script makes of it.
+A plain function runs as Python code, and each call of an operator emits one. A function decorated with
+`@script` is inlined as the ONNX function that ONNX Script makes of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REMEDY = (
 
 
 class ScriptTensor(ir.Value):
-    """A value of the graph as ONNX Script shows it: with shape, element type, and Python's operators."""
+    """A value of the graph with the API of ONNX Script: shape, element type, and Python's operators."""
 
     def __init__(self, evaluator: Evaluator, held: ir.Value):
         super().__init__(name=held.name, shape=held.shape, type=held.type, const_value=held.const_value)
@@ -80,14 +80,14 @@ for _name, _op_type in (_OPERATORS | _COMPARISONS).items():
 class Evaluator:
     """An evaluator of ONNX Script that emits operators at the target opset.
 
-    An operator has the meaning that it has in the function's own opset.
+    An operator has the meaning of the function's opset.
     """
 
     def __init__(self, g: registration.GraphContext):
         self._g = g
 
     def results(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What a function gives for arguments of the graph: values, or a list of them."""
+        """Call a function with arguments of the graph; return values, or a list of them."""
         from onnxscript import evaluator
 
         shown = [self._shown(item) for item in args]
@@ -101,7 +101,7 @@ class Evaluator:
         return self.emit(op.name, op.opset.domain, op.opset.version, args, kwargs, outputs)
 
     def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Emit the nodes of a function under `@script`."""
+        """Emit the nodes of a function decorated with `@script`."""
         bound = inspect.signature(function.function).bind(*args, **kwargs)
         proto = function.to_function_proto()
         values: dict[str, Any] = {name: bound.arguments.get(name) for name in proto.input}
@@ -132,7 +132,7 @@ class Evaluator:
         kwargs: Mapping[str, Any],
         outputs: int,
     ) -> Any:
-        """Emit an operator as it is at an opset of its domain; return what a function sees of its results."""
+        """Emit an operator with its meaning at an opset of its domain; return its wrapped results."""
         given = {name: _attribute(item) for name, item in kwargs.items() if item is not None}
         if domain == "" and op_type == "Constant":
             return self._shown(self._constant(given))
@@ -146,7 +146,7 @@ class Evaluator:
     def _newer(
         self, op_type: str, version: int, inputs: Sequence[Any], given: Mapping[str, Any], outputs: int
     ) -> Any:
-        """Emit an operator of a newer opset than the target's: the version ladder says what stands for it."""
+        """Emit an operator of a newer opset than the target's, through the version ladder."""
         schema = operator_schema(op_type, version)
         if schema is None:
             raise UnsupportedError(f"ONNX has no operator {op_type} at opset {version}")
@@ -163,7 +163,7 @@ class Evaluator:
         return item if kind == "value_string" else self._g.constant(item, dtype)
 
     def _shown(self, item: Any) -> Any:
-        """An argument or result as a function sees it."""
+        """Wrap an argument or result for a function."""
         if isinstance(item, Value):
             item = item.held
         if isinstance(item, tuple):
@@ -173,14 +173,14 @@ class Evaluator:
         return ScriptTensor(self, item) if isinstance(item, ir.Value) else item
 
     def _held(self, item: Any) -> Any:
-        """The value behind what a function sees."""
+        """Unwrap an argument or result of a function."""
         if isinstance(item, (list, tuple)):
             return [self._held(member) for member in item]
         return item.held if isinstance(item, ScriptTensor) else item
 
 
 def _attribute(item: Any) -> Any:
-    """The value of an attribute in Python's or numpy's terms."""
+    """Return the value of an attribute as a Python or numpy object."""
     if isinstance(item, onnx.TensorProto):
         return numpy_helper.to_array(item)
     if isinstance(item, ir.TensorProtocol):
@@ -191,7 +191,7 @@ def _attribute(item: Any) -> Any:
 
 
 def _attributes(node: onnx.NodeProto, of_function: Mapping[str, Any]) -> Any:
-    """The attributes of a node of a function, those that refer to the function's own with their values."""
+    """Return the attributes of a node of a function; references to the function's attributes are resolved."""
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             if of_function.get(attribute.ref_attr_name) is not None:
@@ -207,7 +207,7 @@ def _refuse_graphs() -> NoReturn:
 
 
 def _functions_of(function: Any) -> dict[tuple[str, str], Any]:
-    """The functions under `@script` that a function can call, by domain and name."""
+    """Return the functions decorated with `@script` that a function can call, by domain and name."""
     names = inspect.getclosurevars(function.function)
     found = [
         item for item in (*names.globals.values(), *names.nonlocals.values()) if hasattr(item, "function_ir")
@@ -216,7 +216,7 @@ def _functions_of(function: Any) -> dict[tuple[str, str], Any]:
 
 
 def _count(op_type: str, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """How many results a call of an operator has, as ONNX Script counts them."""
+    """Return the number of results of a call of an operator, counted as ONNX Script does."""
     if schema is None:
         return 1
     if op_type == "Split":

@@ -98,18 +98,18 @@ def _run_script(program: list[str]) -> None:
 
 
 def _is_source(path: str) -> bool:
-    """Whether a file is Python source, and not compiled code or an archive."""
+    """Whether a file is Python source rather than compiled code or an archive."""
     with open(path, "rb") as file:
         return b"\0" not in file.read(1024)
 
 
 def _safe_path() -> bool:
-    """Whether Python was told not to put the folder of the program into `sys.path`."""
+    """Whether Python's safe-path mode keeps the folder of the program out of `sys.path`."""
     return bool(getattr(sys.flags, "safe_path", False))
 
 
 def _told(error: BaseException) -> int:
-    """Show an error as Python does, without the frames of this package before the program's first."""
+    """Print an error as Python does, without this package's frames above the program's first frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""`custom_translation_table`: functions of ONNX Script as symbolic functions."""
+"""`custom_translation_table`: uses functions of ONNX Script as symbolic functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TranslationTable:
     """The functions of a `custom_translation_table`, as an overlay over the default registry.
 
     Attributes:
-        registry: where the functions take precedence.
+        registry: the overlay.
     """
 
     def __init__(self, table: Mapping[Any, Callable[..., Any]] | None):
@@ -47,7 +47,7 @@ class TranslationTable:
             self.registry.put_first(function)
 
     def warn_of_unused(self, source: ir.Model) -> None:
-        """Warn of functions for operators that the captured model does not have."""
+        """Warn of functions for operators that the captured model does not use."""
         unused = [function.called for function in self._functions if not function.nodes]
         if unused:
             present = sorted({f"{node.domain}::{node.op_type}" for node in source.graph if node.domain})
@@ -59,7 +59,7 @@ class TranslationTable:
 
 
 def _is_operator(target: Any) -> bool:
-    """Whether a key is an operator, and no function of Python on sizes.
+    """Whether a key is an operator rather than a Python function on sizes.
 
     Raises:
         UsageError: it is neither.
@@ -87,10 +87,10 @@ def _of_entry(target: Any, function: Any) -> ScriptFunction:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScriptFunction(TorchSymbolicFunction):
-    """A function of ONNX Script, called with the arguments that a call of its operator gives.
+    """A function of ONNX Script, called with the arguments of its operator.
 
     Attributes:
-        overload: the overload that it serves, "" for all.
+        overload: the overload that it applies to, "" for all.
         nodes: the names of the nodes that it was called for.
     """
 
@@ -111,7 +111,7 @@ class ScriptFunction(TorchSymbolicFunction):
         """Call the function with arguments by schema name.
 
         Raises:
-            ArgumentError: it does not take the arguments of the call.
+            ArgumentError: its signature does not match the arguments.
         """
         assert isinstance(g, registration.GraphContext)
         if self.overload and g.node is not None and (g.node.overload or "default") != self.overload:
@@ -128,7 +128,7 @@ class ScriptFunction(TorchSymbolicFunction):
     def _given(
         self, g: registration.GraphContext, arguments: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as a call gives them; those at the end that equal their default are left out."""
+        """Return the arguments of a call without trailing ones that equal their default."""
         schema = self._schema(g, arguments)
         if schema is None:
             return list(arguments.values()), {}
@@ -160,7 +160,7 @@ def _plain_equal(item: Any, default: Any) -> bool:
 
 
 def _inherited(g: registration.GraphContext, name: str) -> registration.SymbolicFunction:
-    """The function that serves another overload, as without the table."""
+    """Return the function for another overload, as without the table."""
     assert g.node is not None
     found = default_registry.lookup(name, g.node.overload or "", g.opset)
     if found is None:

@@ -1,1 +1,1 @@
-"""The base symbolic functions of ATen's operators, which serve from opset 9 on."""
+"""The base symbolic functions of ATen's operators, which apply from opset 9 on."""

@@ -9,22 +9,22 @@ def is_integral(g: GraphContext, value: Value) -> bool:
 
 
 def floating(g: GraphContext, value: Value) -> Value:
-    """The value, with integers and bools cast to FLOAT, as torch does for transcendental functions."""
+    """Cast integers and bools to FLOAT, as torch does for transcendental functions."""
     return g.cast(value, DataType.FLOAT) if is_integral(g, value) else value
 
 
 def counted(g: GraphContext, value: Value) -> Value:
-    """The value, with integers and bools cast to INT64, as torch does for sums."""
+    """Cast integers and bools to INT64, as torch does for sums."""
     return g.cast(value, DataType.INT64) if is_integral(g, value) else value
 
 
 def value_like(g: GraphContext, item: Value | Number, like: Value) -> Value:
-    """A number as a constant of another value's element type; a value is returned unchanged."""
+    """Convert a number to a constant of another value's element type; return a value unchanged."""
     return item if isinstance(item, Value) else g.constant(item, g.dtype(like))
 
 
 def both(g: GraphContext, self: Value | Number, other: Value | Number) -> tuple[Value, Value | Number]:
-    """The operands, where a number as first operand becomes a constant of the second one's element type."""
+    """Return the operands; a number as first operand becomes a constant of the second one's element type."""
     if isinstance(self, Value):
         return self, other
     return (value_like(g, self, other) if isinstance(other, Value) else g.constant(self)), other

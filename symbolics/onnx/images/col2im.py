@@ -1,4 +1,4 @@
-"""Col2Im below 18: along each dimension in turn, every pixel is the sum of the elements of blocks there."""
+"""Col2Im below 18: sums the block elements at each pixel, one dimension after the other."""
 
 import numpy as np
 

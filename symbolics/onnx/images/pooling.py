@@ -34,7 +34,7 @@ def _slides(
 
 
 def _counts_alike(slide: Slide) -> bool:
-    """Whether versions below 22, which also count windows that begin behind the input, have the same ones."""
+    """Whether versions below 22, which count windows that begin after the input, give the same number."""
     if isinstance(slide.size, Value) or isinstance(slide.count, Value):
         return False
     room = slide.size + sum(slide.pads) - slide.dilation * (slide.kernel - 1) - 1
@@ -68,7 +68,7 @@ def _register(op_type: str) -> None:
         p: int | None = None,
         outputs: int = 1,
     ) -> Any:
-        """Below 22, where `ceil_mode` also counts windows that begin behind the input."""
+        """Below 22, where `ceil_mode` also counts windows that begin after the input."""
         ones = [1] * len(kernel_shape)
         ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")
         padding = pads if pads is not None and auto_pad == "NOTSET" else [0] * (2 * len(ones))
@@ -101,7 +101,7 @@ def _register(op_type: str) -> None:
 
 
 def _takes(g: GraphContext, X: Value, outputs: int) -> bool:
-    """Whether the target's MaxPool takes the element type, and gives so many outputs."""
+    """Whether the target's MaxPool supports the element type and the number of outputs."""
     schema = schemas.operator_schema("MaxPool", g.opset)
     return schema is not None and g.dtype(X) in schema.inputs[0].dtypes and outputs <= len(schema.outputs)
 

@@ -207,7 +207,7 @@ def _axes(
 
 
 def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> Numbers:
-    """Where each pixel of the result lies in the input."""
+    """The input coordinate of each pixel of the result."""
 
     def add(a: Numbers, b: Numbers) -> Numbers:
         return arithmetic(g, "Add", a, b)

@@ -46,7 +46,7 @@ def real_div(g: GraphContext, x: Value, y: Value) -> Value:
 
 @onnx_symbolic(["tf::Div", "tf::TruncateDiv"])
 def div(g: GraphContext, x: Value, y: Value) -> Value:
-    """Integers are rounded towards zero."""
+    """Divide; integers are rounded towards zero."""
     if not is_integral(g, x):
         return g.op("Div", x, y)
     dtype = g.dtype(x)
@@ -57,7 +57,7 @@ def div(g: GraphContext, x: Value, y: Value) -> Value:
 
 @onnx_symbolic("tf::FloorDiv")
 def floor_div(g: GraphContext, x: Value, y: Value) -> Value:
-    """Rounded down."""
+    """Flooring division."""
     if not is_integral(g, x):
         return g.op("Floor", g.op("Div", x, y))
     if g.dtype(x) in dtypes.UNSIGNED:

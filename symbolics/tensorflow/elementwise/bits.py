@@ -43,7 +43,7 @@ def right_shift(g: GraphContext, x: Value, y: Value) -> Value:
 
 @onnx_symbolic("tf::PopulationCount")
 def population_count(g: GraphContext, x: Value) -> Value:
-    """The sum of the bit counts of all digits of four bits."""
+    """Sum the bit counts of all 4-bit digits."""
     width = (g.dtype(x) or DataType.INT64).bitwidth
     rank = known_rank(g, x)
     digits = g.op("Unsqueeze", x, axes=[rank])

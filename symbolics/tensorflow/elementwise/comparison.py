@@ -8,7 +8,7 @@ from .._common import binary, chosen
 
 
 def _comparable(g: GraphContext, value: Value) -> Value:
-    """Narrow integers as INT32 or INT64, which runtimes compare."""
+    """Cast narrow integers to INT32 or INT64, which runtimes compare."""
     return value if g.dtype(value) == DataType.UINT64 else widened(g, value)
 
 
@@ -28,7 +28,7 @@ for _name, _op_type in {
 
 
 def _fit(g: GraphContext, x: Value, y: Value) -> bool:
-    """Whether two shapes may broadcast, as far as they are known."""
+    """Whether two possibly unknown shapes may broadcast."""
     first, second = g.shape(x), g.shape(y)
     if first is None or second is None:
         return True
@@ -38,7 +38,7 @@ def _fit(g: GraphContext, x: Value, y: Value) -> bool:
 
 @onnx_symbolic("tf::Equal")
 def equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
-    """Shapes that do not broadcast give one false if `incompatible_shape_error` is false."""
+    """If `incompatible_shape_error` is false, shapes that do not broadcast give a scalar false."""
     if not incompatible_shape_error and not _fit(g, x, y):
         return g.constant(False)
     return g.call("aten::eq", _comparable(g, x), _comparable(g, y))
@@ -75,7 +75,7 @@ def logical_not(g: GraphContext, x: Value) -> Value:
 
 @onnx_symbolic("tf::Select")
 def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
-    """A condition with one dimension chooses slices of the first dimension."""
+    """A one-dimensional condition selects slices of the first dimension."""
     rank, own = g.rank(condition), g.rank(t)
     if own is None:
         own = g.rank(e)
@@ -88,7 +88,7 @@ def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
 
 
 def _raised(g: GraphContext, condition: Value, like: Value) -> Value:
-    """The condition with as many dimensions as another tensor, added behind its own."""
+    """Append dimensions of size 1 to the condition up to the rank of another tensor."""
     shape = g.op("Shape", like)
     rank = g.op("Shape", shape)
     ones = g.op("ConstantOfShape", rank, value=g.constant_value(g.constant([1])))

@@ -82,14 +82,14 @@ def square(g: GraphContext, x: Value) -> Value:
 
 @onnx_symbolic(["tf::Inv", "tf::Reciprocal"])
 def reciprocal(g: GraphContext, x: Value) -> Value:
-    """Of integers 1 / x rounded towards zero."""
+    """`1 / x`; rounded towards zero for integers."""
     dtype = g.dtype(x)
     return g.call("tf::TruncateDiv", g.constant(1, dtype), x) if is_integral(g, x) else g.op("Reciprocal", x)
 
 
 @onnx_symbolic("tf::Cast")
 def cast(g: GraphContext, x: Value, DstT: DataType, Truncate: bool = False) -> Value:
-    """Floats become integers rounded towards zero."""
+    """Cast; floats are rounded towards zero to integers."""
     narrower = DstT in dtypes.FLOATS and g.dtype(x) in dtypes.FLOATS and g.dtype(x) != DstT
     if Truncate and narrower and DstT != DataType.DOUBLE:
         raise g.refuse("a cast that truncates the mantissa (Truncate)")

@@ -21,7 +21,7 @@ def _operands(value: Value | None, name: str) -> list[Value]:
 
 
 def _scaled(value: Value, factor: float) -> Value | None:
-    """What a source value is a multiple of, by the given factor."""
+    """The other factor of a product with the given constant."""
     operands = _operands(value, "Mul")
     for place, item in enumerate(operands):
         array = None if item.const_value is None else item.const_value.numpy()

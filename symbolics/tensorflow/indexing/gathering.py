@@ -13,7 +13,7 @@ def gather(g: GraphContext, params: Value, indices: Value, validate_indices: boo
 
 
 def _of_sizes(g: GraphContext, params: Value, indices: Value) -> Value | None:
-    """Sizes of a shape, which are constants where they are known."""
+    """Gather from a vector of known sizes, folded to constants; None if the vector is something else."""
     places = integers(g, indices)
     known_sizes = joined(g, params) if g.rank(params) == 1 and places is not None else None
     if known_sizes is None or places is None or not all(0 <= place < len(known_sizes) for place in places):
@@ -71,7 +71,7 @@ def gather_nd(g: GraphContext, params: Value, indices: Value, bad_indices_policy
 
 @onnx_symbolic("tf::Where")
 def where(g: GraphContext, input: Value) -> Value:
-    """The positions of the elements that are not 0, a row for each."""
+    """The positions of nonzero elements, one per row."""
     mask = g.cast(input, DataType.BOOL)
     if g.rank(input) is None:
         return shaped(g.op("Transpose", g.op("NonZero", mask), perm=[1, 0]), [None, None])

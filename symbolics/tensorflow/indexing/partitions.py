@@ -1,4 +1,4 @@
-"""Rows distributed to several tensors, and put together again."""
+"""Distribution of rows to several tensors, and the reverse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dynamic_partition(g: GraphContext, data: Value, partitions: Value, num_parti
 
 @onnx_symbolic(["tf::DynamicStitch", "tf::ParallelDynamicStitch"])
 def dynamic_stitch(g: GraphContext, indices: list[Value], data: list[Value]) -> Value:
-    """Rows put to their places; the last one of several for a place stays."""
+    """Write rows to their positions; the last row for a position wins."""
     ranks = [g.rank(index) for index in indices]
     if None in ranks or g.rank(data[0]) is None:
         raise g.refuse("the ranks of the indices are unknown")

@@ -8,7 +8,7 @@ from .._common import HALVES, check_policy, elements, restored, sizes
 
 
 def _wide(g: GraphContext, value: Value) -> Value:
-    """Half precision as FLOAT and narrow integers as INT32: runtimes combine no others."""
+    """Cast half precision to FLOAT and narrow integers to INT32, because runtimes do not scatter them."""
     return g.cast(value, DataType.FLOAT) if g.dtype(value) in HALVES else widened(g, value)
 
 
@@ -24,7 +24,7 @@ def combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, red
 def scatter_nd(
     g: GraphContext, indices: Value, updates: Value, shape: Value, bad_indices_policy: str = ""
 ) -> Value:
-    """Updates of one place are added to zeros."""
+    """Scatter into zeros; updates of the same position are added."""
     check_policy(g, bad_indices_policy)
     wanted = elements(g, shape)
     dtype = g.dtype(updates) or DataType.FLOAT

@@ -1,4 +1,4 @@
-"""Searches: places among sorted elements, and elements that another vector lacks."""
+"""Searches: positions in sorted elements, and elements that another vector lacks."""
 
 from __future__ import annotations
 

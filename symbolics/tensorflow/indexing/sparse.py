@@ -1,4 +1,4 @@
-"""Sparse tensors made dense, and rows of a tensor replaced in place."""
+"""Conversion of sparse tensors to dense ones, and updates of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _sizes(g: GraphContext, shape: Value, count: int | None = None) -> list[Size
 
 
 def _columns(g: GraphContext, indices: Value) -> Value:
-    """Positions as rows `[count, dimensions]`."""
+    """Reshape positions to rows `[count, dimensions]`."""
     rank = known_rank(g, indices)
     whole = g.cast(indices, DataType.INT64)
     if rank == 2:
@@ -29,7 +29,7 @@ def _columns(g: GraphContext, indices: Value) -> Value:
 def sparse_to_dense(
     g: GraphContext, sparse_indices: Value, output_shape: Value, sparse_values: Value, default_value: Value
 ) -> Value:
-    """A default everywhere but at the given positions."""
+    """Fill with a default, and write values to the given positions."""
     dtype = g.dtype(sparse_values) or DataType.FLOAT
     held = g.call("composed::full", size=_sizes(g, output_shape), fill_value=default_value, dtype=dtype)
     places = _columns(g, sparse_indices)
@@ -63,7 +63,7 @@ def _rows(g: GraphContext, i: Value) -> Value:
 
 @onnx_symbolic("tf::InplaceUpdate")
 def inplace_update(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    """Rows of a copy replaced."""
+    """Replace rows of a copy."""
     return g.call("composed::write_rows", self=x, index=_rows(g, i), values=v)
 
 
@@ -86,7 +86,7 @@ def scatter_nd_add(
 
 @onnx_symbolic("tf::UnravelIndex")
 def unravel_index(g: GraphContext, indices: Value, dims: Value) -> Value:
-    """Positions in the flattened tensor as one row for each of its dimensions."""
+    """Convert flat positions to indices, one row per dimension."""
     lengths = _sizes(g, dims)
     rest = g.cast(indices, DataType.INT64)
     rows: list[Value] = []

@@ -1,4 +1,4 @@
-"""Diagonals of matrices: read, written, and matrices made of them; bands."""
+"""Diagonals of matrices: reads, writes, construction; bands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _range_of(g: GraphContext, k: Value) -> tuple[int, int]:
 
 
 def _positions(rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
-    """Where each element of the diagonals is in the flattened matrix, the highest first; -1 for padding."""
+    """The flat position of each element of the diagonals, highest diagonal first; -1 for padding."""
     above, below = (part == "LEFT" for part in align.split("_"))
     lengths = {k: min(rows + min(k, 0), columns - max(k, 0)) for k in range(band[0], band[1] + 1)}
     longest = max(lengths.values())
@@ -35,7 +35,7 @@ def _positions(rows: int, columns: int, band: tuple[int, int], align: str) -> np
 
 
 def _picked(g: GraphContext, rows: Value, places: np.ndarray, filler: Value) -> Value:
-    """Elements of flattened matrices by constant places; -1 is padding."""
+    """Gather elements of flattened matrices at constant positions; -1 is padding."""
     found = g.op("Gather", rows, np.maximum(places, 0), axis=known_rank(g, rows) - 1)
     if (places >= 0).all():
         return found
@@ -43,7 +43,7 @@ def _picked(g: GraphContext, rows: Value, places: np.ndarray, filler: Value) -> 
 
 
 def _flat(g: GraphContext, value: Value, dims: int = 2) -> Value:
-    """A tensor with its last dimensions in one."""
+    """Flatten the last dimensions of a tensor."""
     if dims == 1:
         return value
     sizes = sizes_of(g, value)
@@ -96,7 +96,7 @@ def matrix_diag_part_v3(
 
 @onnx_symbolic("tf::DiagPart")
 def diag_part(g: GraphContext, input: Value) -> Value:
-    """Of a tensor that repeats its first dimensions."""
+    """The diagonal of a tensor whose shape is a repeated sequence of dimensions."""
     sizes = sizes_of(g, input)
     half = sizes[: len(sizes) // 2]
     count = product(g, half)
@@ -106,7 +106,7 @@ def diag_part(g: GraphContext, input: Value) -> Value:
 
 
 def _sources(rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
-    """For each element of a matrix its place in the flattened diagonals; -1 outside of them."""
+    """The position in the flattened diagonals of each element of a matrix; -1 outside of them."""
     places = _positions(rows, columns, band, align).reshape(-1)
     found = np.full(rows * columns, -1, dtype=np.int64)
     inside = places >= 0
@@ -144,7 +144,7 @@ def _matrix(
 
 
 def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
-    """The sizes that are not given: the smallest that hold the diagonals; a square if none is given."""
+    """Complete the sizes of a matrix: the smallest that fit the diagonals; a square if no size is given."""
     least_rows, least_columns = longest - min(band[1], 0), longest + max(band[0], 0)
     rows, columns = shape
     if rows == columns == -1:
@@ -181,7 +181,7 @@ def matrix_diag_v3(
 
 @onnx_symbolic("tf::Diag")
 def diag(g: GraphContext, diagonal: Value) -> Value:
-    """A tensor that repeats the dimensions of its diagonal."""
+    """A tensor with the given diagonal; its shape is that of the diagonal, repeated."""
     sizes = sizes_of(g, diagonal)
     flat = g.call("aten::reshape", self=diagonal, shape=[product(g, sizes)])
     return g.call("aten::reshape", self=_square(g, flat, _zero(g, diagonal)), shape=[*sizes, *sizes])
@@ -226,7 +226,7 @@ def matrix_set_diag_v3(
 
 @onnx_symbolic("tf::MatrixBandPart")
 def matrix_band_part(g: GraphContext, input: Value, num_lower: Value, num_upper: Value) -> Value:
-    """Zeros outside of a band of so many diagonals below and above the main one; -1 means all of them."""
+    """Set elements outside of a band to 0; `num_lower` and `num_upper` count diagonals, -1 means all."""
     below, above = integers(g, num_lower), integers(g, num_upper)
     if below is None or above is None or g.dtype(input) == DataType.BOOL:
         return _masked_band(g, input, number(g, num_lower), number(g, num_upper))

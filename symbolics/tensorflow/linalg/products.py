@@ -24,7 +24,7 @@ def _product(g: GraphContext, x: Value, y: Value, dtype: DataType | None = None)
 def matmul(
     g: GraphContext, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False
 ) -> Value:
-    """Of two matrices."""
+    """The product of two matrices."""
     first = g.op("Transpose", a, perm=[1, 0]) if transpose_a else a
     second = g.op("Transpose", b, perm=[1, 0]) if transpose_b else b
     return _product(g, first, second)
@@ -53,7 +53,7 @@ def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
 
 @onnx_symbolic("tf::Cross")
 def cross(g: GraphContext, a: Value, b: Value) -> Value:
-    """Of the vectors of three along the last dimension."""
+    """The cross product of the 3-vectors along the last dimension."""
     last = known_rank(g, a) - 1
     x, y = (
         [g.op("Gather", value, [(place + shift) % 3 for place in range(3)], axis=last) for shift in (1, 2)]

@@ -32,7 +32,7 @@ def sigmoid(g: GraphContext, x: Value) -> Value:
 
 @onnx_symbolic("composed::softsign")
 def softsign(g: GraphContext, features: Value) -> Value:
-    """Onnxruntime's Softsign takes FLOAT only."""
+    """`x / (1 + |x|)`; onnxruntime's Softsign takes FLOAT only."""
     return g.op("Div", features, g.op("Add", g.op("Abs", features), 1.0))
 
 
@@ -61,7 +61,7 @@ def softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: 
 
 @onnx_symbolic("tf::SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: Value) -> list[Value]:
-    """The labels are the numbers of the classes."""
+    """The labels are class indices."""
     numbers = g.call("sym::range", start=0, end=g.size(ranked(g, features, 2), 1))
     labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype), axes=[1])
     chosen = g.cast(g.op("Equal", labels, numbers), g.dtype(features) or DataType.FLOAT)

@@ -38,7 +38,7 @@ def kernel_sizes(g: GraphContext, filter: Value, dimensions: int) -> list[int]:
 
 
 def _groups(g: GraphContext, layout: Layout, input: Value, filter: Value) -> int:
-    """How many groups: the input's channels over the filter's; one if the input's are unknown."""
+    """The number of groups: the channels of the input divided by those of the filter; 1 if unknown."""
     own = None if g.rank(input) is None else static_size(g, input, layout.channel)
     taken = static_size(g, filter, layout.dimensions)
     return own // taken if own and taken and own % taken == 0 else 1
@@ -55,9 +55,9 @@ def convolved(
     dilations: Sequence[int],
     depthwise: bool = False,
 ) -> Value:
-    """A convolution, with its result in the same data format.
+    """A convolution with its result in the same data format.
 
-    Of unknown sizes, SAME with a stride is `auto_pad`, or a Pad by computed amounts if the window is
+    For unknown sizes, SAME with a stride uses `auto_pad`, or a Pad by computed amounts if the window is
     dilated or smaller than its stride.
     """
     kernel = kernel_sizes(g, filter, layout.dimensions)
@@ -146,7 +146,7 @@ def conv(
     batch_dims: int = 1,
     groups: int = 1,
 ) -> Value:
-    """Of two or three dimensions, as the filter has."""
+    """A convolution with the number of dimensions of the filter, two or three."""
     if batch_dims != 1 or data_format not in ("CHANNELS_LAST", "CHANNELS_FIRST"):
         raise g.refuse(f"batch_dims={batch_dims} or data_format '{data_format}' is not supported")
     layout = Layout(known_rank(g, filter) - 2, data_format == "CHANNELS_LAST")
@@ -184,8 +184,8 @@ def _transposed(
 ) -> Value:
     """The gradient of a convolution by its input, which is a transposed convolution.
 
-    With sizes that are known, pads and output padding are numbers. Else the whole result is computed, and
-    the part between the pads is cut out of it.
+    If sizes are known, pads and output padding are numbers. Otherwise the result is computed without padding,
+    and cropped by Slice.
     """
     kernel = kernel_sizes(g, filter, layout.dimensions)
     steps = layout.spatial(g, strides, "strides")
@@ -254,7 +254,7 @@ def _transposed(
 
 
 def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:
-    """What SAME cuts off before and behind."""
+    """Split the total padding of SAME into begin and end."""
     total = compute(g, "max", compute(g, "sub", full, size), 0)
     before = compute(g, "floordiv", total, 2)
     return before, compute(g, "sub", total, before)
@@ -290,7 +290,7 @@ def conv2d_backprop_input_v2(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    """The sizes are those of `input`."""
+    """The result has the sizes of `input`."""
     layout = Layout.of(g, data_format)
     sizes = g.op("Shape", input)
     return _transposed(g, layout, sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations)

@@ -21,7 +21,7 @@ def _selected(
     iou_threshold: Value | float,
     score_threshold: Value | None,
 ) -> Value:
-    """The numbers of the chosen boxes, best first, INT64."""
+    """The indices of the selected boxes, best first, INT64."""
     chosen = g.op(
         "NonMaxSuppression",
         g.op("Unsqueeze", g.cast(boxes, DataType.FLOAT), axes=[0]),
@@ -68,7 +68,7 @@ def _count(g: GraphContext, chosen: Value) -> Value:
 
 
 def _lengthened(g: GraphContext, values: Value, count: Value, size: Value) -> Value:
-    """The values with zeros behind them, up to a size."""
+    """Pad the values with zeros at the end, up to a size."""
     total = g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
     more = g.op("Sub", total, count)
     return ranked(g, g.call("composed::pad", values, [0], [more], 0), 1)
@@ -84,7 +84,7 @@ def non_max_suppression_v4(
     score_threshold: Value,
     pad_to_max_output_size: bool = False,
 ) -> list[Value]:
-    """Also how many were chosen."""
+    """Also returns the number of selected boxes."""
     chosen = _selected(g, boxes, scores, max_output_size, iou_threshold, score_threshold)
     count = _count(g, chosen)
     if pad_to_max_output_size:
@@ -103,7 +103,7 @@ def non_max_suppression_v5(
     soft_nms_sigma: Value,
     pad_to_max_output_size: bool = False,
 ) -> list[Value]:
-    """Also the scores of those that were chosen, and how many they are."""
+    """Also returns the scores and the number of selected boxes."""
     sigma = g.constant_value(soft_nms_sigma)
     if sigma is None or sigma.any():
         raise g.refuse("ONNX has no soft suppression: soft_nms_sigma must be 0")
@@ -139,9 +139,9 @@ def combined_non_max_suppression(
     pad_per_class: bool = False,
     clip_boxes: bool = True,
 ) -> list[Value]:
-    """The best boxes of all classes of each image: their corners, scores and classes, and how many.
+    """The best boxes of all classes of each image: corners, scores, classes, and the number of boxes.
 
-    What is not chosen gets a score of minus infinity; then the best of all are taken.
+    Boxes that are not selected get the score minus infinity; then TopK selects the best.
     """
     ranked(g, boxes, 4)
     ranked(g, scores, 3)

@@ -1,6 +1,6 @@
 """Operators that TensorFlow's graph optimizer fuses from several: `_FusedConv2D`, `_FusedMatMul`.
 
-`fused_ops` lists what follows the first operator; each takes its operands from `args`, in order.
+`fused_ops` lists the operators after the first one; each takes its operands from `args`, in order.
 """
 
 from __future__ import annotations

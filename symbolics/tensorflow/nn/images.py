@@ -12,7 +12,7 @@ from .sizes import listed_sizes
 
 
 def _channel(g: GraphContext, images: Value, index: int) -> Formula:
-    """One of the last axis, which stays with size 1."""
+    """One channel of the last axis, which keeps size 1."""
     rank = g.rank(images)
     return Formula(g, g.op("Gather", images, [index], axis=-1 if rank is None else rank - 1))
 
@@ -23,7 +23,7 @@ def _joined(g: GraphContext, *parts: Formula) -> Value:
 
 
 def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Formula, Formula]:
-    """Hue, saturation and value of colours; a hue is from 0 to 1."""
+    """Convert RGB to hue, saturation and value; hues are from 0 to 1."""
     red, green, blue = (_channel(g, images, index) for index in range(3))
     value = red.op("Max", green, blue)
     span = value - red.op("Min", green, blue)
@@ -62,14 +62,14 @@ def hsv_to_rgb(g: GraphContext, images: Value) -> Value:
 
 
 def _in_single(g: GraphContext, images: Value) -> tuple[Value, DataType]:
-    """Images as FLOAT, in which TensorFlow computes them, and the type of the result."""
+    """Cast images to FLOAT, the type in which TensorFlow computes, and return the type of the result."""
     dtype = g.dtype(images) or DataType.FLOAT
     return g.cast(images, DataType.FLOAT), dtype
 
 
 @onnx_symbolic("tf::AdjustHue")
 def adjust_hue(g: GraphContext, images: Value, delta: Value) -> Value:
-    """Hues turn around the circle."""
+    """Hues wrap around."""
     wide, dtype = _in_single(g, images)
     hue, saturation, value = _hue_saturation_value(g, wide)
     turned = hue + Formula(g, delta)
@@ -86,7 +86,7 @@ def adjust_saturation(g: GraphContext, images: Value, scale: Value) -> Value:
 
 @onnx_symbolic("tf::AdjustContrastv2")
 def adjust_contrast_v2(g: GraphContext, images: Value, contrast_factor: Value) -> Value:
-    """Away from the mean of each channel of each image."""
+    """Scale the difference from the mean of each channel of each image."""
     wide, dtype = _in_single(g, images)
     rank = g.rank(images)
     axes = [-3, -2] if rank is None else [rank - 3, rank - 2]
@@ -96,7 +96,7 @@ def adjust_contrast_v2(g: GraphContext, images: Value, contrast_factor: Value) -
 
 @dataclasses.dataclass(frozen=True)
 class _Pixels:
-    """Images as a list of pixels, `[N * height * width, channels]`, to be taken by their numbers."""
+    """Images as a list of pixels, `[N * height * width, channels]`, to be gathered by index."""
 
     g: GraphContext
     flat: Value
@@ -113,7 +113,7 @@ class _Pixels:
         return cls(g, flat, g.constant(height, DataType.INT64), g.constant(width, DataType.INT64), area)
 
     def taken(self, image: Value, row: Value, column: Value) -> Formula:
-        """The pixels at broadcast rows and columns, INT64, as FLOAT; those outside are moved to the edges."""
+        """The pixels at broadcast INT64 rows and columns, as FLOAT; others are clamped to the edges."""
         g = self.g
         row, column = (_bounded(g, *each) for each in ((row, self.height), (column, self.width)))
         place = g.op("Add", g.op("Mul", image, self.area), g.op("Add", g.op("Mul", row, self.width), column))
@@ -131,7 +131,7 @@ def _whole(places: Formula) -> Value:
 
 
 def _boxed(g: GraphContext, low: Formula, high: Formula, size: Value, count: Size) -> Formula:
-    """Where the pixels of crops are along one dimension, `[boxes, count]`."""
+    """The coordinates of the pixels of crops along one dimension, `[boxes, count]`."""
     last = Formula(g, g.cast(g.op("Sub", size, 1), DataType.FLOAT))
     numbers = Formula(g, g.cast(g.constant(g.call("sym::range", start=0, end=count)), DataType.FLOAT))
     if isinstance(count, int) and count == 1:
@@ -183,7 +183,7 @@ def crop_and_resize(
 
 
 def _bilinear(pixels: _Pixels, image: Value, rows: Formula, columns: Formula) -> Formula:
-    """Between the four pixels around each place."""
+    """Bilinear interpolation between the four pixels around each coordinate."""
     g, (top, left) = pixels.g, (rows.floor(), columns.floor())
     down, right = (
         Formula(g, g.op("Unsqueeze", part.value, axes=[3])) for part in (rows - top, columns - left)
@@ -213,7 +213,7 @@ def image_projective_transform_v3(
     interpolation: str,
     fill_mode: str = "CONSTANT",
 ) -> Value:
-    """Each pixel of the result is taken from where its projection lies.
+    """Each pixel of the result is read at its projected coordinate.
 
     Semantics: tensorflow/core/kernels/image/image_ops.h.
     """
@@ -289,17 +289,17 @@ def _numbers(g: GraphContext, count: Size) -> Value:
 
 
 def _rounded(place: Formula) -> Formula:
-    """Halves away from zero."""
+    """Round halves away from zero."""
     return (place < 0.0).chosen((place - 0.5).op("Ceil"), (place + 0.5).floor())
 
 
 def _finite(place: Formula) -> Formula:
-    """Bounded, so that it can become an integer."""
+    """Clamp coordinates, so that they can be cast to integers."""
     return place.call("aten::clamp", -(2.0**30), 2.0**30)
 
 
 def _mapped(g: GraphContext, place: Formula, size: Value, fill_mode: str) -> Formula:
-    """Coordinates outside of the image, mapped into it as the mode says."""
+    """Map coordinates outside of the image into it by the fill mode."""
     if fill_mode == "CONSTANT":
         return place
     length = Formula(g, g.cast(size, DataType.FLOAT))

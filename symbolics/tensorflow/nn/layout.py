@@ -1,4 +1,4 @@
-"""Data formats: where the channels are, and the pads that TensorFlow's padding schemes mean.
+"""Data formats: the position of the channel axis, and the pads of TensorFlow's padding schemes.
 
 ONNX operators for images have the channels at axis 1. Tensors in another data format are transposed before
 and after; `passes/target/layout` removes the Transposes between operators.
@@ -16,7 +16,7 @@ from ...compositions.sizes import Size, compute
 
 
 def ranked(g: GraphContext, value: Value, rank: int) -> Value:
-    """The value, which is now known to have the only rank that its operator takes."""
+    """Set the rank of a value to the only one that its operator accepts."""
     if g.rank(value) is None:
         value.shape = ir.Shape([None] * rank)
     return value
@@ -57,7 +57,7 @@ class Layout:
         return index + (1 if self.last else 2)
 
     def spatial(self, g: GraphContext, numbers: Sequence[int], name: str, other: int = 1) -> list[int]:
-        """The numbers of the spatial dimensions, from those of all axes.
+        """Select the numbers of the spatial dimensions from those of all axes.
 
         Raises:
             UnsupportedError: batch or channels have another number than `other`.
@@ -71,14 +71,14 @@ class Layout:
         return [numbers[at] for at in axes]
 
     def channels_first(self, g: GraphContext, value: Value) -> Value:
-        """The value with its channels at axis 1."""
+        """Transpose the value to have its channels at axis 1."""
         ranked(g, value, self.dimensions + 2)
         if not self.last:
             return value
         return g.op("Transpose", value, perm=[0, self.dimensions + 1, *range(1, self.dimensions + 1)])
 
     def restored(self, g: GraphContext, value: Value) -> Value:
-        """A result with channels at axis 1, in this data format."""
+        """Transpose a result with channels at axis 1 to this data format."""
         ranked(g, value, self.dimensions + 2)
         if not self.last:
             return value
@@ -99,7 +99,7 @@ def explicit_pads(g: GraphContext, layout: Layout, paddings: Sequence[int]) -> l
 
 
 def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Size, Size]:
-    """The pads of SAME along one dimension: as many windows as strides, and an odd pad behind.
+    """The pads of SAME along one dimension: `ceil(size / stride)` windows; an odd pad is added at the end.
 
     Args:
         extent: the elements from the first of a window to its last one, both included.
@@ -146,13 +146,13 @@ def window_pads(
 
 
 def numbers(pads: Pads) -> list[int] | None:
-    """The pads as ONNX lists them, all before and then all behind; None if one is computed."""
+    """The pads in ONNX's order, all begins and then all ends; None if one is computed."""
     listed = [pair[0] for pair in pads] + [pair[1] for pair in pads]
     return listed if all(isinstance(item, int) for item in listed) else None  # type: ignore[return-value]
 
 
 def padded(g: GraphContext, input: Value, pads: Pads, value: float | int = 0) -> Value:
-    """The input, `[N, C, spatial...]`, with the pads around it."""
+    """Pad the input, `[N, C, spatial...]`."""
     if numbers(pads) == [0] * (2 * len(pads)):
         return input
     begins: list[Size] = [0, 0, *(pair[0] for pair in pads)]

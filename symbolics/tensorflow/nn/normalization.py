@@ -10,7 +10,7 @@ from .layout import IMAGES, Layout
 
 @onnx_symbolic("tf::BiasAdd")
 def bias_add(g: GraphContext, value: Value, bias: Value, data_format: str = "NHWC") -> Value:
-    """Of `NCHW` the channels are axis 1 of any rank."""
+    """With `NCHW` the channels are axis 1, at any rank."""
     if data_format not in ("NHWC", "NCHW"):
         raise g.refuse(f"data_format '{data_format}' is not supported")
     behind = known_rank(g, value) - 2 if data_format == "NCHW" else 0

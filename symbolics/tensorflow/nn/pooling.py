@@ -46,7 +46,7 @@ def _attributes(
     padding: str,
     explicit_paddings: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The attributes of a pooling operator. Of unknown sizes, SAME with a stride is `auto_pad`."""
+    """The attributes of a pooling operator. For unknown sizes, SAME with a stride uses `auto_pad`."""
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
     given: dict[str, Any] = {"kernel_shape": kernel, "strides": steps}
     pairs = list(zip(kernel, steps, strict=True))
@@ -133,7 +133,7 @@ def max_pool_with_argmax(
     Targmax: DataType = DataType.INT64,
     include_batch_in_index: bool = False,
 ) -> tuple[Value, Value]:
-    """Positions count the elements of `[height, width, channels]`; ONNX's those of `[N, C, H, W]`."""
+    """Indices count the elements of `[height, width, channels]`, and in ONNX those of `[N, C, H, W]`."""
     images = IMAGES.channels_first(g, input)
     attributes = _attributes(g, IMAGES, images, ksize, strides, padding)
     values, found = g.op("MaxPool", images, **attributes, outputs=2)
@@ -199,7 +199,7 @@ def dilation2d(
     rates: Sequence[int],
     padding: str,
 ) -> Value:
-    """The largest sum of a window and the filter, `[h, w, channels]`; padding takes no part."""
+    """The maximum of the sum of a window and the filter, `[h, w, channels]`; padding is ignored."""
     images = IMAGES.channels_first(g, input)
     kernel = kernel_sizes(g, filter, 2)
     steps, spread = IMAGES.spatial(g, strides, "strides"), IMAGES.spatial(g, rates, "rates")
@@ -223,7 +223,7 @@ def _patches(
     rates: Sequence[int],
     padding: str,
 ) -> Value:
-    """The elements of each window in the place of its channels, `[N, counts..., kernel... * C]`."""
+    """The elements of each window along the channel axis, `[N, counts..., kernel... * C]`."""
     first = layout.channels_first(g, images)
     kernel, steps = layout.spatial(g, ksizes, "ksizes"), layout.spatial(g, strides, "strides")
     spread = layout.spatial(g, rates, "rates")

@@ -34,7 +34,7 @@ def _integer_type(g: GraphContext, T: DataType | str) -> DataType:
 
 
 def _half_away(value: Formula) -> Formula:
-    """Rounded, halves away from zero."""
+    """Round halves away from zero."""
     return (value < 0.0).chosen((value - 0.5).op("Ceil"), (value + 0.5).floor())
 
 
@@ -132,7 +132,7 @@ def fake_quant_with_min_max_vars_per_channel(
 
 
 def _along(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
-    """A range, of one number or one for each index of an axis, shaped to broadcast against a tensor."""
+    """Reshape a range, per tensor or per index of an axis, to broadcast against a tensor."""
     if axis == -1:
         return Formula(g, value)
     behind = known_rank(g, input) - 1 - axis
@@ -140,7 +140,7 @@ def _along(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
 
 
 def _flat(g: GraphContext, value: Formula, axis: int) -> Value:
-    """A range as the operators give it: a number, or a vector."""
+    """Reshape a range as the operators return it: a scalar, or a vector."""
     return g.op("Reshape", value.value, g.constant([] if axis == -1 else [-1], DataType.INT64))
 
 
@@ -165,7 +165,7 @@ def quantize_v2(
     axis: int = -1,
     ensure_minimum_range: float = 0.01,
 ) -> list[Value]:
-    """The integers, and the range that they stand for."""
+    """Returns the integers, and the range that they represent."""
     dtype = _integer_type(g, T)
     least, most = limits_of(dtype)
     x, given, above = Formula(g, input), _along(g, min_range, input, axis), _along(g, max_range, input, axis)

@@ -1,4 +1,4 @@
-"""Cells and layers of recurrent networks that TensorFlow has as one operator.
+"""Recurrent cells and layers that are single TensorFlow operators.
 
 Semantics: tensorflow/core/kernels/rnn/lstm_ops.cc and gru_ops.cc.
 """
@@ -53,7 +53,7 @@ class _Cell:
 
 
 def _parts(g: GraphContext, gates: Value, count: int, weight: Value) -> list[Value]:
-    """Gates that are side by side in the last axis of two."""
+    """Split the gates, which are concatenated along the second of two axes."""
     columns = static_size(g, weight, 1) if g.rank(weight) is not None else None
     if columns is not None:
         parts = g.op("Split", gates, axis=1, split=[columns // count] * count, outputs=count)
@@ -123,7 +123,7 @@ def _looped(
     h_prev: Value,
     wanted: Sequence[int],
 ) -> list[Value]:
-    """A Loop over the steps, and the stacked outputs of those that are wanted."""
+    """A Loop over the steps; returns the stacked outputs that are used."""
 
     def build(iteration: Value, going: Value, cs: Value, h: Value) -> list[Value]:
         now = g.op("Squeeze", g.op("Gather", x, g.op("Unsqueeze", iteration, axes=[0]), axis=0), axes=[0])

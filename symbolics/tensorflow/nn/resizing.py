@@ -99,9 +99,9 @@ def resize_nearest_neighbor(
 
 
 def _agrees(size: Size, count: Size, align_corners: bool, half_pixel_centers: bool) -> bool:
-    """Whether Resize takes the pixels of TensorFlow, which multiplies where ONNX divides.
+    """Whether Resize selects the same pixels as TensorFlow, which multiplies where ONNX divides.
 
-    Of unknown sizes they may differ where a place is exactly between two pixels.
+    For unknown sizes they may differ if a coordinate is exactly between two pixels.
     """
     if isinstance(size, Value) or isinstance(count, Value):
         return True
@@ -150,7 +150,7 @@ def _by_places(
     half_pixel_centers: bool,
     how: Method,
 ) -> Value:
-    """Each axis resampled at the places that TensorFlow computes in single precision."""
+    """Resample each axis at the coordinates that TensorFlow computes in single precision."""
     for at, count in zip((2, 3), sizes, strict=True):
         size = g.size(data, at)
         step = _step(g, size, count, align_corners)
@@ -170,7 +170,7 @@ def _by_places(
 
 
 def _tabulated(g: GraphContext, places: Numbers) -> Numbers:
-    """Places moved to those that the table has weights for."""
+    """Round coordinates to those in the table of weights."""
     first = arithmetic(g, "Floor", places)
     steps = arithmetic(g, "Mul", arithmetic(g, "Sub", places, first), np.float32(_TABLE))
     steps = g.op("Round", steps) if isinstance(steps, Value) else np.round(steps)
@@ -193,7 +193,7 @@ def _step(g: GraphContext, size: Size, count: Size, align_corners: bool) -> Numb
 
 @onnx_symbolic("tf::ResizeArea")
 def resize_area(g: GraphContext, images: Value, size: Value, align_corners: bool = False) -> Value:
-    """The mean of the area that each pixel covers. What is beyond the last pixel counts as that pixel."""
+    """The mean of the area of each pixel; beyond the image, the last pixel is repeated."""
     data, sizes = _floats(g, images), listed_sizes(g, size, 2)
     for at, count in zip((2, 3), sizes, strict=True):
         own = g.size(data, at)

@@ -1,4 +1,4 @@
-"""Sizes that a tensor lists, as numbers where they are known."""
+"""The sizes in a tensor, as ints if they are known."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ...compositions.sizes import Size
 
 
 def listed_sizes(g: GraphContext, sizes: Value, count: int) -> list[Size]:
-    """The sizes in a one-dimensional tensor: ints where they are constant, else zero-dim INT64 values.
+    """The sizes in a one-dimensional tensor: ints if constant, else zero-dim INT64 values.
 
-    A tensor that Concat makes of constants and computed sizes has some of both.
+    A Concat of constants and computed sizes gives a mixture.
     """
     known = _known(g, sizes, count)
     return [item if item is not None else _element(g, sizes, at) for at, item in enumerate(known)]

@@ -1,4 +1,4 @@
-"""Recognises the cells of LSTM, GRU and RNN in what one iteration of a loop computes."""
+"""Recognises the cells of LSTM, GRU and RNN in the expressions of one loop iteration."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Finder:
         return None if linear is None else ((a.function, a.alpha, a.beta), linear)
 
     def _gate(self, a: Linear, hidden: int, peephole: Expression | None = None) -> Gate | None:
-        """A gate that reads the input and the hidden state, and the peephole's expression if it is given."""
+        """A gate of the input and the hidden state, and of the peephole's expression if it is given."""
         products = dict(a.products)
         if len(a.products) != 2 or len(products) != 2:
             return None
@@ -245,7 +245,7 @@ def _is_state(a: Expression, place: int) -> bool:
 
 
 def _other_factor(a: Expression, place: int) -> Expression | None:
-    """What a state is multiplied with."""
+    """The factor of a state in a product."""
     if not isinstance(a, Multiplied):
         return None
     first, second = a.factors
@@ -255,7 +255,7 @@ def _other_factor(a: Expression, place: int) -> Expression | None:
 
 
 def _of(a: Expression, argument: Expression) -> Activation | None:
-    """The activation that an expression is of another one."""
+    """The activation that maps one expression to another."""
     if a is argument:
         return "Affine", 1.0, 0.0
     if isinstance(a, Mapped) and a.argument is argument and a.function != "Clip":

@@ -1,4 +1,4 @@
-"""What one iteration of a recurrent loop computes: expressions over its input, its states and weights.
+"""Expressions that one iteration of a recurrent loop computes from its input, states and weights.
 
 Equal expressions are one object, so that identity compares them. Every expression is a matrix [batch, width]
 but `Weights` and numbers, which no iteration changes.
@@ -20,7 +20,7 @@ INPUT = -1
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A block of a tensor that no iteration changes.
+    """A block of a loop-invariant tensor.
 
     Attributes:
         value: the tensor, of the ONNX graph, or a constant of the source graph.
@@ -114,7 +114,7 @@ class Multiplied:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Added:
-    """A sum of which a part is no linear combination."""
+    """A sum with a part that is not a linear combination."""
 
     terms: tuple[Expression, Expression]
 
@@ -124,13 +124,13 @@ Term: TypeAlias = Operand | Joined | Linear | Mapped | Multiplied | Added | Weig
 
 
 class Algebra:
-    """Makes expressions. A method returns None for what no recurrent operator computes."""
+    """Makes expressions. A method returns None for expressions that no recurrent operator computes."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def make(self, kind: Any, *fields: Any) -> Any:
-        """The expression of a kind with these fields."""
+        """Make an expression of a class with these fields."""
         key = (kind, *fields)
         if key not in self._made:
             self._made[key] = kind(*fields)

@@ -25,7 +25,7 @@ READS = {"TensorListGetItem": ("input_handle", "index"), "TensorArrayReadV3": ("
 
 @dataclasses.dataclass
 class Iteration:
-    """What an iteration computes.
+    """The results of an iteration.
 
     Attributes:
         results: a term for each variable after it, None for lists and what no recurrent operator computes.
@@ -42,7 +42,7 @@ class Iteration:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A variable of a loop, before it.
+    """The initial value of a loop variable.
 
     Attributes:
         value: its value.
@@ -123,11 +123,11 @@ class _Reader:
         return self.terms.get(value)
 
     def place_of(self, value: Any) -> int | None:
-        """The position of the variable that a value is."""
+        """The index of the loop variable that a value is."""
         return self._place.get(origin(value)) if isinstance(value, Value) else None
 
     def element(self, items: Any, index: Any) -> Term | None:
-        """The element of a list that belongs to the iteration."""
+        """The element of a list at the iteration's index."""
         place, counter = self.place_of(items), self.place_of(index)
         if place is None or counter is None:
             return None
@@ -243,7 +243,7 @@ def _joined(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> Found:
 
 
 def _split(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> list[Found]:
-    """Equal parts, or those of SplitV, of which one may have the size that is left."""
+    """Split into equal parts, or into those of SplitV, one of which may have the remaining size."""
     a, axes = r.term(given["value"]), _integers(given["split_dim"])
     if a is None or isinstance(a, float) or axes is None or len(axes) != 1:
         return []

@@ -1,7 +1,7 @@
-"""Writes a loop as LSTM, GRU or RNN, if its iterations compute what these operators do.
+"""Replaces a loop by LSTM, GRU or RNN, if its iterations compute the cell of the operator.
 
-Everything that an iteration computes must be what the operator gives. A layer with a mask, a projection or
-clipped cells, and element types other than FLOAT, for which onnxruntime has no kernel, stay a loop.
+Every result of an iteration must be a result of the operator. A layer with a mask, a projection or clipped
+cells, and element types other than FLOAT, for which onnxruntime has no kernel, stay a loop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def recurrent_layer(
     scanned: Sequence[int],
     trips: Size,
 ) -> dict[int, Value] | None:
-    """What the changed variables of a counting loop are after it; None if it is no recurrent layer.
+    """The final values of the changed variables of a counting loop; None if it is not a recurrent layer.
 
     Args:
         given: its variables before it.
@@ -82,7 +82,7 @@ def recurrent_layer(
 
 
 def _written(body: ir.Graph, place: int) -> Value | None:
-    """The element that an iteration writes into a list; None for other variables."""
+    """The element that an iteration writes to a list; None for other variables."""
     node = origin(body.outputs[place]).producer()
     names = WRITES.get(node.op_type) if node is not None else None
     if node is None or names is None or origin(arguments(node)[names[0]]) is not body.inputs[place]:
@@ -115,7 +115,7 @@ def _fits(state: Value, sequence: Value) -> bool:
 
 
 def _unreversed(g: GraphContext, place: int, sequence: Value) -> Value | None:
-    """The sequence that was reversed along time for a loop; None if it was not."""
+    """The original of a sequence that was reversed along time for a loop; None if it was not."""
     assert g.node is not None
     source = g.node.inputs[place]
     for names in (_FROM_TENSOR, {"ReverseV2": "tensor"}):
@@ -172,7 +172,7 @@ def _operator(
 
 
 def _matrices(g: GraphContext, parts: Sequence[Weights]) -> Value:
-    """Matrices [1, gates * units, rows] from those of each gate, [rows, units]."""
+    """Stack the matrices of the gates, [rows, units], to [1, gates * units, rows]."""
     joined = [_block(g, part) for part in parts]
     whole = joined[0] if len(joined) == 1 else g.op("Concat", *joined, axis=1)
     return g.op("Unsqueeze", g.op("Transpose", whole, perm=[1, 0]), axes=[0])
@@ -200,7 +200,7 @@ def _vector(g: GraphContext, terms: Sequence[Weights | float], units: int) -> Va
 
 
 def _block(g: GraphContext, weights: Weights) -> Value:
-    """A block of a tensor, with the axes that it has."""
+    """Slice a block of a tensor."""
     value, sizes = weights.value, g.shape(weights.value) or ()
     cut = [axis for axis, ends in enumerate(weights.ranges) if ends != (0, sizes[axis])]
     if cut:

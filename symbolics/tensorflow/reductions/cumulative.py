@@ -36,7 +36,7 @@ _register("Cumprod", "CumProd")
 def cumulative_logsumexp(
     g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
 ) -> Value:
-    """An exclusive one begins with minus infinity."""
+    """With `exclusive`, the result begins with minus infinity."""
     at = constant_integer(g, axis, "axis") % known_rank(g, x)
     dtype = g.dtype(x) or DataType.FLOAT
     values = g.call("aten::flip", self=x, dims=[at]) if reverse else x

@@ -35,7 +35,7 @@ def top_k_v2(
 
 @onnx_symbolic("tf::NthElement")
 def nth_element(g: GraphContext, input: Value, n: Value, reverse: bool = False) -> Value:
-    """The n-th smallest element along the last dimension, or largest."""
+    """The n-th smallest or largest element along the last dimension."""
     place = number(g, n)
     values, _ = _top(g, input, compute(g, "add", place, 1), largest=reverse)
     if g.rank(values) is None:
@@ -68,7 +68,7 @@ def in_top_k_v2(g: GraphContext, predictions: Value, targets: Value, k: Value) -
 
 
 def _unique(g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, counted: bool) -> list[Value]:
-    """Unique elements in the order of their first occurrence, the place of each element, and the counts."""
+    """Unique elements in the order of their first occurrence, the index of each element, and the counts."""
     dtype = g.dtype(x)
     wide = g.cast(x, DataType.INT64) if widened(g, x) is not x or dtype == DataType.INT32 else x
     wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide

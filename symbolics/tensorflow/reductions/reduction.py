@@ -145,7 +145,7 @@ def bincount(g: GraphContext, arr: Value, size: Value, weights: Value) -> Value:
 def dense_bincount(
     g: GraphContext, input: Value, size: Value, weights: Value, binary_output: bool = False
 ) -> Value:
-    """How often each number occurs, or the sum of its weights; numbers beyond the size are ignored."""
+    """The count of each number, or the sum of its weights; numbers beyond the size are ignored."""
     dtype = g.dtype(weights) or DataType.FLOAT
     rank = known_rank(g, input)
     numbers = g.call("aten::arange", end=_count(g, size))

@@ -13,7 +13,7 @@ _REDUCTIONS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}
 
 
 def _rows(g: GraphContext, data: Value, segment_ids: Value) -> tuple[Value, Value, list[Size]]:
-    """The data with one dimension for all that the segment numbers cover, and the sizes of the rest."""
+    """Flatten the dimensions that the segment numbers cover; return the data and the other sizes."""
     rank = known_rank(g, segment_ids)
     rest = sizes_of(g, data)[rank:]
     numbers = g.cast(segment_ids, DataType.INT64)
@@ -27,7 +27,7 @@ def _rows(g: GraphContext, data: Value, segment_ids: Value) -> tuple[Value, Valu
 def _scattered(
     g: GraphContext, rows: Value, ids: Value, rest: Sequence[Size], count: Size, reduction: str, start: Number
 ) -> Value:
-    """The reduction of the rows of each segment; a segment more takes the rows with a negative number."""
+    """Reduce the rows of each segment; an extra segment collects the rows with a negative number."""
     dtype = g.dtype(rows) or DataType.FLOAT
     held = g.call("composed::full", size=[compute(g, "add", count, 1), *rest], fill_value=start, dtype=dtype)
     places = g.op("Where", g.op("Less", ids, 0), g.constant(count, DataType.INT64), ids)
@@ -63,12 +63,12 @@ def _reduced(g: GraphContext, name: str, data: Value, segment_ids: Value, count:
 def _register_unsorted(name: str) -> None:
     @onnx_symbolic(f"tf::UnsortedSegment{name}")
     def unsorted(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
-        """Rows with a negative number are left out."""
+        """Rows with a negative number are ignored."""
         return _reduced(g, name, data, segment_ids, number(g, num_segments))
 
 
 def _number_of_segments(g: GraphContext, segment_ids: Value) -> Size:
-    """One more than the largest number, which is the last one."""
+    """The number of sorted segments: the last segment number plus 1."""
     ids = g.cast(segment_ids, DataType.INT64)
     all_ids = g.op("Concat", g.constant([-1]), ids, axis=0)
     return g.op("Add", g.op("ReduceMax", all_ids, axes=[0], keepdims=0), 1)
@@ -121,7 +121,7 @@ def _register_sparse(name: str) -> None:
     def sparse(
         g: GraphContext, data: Value, indices: Value, segment_ids: Value, sparse_gradient: bool = False
     ) -> Value:
-        """Rows of the data, chosen by the indices, in sorted segments."""
+        """Reduce rows of the data, selected by the indices, in sorted segments."""
         return combined(g, data, indices, segment_ids, _number_of_segments(g, segment_ids))
 
     @onnx_symbolic(f"tf::SparseSegment{name}WithNumSegments")

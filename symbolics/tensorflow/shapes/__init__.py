@@ -1,1 +1,1 @@
-"""Operators on shapes, and those that move elements without reading them."""
+"""Operators on shapes, and those that rearrange elements."""

@@ -1,4 +1,4 @@
-"""Operators that join tensors, and those that take one apart."""
+"""Operators that join or split tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def concat(g: GraphContext, concat_dim: Value, values: list[Value]) -> Value:
 
 @onnx_symbolic("tf::ConcatOffset")
 def concat_offset(g: GraphContext, concat_dim: Value, shape: list[Value]) -> list[Value]:
-    """Where each part of a concatenation begins."""
+    """The start of each part of a concatenation."""
     at = constant_integer(g, concat_dim, "concat_dim")
     found, start = [], g.constant(0)
     for item in shape:
@@ -101,7 +101,7 @@ def split(g: GraphContext, split_dim: Value, value: Value, num_split: int) -> li
 def split_v(
     g: GraphContext, value: Value, size_splits: Value, split_dim: Value, num_split: int
 ) -> list[Value]:
-    """Parts of given sizes, of which one may be -1: the rest."""
+    """Split into parts of given sizes; one may be -1, the remaining size."""
     at = front(g, constant_integer(g, split_dim, "split_dim"), value)
     counts = elements(g, size_splits, num_split)
     assert counts is not None
@@ -123,7 +123,7 @@ def split_v(
 
 
 def _with_rest(g: GraphContext, counts: Sequence[Size], size: Size) -> list[Size]:
-    """Computed sizes, of which one may be -1 at run time."""
+    """Replace a -1 among computed sizes by the remaining size."""
     total: Size = 0
     for count in counts:
         total = compute(g, "add", total, count)

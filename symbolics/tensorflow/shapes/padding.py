@@ -12,7 +12,7 @@ from .._common import elements, integers
 
 
 def _amounts(g: GraphContext, paddings: Value) -> list[int] | Value:
-    """What ONNX calls pads: the amounts before all dimensions, then those behind."""
+    """Convert paddings to ONNX's pads: all begins, then all ends."""
     known = integers(g, paddings)
     if known is not None:
         return [*known[::2], *known[1::2]]
@@ -53,7 +53,7 @@ def pad_v2(g: GraphContext, input: Value, paddings: Value, constant_values: Valu
 
 @onnx_symbolic("tf::MirrorPad")
 def mirror_pad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Value:
-    """REFLECT leaves out the edge; SYMMETRIC repeats it, which no mode of Pad does."""
+    """REFLECT does not repeat the edge; SYMMETRIC does, which no mode of Pad supports."""
     amounts = _amounts(g, paddings)
     if isinstance(amounts, list) and not any(amounts):
         return input
@@ -72,7 +72,7 @@ def mirror_pad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Val
 
 
 def _mirrored(g: GraphContext, size: Size, before: Size, behind: Size, edge: int) -> Value:
-    """The positions that the elements are read from; `edge` is 1 if the edge is not repeated."""
+    """The source positions of the elements; `edge` is 1 if the edge is not repeated."""
     if all(isinstance(item, int) for item in (size, before, behind)):
         numbers = np.arange(-int(before), int(size) + int(behind))  # type: ignore[arg-type]
         numbers = np.where(numbers < 0, -1 + edge - numbers, numbers)

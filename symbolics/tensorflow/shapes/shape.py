@@ -1,4 +1,4 @@
-"""Shapes as values, and operators that give a tensor another shape or order of dimensions."""
+"""Shapes as values, and operators that reshape or transpose."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reshape(g: GraphContext, tensor: Value, shape: Value) -> Value:
 
 @onnx_symbolic("tf::Squeeze")
 def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Value:  # noqa: B006
-    """Without axes every dimension of size 1 is removed."""
+    """Without axes, all dimensions of size 1 are removed."""
     known = g.shape(input)
     if squeeze_dims:
         axes = [front(g, axis, input) for axis in squeeze_dims]
@@ -112,7 +112,7 @@ def reverse_v2(g: GraphContext, tensor: Value, axis: Value) -> Value:
 
 
 def _reversed(g: GraphContext, tensor: Value, axes: list[int]) -> Value:
-    """A tensor reversed along axes; it keeps its shape."""
+    """Reverse a tensor along axes."""
     if not axes:
         return tensor
     result = g.call("composed::reverse", self=tensor, dims=axes)
@@ -157,7 +157,7 @@ def roll(g: GraphContext, input: Value, shift: Value, axis: Value) -> Value:
 def data_format_dim_map(
     g: GraphContext, x: Value, src_format: str = "NHWC", dst_format: str = "NCHW"
 ) -> Value:
-    """Where the dimensions of one layout are in another; a negative number counts from the end."""
+    """Map dimensions from one layout to another; negative numbers count from the end."""
     places = [dst_format.index(dimension) for dimension in src_format]
     table = g.constant(places + places, g.dtype(x))
     return g.op("Gather", table, g.op("Add", g.cast(x, DataType.INT64), len(places)), axis=0)
@@ -167,7 +167,7 @@ def data_format_dim_map(
 def data_format_vec_permute(
     g: GraphContext, x: Value, src_format: str = "NHWC", dst_format: str = "NCHW"
 ) -> Value:
-    """Sizes, or pairs of them, in the order of another layout."""
+    """Permute sizes, or pairs of them, to another layout."""
     size = g.shape(x)
     count = None if size is None else size[0]
     source, target = src_format, dst_format

@@ -47,7 +47,7 @@ class _Range:
 
 
 def _cut(g: GraphContext, value: Value, ranges: Sequence[_Range]) -> Value:
-    """All slices with constant bounds at once, then the others."""
+    """Apply all slices with constant bounds at once, then the others."""
     constant: list[_Range] = []
     for item in ranges:
         item.start, item.end = known(g, item.start), known(g, item.end)
@@ -89,7 +89,7 @@ class _Masks:
 
 @dataclasses.dataclass
 class _Plan:
-    """What a strided slice does with the axes of its input, and where it inserts new ones.
+    """The slices of a strided slice along the axes of its input, and the positions of new axes.
 
     Attributes:
         items: for each indexed axis the position of its bounds.
@@ -103,7 +103,7 @@ class _Plan:
 
 
 def _plan(g: GraphContext, input: Value, count: int, masks: _Masks) -> _Plan:
-    """Which axis each item of the bounds is for; the ellipsis covers those that no item is for."""
+    """Assign the items of the bounds to axes; the ellipsis covers the remaining axes."""
     ellipsis = next((i for i in range(count) if masks.ellipsis >> i & 1), None)
     after = 0
     if ellipsis is not None:
@@ -176,7 +176,7 @@ def _walked_back(g: GraphContext, value: Value, axes: Sequence[tuple[int, int]])
 def _of_sizes(
     g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
 ) -> Value | None:
-    """Sizes of a shape, which are constants where they are known."""
+    """Slice a vector of known sizes, folded to constants; None if the vector is something else."""
     if g.rank(input) != 1 or masks.new_axis or masks.ellipsis:
         return None
     bounds = [integers(g, item) for item in (begin, end, strides)]
@@ -207,7 +207,7 @@ def strided_slice(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Value:
-    """Python's slices: an ellipsis comes before a new axis, and that before an axis that is taken away."""
+    """Python's slices; an ellipsis takes precedence over a new axis, and that over a removed axis."""
     new_axis_mask &= ~ellipsis_mask
     masks = _Masks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask & ~new_axis_mask)
     found = _of_sizes(g, input, begin, end, strides, masks)

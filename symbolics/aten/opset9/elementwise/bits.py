@@ -29,7 +29,7 @@ def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int
 
     @onnx_symbolic(f"onnx::{op_type}")
     def by_digits(g: GraphContext, A: Value, B: Value | Number) -> Value:
-        """A bitwise operator below opset 18: a table combines digits of four bits along a new dimension.
+        """A bitwise operator below opset 18: looks up digits of four bits in a table.
 
         Uses halves of 32 bits, because onnxruntime sums INT64 in DOUBLE.
         """

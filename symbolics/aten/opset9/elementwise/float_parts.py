@@ -70,7 +70,7 @@ def frexp(g: GraphContext, self: Value) -> list[Value]:
 
 @onnx_symbolic("composed::bits_of_double")
 def bits_of_double(g: GraphContext, self: Value) -> Value:
-    """What a DOUBLE is in memory, as INT64.
+    """The bits of a DOUBLE, as INT64.
 
     Without BitCast from mantissa and exponent: NaN is the one that torch makes.
     """

@@ -1,6 +1,6 @@
-"""Trigonometric and hyperbolic functions; without a kernel and below the opset of their operator composed.
+"""Trigonometric and hyperbolic functions, composed if the opset or the runtime lacks the operator.
 
-The compositions are accurate where their result is small, too.
+The compositions are accurate for small results too.
 """
 
 import math

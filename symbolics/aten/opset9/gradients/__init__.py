@@ -1,1 +1,1 @@
-"""Gradients of ATen's operators, where torch's own decomposition is missing or is no good ONNX."""
+"""Gradients of ATen's operators for which torch's decomposition is missing or inefficient in ONNX."""

@@ -22,7 +22,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> list[Value]:
-    """The gradients of input, weight and bias, without those that the mask leaves out.
+    """The gradients of input, weight and bias that the mask selects.
 
     That of the input is the transposed operator. That of the weight is a convolution of the input by the
     gradient, with batch and channels swapped, and strides and dilations too.
@@ -55,9 +55,9 @@ def transposed_to(
     dilations: list[int],
     groups: int,
 ) -> Value:
-    """A transposed convolution with the spatial sizes of another value, whose convolution has the input's.
+    """A transposed convolution whose result has the spatial sizes of `like`.
 
-    Of unknown sizes it gives the most elements that may be meant, of which the first are taken.
+    If sizes are unknown, it computes the largest possible result and crops the end.
     """
     dimensions = len(strides)
     sizes, kernel, counts = (spatial_sizes(g, value, dimensions) for value in (like, weight, input))
@@ -76,7 +76,7 @@ def transposed_to(
 
 
 def _cut(g: GraphContext, value: Value, like: Value) -> Value:
-    """The first elements along each spatial dimension, as many as another value has."""
+    """Crop each spatial dimension to the size of another value."""
     for axis in range(2, known_rank(g, like)):
         value = g.call("aten::slice", self=value, dim=axis, start=0, end=g.size(like, axis))
     return value

@@ -1,4 +1,4 @@
-"""Gradients of reads of a part of a tensor: zeros around it."""
+"""Gradients of operators that read a part of a tensor: pad with zeros."""
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import Size, known, sizes_of
@@ -61,9 +61,9 @@ def embedding_dense_backward(
     padding_idx: int | Value,
     scale_grad_by_freq: bool,
 ) -> Value:
-    """Rows added up by their index, without those of the padding index.
+    """Sum the rows of each index, except the padding index.
 
-    Where no operator adds as it scatters, a product with the matrix that says which index is which row.
+    If the opset has no ScatterND with a sum, multiply by the one-hot matrix of the indices.
     """
     dtype = g.dtype(grad_output) or DataType.FLOAT
     width = sizes_of(g, grad_output)[-1]

@@ -1,4 +1,4 @@
-"""Linear maps along one axis."""
+"""Matrix products along one axis."""
 
 from .....registration import GraphContext, Value
 

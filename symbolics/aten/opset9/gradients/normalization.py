@@ -8,7 +8,7 @@ from ....compositions.sizes import known_rank, product, sizes_of
 
 
 def asked(mask: Sequence[bool], *gradients: Value | None) -> list[Value]:
-    """The gradients that the mask asks for; a captured operator has no results for the others."""
+    """The gradients that the mask selects; a captured operator has no results for the others."""
     return [value for value, wanted in zip(gradients, mask, strict=True) if wanted and value is not None]
 
 

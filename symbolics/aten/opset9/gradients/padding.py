@@ -13,7 +13,7 @@ def _register(dimensions: int) -> None:
     def replication_pad_backward(
         g: GraphContext, grad_output: Value, self: Value, padding: list[int]
     ) -> Value:
-        """A product with a matrix along each dimension, which says whose value each element has."""
+        """A product with the one-hot matrix of the source positions along each dimension."""
         sizes = spatial_sizes(g, self, dimensions)
         if sizes is None:
             raise g.refuse("it needs the spatial sizes to be known")

@@ -1,4 +1,4 @@
-"""Gradients of pooling: each output's gradient goes to the elements of its window."""
+"""Gradients of pooling: the gradient of each output is distributed to the elements of its window."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def _planes(g: GraphContext, value: Value, dimensions: int) -> Value:
 
 
 def _spread(g: GraphContext, planes: Value, weight: Value, like: Value, window: Window) -> Value:
-    """Windows `[planes, K, places...]` added up where they overlap, in the shape of the pooling's input."""
+    """Sum overlapping windows `[planes, K, places...]` to the shape of the pooling's input."""
     dimensions = len(window.kernel)
     sizes, counts = spatial_sizes(g, like, dimensions), spatial_sizes(g, planes, dimensions)
     if sizes is None or counts is None:
@@ -115,7 +115,7 @@ def _register_average(dimensions: int) -> None:
 def _scattered(
     g: GraphContext, gradient: Value, indices: Value, like: Value, dimensions: int, once: bool
 ) -> Value:
-    """Gradients put at positions in their planes.
+    """Scatter gradients to positions in their planes.
 
     Args:
         once: whether no position comes twice.
@@ -135,7 +135,7 @@ def _scattered(
 
 
 def _selected(g: GraphContext, gradient: Value, indices: Value, like: Value, window: Window) -> Value:
-    """The same where no operator adds as it scatters: compares each element of a window with its maximum."""
+    """The same for opsets without a scatter that sums: compares each element of a window with its maximum."""
     dimensions = len(window.kernel)
     sizes, places = _sizes(g, like, dimensions), _sizes(g, gradient, dimensions)
     flat = np.zeros((1,) * (2 * dimensions), np.int64)

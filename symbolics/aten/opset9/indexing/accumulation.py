@@ -25,7 +25,7 @@ def _combined(g: GraphContext, reduction: str, held: Value, new: Value) -> Value
 
 @onnx_symbolic("composed::scatter_slices")
 def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
-    """A scatter that applies one slice of the index after the other; positions in a slice are unique."""
+    """Scatter the slices of the index in sequence; positions in a slice are unique."""
     count = g.size(index, dim)
 
     def step(held: Value, number: Value) -> Value:
@@ -66,7 +66,7 @@ def chosen_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Valu
 def _chosen_within(
     g: GraphContext, shorter: list[int], self: Value, dim: int, index: Value, src: Value, reduction: str
 ) -> Value:
-    """Write the part of the tensor that the index covers, and append the rest."""
+    """Write to the part of the tensor that the index covers, and append the rest."""
     if shorter:
         at, end = shorter[0], g.size(index, shorter[0])
         inner = g.call("aten::slice", self=self, dim=at, start=0, end=end)
@@ -111,7 +111,7 @@ def _scattered(g: GraphContext, self: Value, dim: int, index: Value, src: Value,
 
 @onnx_symbolic("composed::accumulate_rows")
 def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Rows added to those of `self`, once for each occurrence in the index.
+    """Add rows to those of `self`, once for each occurrence in the index.
 
     In FLOAT or wider, because onnxruntime's ScatterND adds no other floats.
     """

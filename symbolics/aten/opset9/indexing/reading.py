@@ -37,7 +37,7 @@ def gather(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
 
 @onnx_symbolic("composed::flat_positions")
 def flat_positions(g: GraphContext, self: Value, dim: int, index: Value) -> Value:
-    """The positions in the flattened tensor of the elements that `index` picks along a dimension."""
+    """The flattened positions of the elements that `index` selects along a dimension."""
     sizes, counts = sizes_of(g, self), sizes_of(g, index)
     positions = _times(g, g.cast(index, DataType.INT64), product(g, sizes[dim + 1 :]))
     for place, count in enumerate(counts):
@@ -54,7 +54,7 @@ def _times(g: GraphContext, positions: Value, stride: Size) -> Value:
 
 
 def _modulo(g: GraphContext, index: Value, size: Size) -> Value:
-    """Positions along a dimension as `take_along_dim` reads them: modulo its size."""
+    """Reduce positions modulo the size of the dimension, as `take_along_dim` does."""
     if isinstance(size, int) and size == 0:
         return index
     if g.has("Where"):

@@ -23,9 +23,9 @@ def where(
 
 @onnx_symbolic("composed::where")
 def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
-    """Where; for booleans logical operators, because runtimes lack boolean Where at some opsets.
+    """Where; logical operators for booleans, because runtimes lack boolean Where at some opsets.
 
-    Integers without a kernel use INT32, which holds them.
+    Integers without a kernel are cast to INT32, which represents them.
     """
     values = [item for item in (self, other) if isinstance(item, Value)]
     dtypes = {g.dtype(item) for item in values}

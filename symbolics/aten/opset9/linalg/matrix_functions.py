@@ -162,7 +162,7 @@ def linalg_norm(
     keepdim: bool = False,
     dtype: DataType | None = None,
 ) -> Value:
-    """The vector norm, unless `ord` and the dims ask for a matrix norm."""
+    """The matrix norm if `ord` and the dims select it, else the vector norm."""
     count = known_rank(g, self) if dim is None else len(dim)
     if not isinstance(ord, str) and (ord is None or count != 2):
         return g.call("aten::linalg_vector_norm", self, 2 if ord is None else ord, dim, keepdim, dtype)

@@ -167,9 +167,9 @@ def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
 
 @onnx_symbolic("aten::einsum")
 def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
-    """Runtimes broadcast ellipses of one rank only, so that they are spelled out where ranks are known.
+    """Ellipses of known ranks become labels: runtimes broadcast only ellipses of equal rank.
 
-    onnxruntime's Einsum ends the process where a size is 0: what is known to be empty is composed.
+    onnxruntime's Einsum crashes if a size is 0, so products that are known to be empty are composed.
     """
     ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
     text = equation.replace(" ", "")

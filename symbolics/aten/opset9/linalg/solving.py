@@ -12,7 +12,7 @@ from ....compositions.sizes import compute, product, same
 
 @onnx_symbolic("composed::solve_triangular")
 def composed_solve_triangular(g: GraphContext, A: Value, B: Value, upper: bool, unitriangular: bool) -> Value:
-    """The solution of `A X = B`, one row per step; batches broadcast. Only one triangle of A is read."""
+    """Solve `A X = B`, one row per step; batches broadcast. Only one triangle of A is read."""
     matrix = mx.triangle(g, A, upper, strict=True)
     pivots = mx.diagonal(g, A)
     count, dtype = mx.height(g, A), mx.dtype_of(g, B)

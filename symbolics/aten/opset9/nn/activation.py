@@ -184,7 +184,7 @@ def softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = Non
 
 @onnx_symbolic("aten::log_softmax")
 def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
-    """Of DOUBLE onnxruntime loses NaN and infinity, which Softmax has."""
+    """DOUBLE uses Softmax, because onnxruntime's LogSoftmax of DOUBLE loses NaN and infinity."""
     value = self if dtype is None else g.cast(self, dtype)
     result = _along(g, "LogSoftmax", value, dim)
     if g.dtype(value) != DataType.DOUBLE:

@@ -65,7 +65,7 @@ def _mask_bias(g: GraphContext, mask: Value, dtype: DataType) -> tuple[Value, Va
 
 
 def _fits(g: GraphContext, query: Value, key: Value, value: Value) -> bool:
-    """Whether Attention takes them: [N, heads, length, features], of one N, as many keys as values."""
+    """Whether Attention supports the shapes: [N, heads, length, features], as many keys as values."""
     shapes = [g.shape(tensor) for tensor in (query, key, value)]
     if any(shape is None or len(shape) != 4 for shape in shapes) or g.dtype(query) == DataType.BFLOAT16:
         return False
@@ -75,9 +75,9 @@ def _fits(g: GraphContext, query: Value, key: Value, value: Value) -> bool:
 
 
 def _full_mask(g: GraphContext, mask: Value, query: Value, key: Value) -> Value | None:
-    """The mask with its last two dimensions at their full sizes, None where they cannot be told.
+    """Expand the last two dimensions of the mask, which onnxruntime's Attention does not broadcast.
 
-    onnxruntime's Attention broadcasts the others only.
+    None if their sizes are unknown.
     """
     shape = g.shape(mask)
     if shape is None or len(shape) < 2:
@@ -108,8 +108,7 @@ def scaled_dot_product_attention(
 ) -> Value:
     """ATen's math path: a completely masked row gives zeros (`_safe_softmax`); dropout acts on the weights.
 
-    Attention says it where the target has it: without a cache its causal mask is aligned at the top left,
-    as ATen's is.
+    Opsets with Attention use it: without a cache its causal mask is aligned at the top left, as in ATen.
     """
     if is_causal and attn_mask is not None:
         raise g.refuse("attn_mask and is_causal exclude each other")

@@ -41,7 +41,7 @@ class Axis:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the factor alone decides the coordinates, for every size."""
+        """Whether the coordinates depend on the factor alone, for every size."""
         if self.scale is None or self.scale.is_integer():
             return True
         whole = math.floor(self.scale)
@@ -55,7 +55,7 @@ class Axis:
 
     @property
     def output(self) -> int | None:
-        """The output's size where it is known; ATen's `floor(size * scale)` in double precision."""
+        """The output's size if known: ATen's `floor(size * scale)` in double precision."""
         if self.count is None and self.size is not None and self.scale is not None:
             return int(self.size * self.scale)
         return self.count if isinstance(self.count, int) else None

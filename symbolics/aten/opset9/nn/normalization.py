@@ -223,7 +223,7 @@ def _scale(g: GraphContext, input: Value, weight: Value | None, sizes: list[int 
 
 
 def _computed_in_float(g: GraphContext, *values: Value | None) -> bool:
-    """Whether all have one element type, and ONNX's operators, which compute in FLOAT, are exact for it."""
+    """Whether all have one element type, for which ONNX's operators, computing in FLOAT, are exact."""
     found = {g.dtype(value) for value in values if value is not None}
     return len(found) == 1 and DataType.DOUBLE not in found
 

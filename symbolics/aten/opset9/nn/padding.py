@@ -63,7 +63,7 @@ def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Si
 def _beyond_cuts(
     g: GraphContext, self: Value, mode: str, begins: Sequence[Size], ends: Sequence[Size]
 ) -> tuple[Value, list[Size], list[Size]]:
-    """Dimensions cropped at one end and padded at the other; there ATen pads from the cropped part too."""
+    """Pad dimensions that are cropped at the other end; ATen also reads the cropped part as padding."""
     begins, ends = list(begins), list(ends)
     for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         size = static_size(g, self, at)

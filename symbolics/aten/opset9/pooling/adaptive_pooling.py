@@ -14,7 +14,7 @@ from .windows import Window, as_batch, pooled
 
 
 def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
-    """Where the windows begin and end along one dimension, `[count]` each."""
+    """The start and end of each window along one dimension, `[count]` each."""
     numbers, total = g.call("sym::range", start=0, end=count), g.constant(size)
     # onnxruntime refuses a division by 0 even if there are no windows.
     divisor = g.constant(compute(g, "max", count, 1))
@@ -38,12 +38,12 @@ def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value
 
 
 def _bounds(size: int, count: int) -> list[tuple[int, int]]:
-    """Where each window begins and ends."""
+    """The start and end of each window."""
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
 def _regular(size: int, count: int) -> tuple[int, int] | None:
-    """The kernel and stride of windows that are equally long and far apart; None if they are not."""
+    """The kernel and stride of windows with equal lengths and distances; None for others."""
     bounds = _bounds(size, count)
     kernel = bounds[0][1]
     stride = bounds[1][0] if count > 1 else kernel

@@ -1,4 +1,4 @@
-"""Max pooling over windows at random places, which given random numbers decide.
+"""Max pooling over windows at positions computed from given random numbers.
 
 Semantics: aten/src/ATen/native/FractionalMaxPool2d.cpp and FractionalMaxPool3d.cpp.
 """
@@ -17,7 +17,7 @@ from ....compositions.windows import is_unbatched, per_dimension
 
 
 def _starts(g: GraphContext, sample: Value, size: Size, count: int, kernel: int) -> Value:
-    """Where windows begin, `[N, C, count]`, from the sample `[N, C, 1]`; the last one is at the end."""
+    """The starts of windows, `[N, C, count]`, from the sample `[N, C, 1]`; the last window is at the end."""
     dtype = dtype_of(g, sample)
     last = compute(g, "sub", size, kernel)
     gaps = max(count - 1, 1)

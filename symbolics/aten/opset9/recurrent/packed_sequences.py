@@ -75,7 +75,7 @@ def _resized(g: GraphContext, self: Value, count: Size) -> Value:
 
 @onnx_symbolic("packed::resized")
 def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
-    """The first dimension cut, or lengthened by repeating its elements, to a size."""
+    """Crop the first dimension to a size, or extend it by repeating its elements."""
     if not g.has("Where"):
         first = g.op("Slice", self, starts=[0], ends=[1], axes=[0])
         added = g.op("Tile", first, [count, *[1] * (known_rank(g, self) - 1)])

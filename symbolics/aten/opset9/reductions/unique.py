@@ -71,7 +71,7 @@ def _unique2(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> list[Value]:
-    """Always sorted, which an unsorted result may be."""
+    """The result is always sorted, which `sorted=False` allows."""
     kind = g.dtype(self)
     flat = g.op("Reshape", _comparable(g, self), [-1])
     values, inverse, counts = g.call("composed::unique", flat)

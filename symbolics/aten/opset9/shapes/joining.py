@@ -22,7 +22,7 @@ def _rank(g: GraphContext, tensors: Value) -> int:
 
 
 def _stacked(g: GraphContext, tensors: Value, dim: int) -> Value:
-    """The elements of a list along a new dimension."""
+    """Stack the elements of a list along a new dimension."""
     if is_sequence(tensors):
         shape = element_shape(tensors)
         result = g.op("ConcatFromSequence", tensors, axis=dim, new_axis=1)
@@ -36,7 +36,7 @@ def _stacked(g: GraphContext, tensors: Value, dim: int) -> Value:
 
 
 def _concatenated(g: GraphContext, tensors: Value, dim: int) -> Value:
-    """The elements of a list along a dimension that they have."""
+    """Concatenate the elements of a list along an existing dimension."""
     if is_sequence(tensors):
         shape = element_shape(tensors)
         result = g.op("ConcatFromSequence", tensors, axis=dim, new_axis=0)

@@ -250,7 +250,7 @@ def _expansion(g: GraphContext, self: Value, size: Sequence[Size]) -> list[Size]
 
 
 def _raised(g: GraphContext, self: Value, rank: int) -> Value:
-    """The value with leading dimensions of size 1 added up to a rank."""
+    """Add leading dimensions of size 1 up to a rank."""
     missing = rank - known_rank(g, self)
     return g.op("Unsqueeze", self, axes=list(range(missing))) if missing > 0 else self
 
