@@ -1,4 +1,4 @@
-"""`realize`: rewrites a finished model into what an engine takes, by passes in the caller's order."""
+"""`realize`: rewrites a model for an engine by passes in the caller's order."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def realize(
 
 
 def _free_weights(model: ir.Model) -> frozenset[str]:
-    """Let passes see constants where the IR version demands that initializers are inputs; their names."""
+    """Remove initializers from the inputs, where old IR versions require them; return their names."""
     if model.ir_version >= FREE_INITIALIZERS:
         return frozenset()
     model.ir_version = FREE_INITIALIZERS
@@ -146,7 +146,7 @@ def _check(model: ir.Model) -> None:
 
 
 def _forget_plan(model: ir.Model) -> None:
-    """Remove the metadata of a plan that was made for the model before."""
+    """Remove the metadata of an earlier plan."""
     for properties in (model.metadata_props, *(node.metadata_props for node in model.graph.all_nodes())):
         for key in [key for key in properties if is_of_plan(key)]:
             del properties[key]

@@ -1,10 +1,10 @@
-"""Names of axes that torch.onnx's users give."""
+"""Axis labels of torch.onnx's `dynamic_axes`."""
 
 
 class AxisLabel(str):
-    """A name of an axis that is written to the file and promises nothing.
+    """A name of an axis in the file that states no equality.
 
-    The same label may stand for different sizes, and two labels for sizes that the model makes equal.
+    Dimensions with the same label may differ, and dimensions with different labels may be equal.
     """
 
     __slots__ = ()

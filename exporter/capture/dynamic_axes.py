@@ -25,7 +25,7 @@ def by_parameter(
 ) -> dict[str, Any]:
     """The dynamic dimensions by parameter name, nested like the arguments.
 
-    Entries for outputs are left out: the shapes of outputs follow from those of the inputs.
+    Entries for outputs are ignored: the shapes of outputs follow from those of the inputs.
 
     Args:
         bound: the example arguments by parameter name, in the order of the graph's inputs.
@@ -87,7 +87,7 @@ def _at(bound: Mapping[str, Any], place: tuple[Any, ...]) -> Any:
 
 
 def _nested(value: Any, place: tuple[Any, ...], found: Mapping[tuple[Any, ...], Any]) -> Any:
-    """The dynamic dimensions of an argument, nested like it; None where it has none."""
+    """The dynamic dimensions of an argument, nested like it; None for static leaves."""
     members = children(value)
     if members is None:
         return found.get(place)

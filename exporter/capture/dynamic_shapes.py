@@ -36,7 +36,7 @@ _CONDITIONS = (functions.Mod, functions.PythonMod, sympy.Min, sympy.Max, functio
 
 
 class Leaves:
-    """The leaves of a call `(args, kwargs)`, with the dynamic dimensions wanted of each.
+    """The leaves of a call `(args, kwargs)`, with the requested dynamic dimensions of each.
 
     Attributes:
         values: the leaves, in the order of torch's pytree.
@@ -73,7 +73,7 @@ class Leaves:
         }
 
     def dynamic(self) -> Iterator[tuple[int, int, Any]]:
-        """(leaf, axis, wanted) for each dynamic dimension."""
+        """(leaf, axis, request) for each dynamic dimension."""
         for leaf, axes in enumerate(self.wanted):
             if isinstance(self.values[leaf], torch.Tensor):
                 for axis, dim in axes.items():
@@ -227,9 +227,9 @@ def _separate_labels(leaves: Leaves) -> None:
 
 
 def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
-    """The leaves, with another tensor object over the same memory for each further use of a tensor.
+    """Replace repeated tensors among the leaves by aliases with the same memory.
 
-    torch.export takes the same object at two places for one input.
+    torch.export treats two uses of one tensor object as one input.
     """
     values: list[Any] = []
     for value, _, _ in found:

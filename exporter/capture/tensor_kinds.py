@@ -1,4 +1,4 @@
-"""Refuses kinds of tensors that ONNX does not have, and suggests what to pass instead."""
+"""Refuses tensor layouts and types that ONNX lacks, and suggests a conversion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 
 
 def kind_refused(tensor: torch.Tensor) -> tuple[str, str] | None:
-    """The kind of a tensor without ONNX counterpart, and the method that converts it; or None."""
+    """Return the unsupported type of a tensor, and the method that converts it; or None."""
     if tensor.is_nested:
         return "a nested tensor", "to_padded_tensor(0.0)"
     if tensor.layout in _SPARSE:
@@ -31,7 +31,7 @@ def kind_refused(tensor: torch.Tensor) -> tuple[str, str] | None:
 
 
 def without_data(tensor: torch.Tensor) -> str | None:
-    """Why a tensor has no data to compute with, or None."""
+    """Return the reason why a tensor has no data, or None."""
     if tensor.device.type == "meta":
         return "it is on the meta device"
     if isinstance(tensor, FakeTensor):
@@ -40,7 +40,7 @@ def without_data(tensor: torch.Tensor) -> str | None:
 
 
 def check_arguments(bound: Mapping[str, Any]) -> None:
-    """Refuse arguments, at any depth, that the exported file cannot take.
+    """Refuse arguments, at any depth, that cannot be inputs of the exported file.
 
     Args:
         bound: the example arguments by parameter name.

@@ -26,7 +26,7 @@ def identity(name: str, tensor: torch.Tensor) -> Identity:
 
 
 def first_names(identities: Iterable[tuple[str, Identity]]) -> dict[Identity, str]:
-    """The first name of each weight, from all names with what they stand for."""
+    """Return the first name of each distinct weight."""
     names: dict[Identity, str] = {}
     for name, key in identities:
         names.setdefault(key, name)

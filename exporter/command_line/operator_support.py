@@ -52,7 +52,7 @@ class OperatorSupport:
 
 
 def swept() -> Mapping[str, Any]:
-    """The results of the last sweep: its `opsets`, and per operator where it `passed` and was `refused`."""
+    """The results of the last sweep: `opsets`, and per operator those where it `passed` or was `refused`."""
     text = importlib.resources.files(__package__).joinpath("operator_support.json").read_text("utf-8")
     return json.loads(text)
 

@@ -1,1 +1,1 @@
-"""What devices get besides the model file."""
+"""Artifacts for devices: plans, prepacked weights, streaming folders."""

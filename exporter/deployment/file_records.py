@@ -1,4 +1,4 @@
-"""Records of files with digests, by which a folder is compared with what was saved."""
+"""Records of files with digests, which detect changes to a saved folder."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class FileRecord:
 
     @classmethod
     def of(cls, folder: pathlib.Path, name: str) -> FileRecord:
-        """The record of a file as it is."""
+        """Make the record of an existing file."""
         path = folder / name
         return cls(name, path.stat().st_size, digest(path))
 
     def problem(self, folder: pathlib.Path, verify: str) -> str | None:
-        """What is wrong with the file, or None.
+        """Describe a change of the file; None if there is none.
 
         Args:
             verify: `"full"` compares its SHA-256, `"size"` only its size.
@@ -68,7 +68,7 @@ def signed(body: Mapping[str, Any]) -> bytes:
 
 
 def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -> dict[str, Any]:
-    """The members of a file that `signed` made.
+    """Read and verify the members of a file that `signed` made.
 
     Args:
         version: the member `format` that is read.
@@ -100,6 +100,6 @@ def _body_digest(body: Mapping[str, Any]) -> str:
 
 
 def is_beside(record: FileRecord) -> bool:
-    """Whether a record names a file of the folder itself."""
+    """Whether a record names a file directly in the folder."""
     text = isinstance(record.name, str) and isinstance(record.sha256, str) and isinstance(record.size, int)
     return text and record.name == os.path.basename(record.name) and record.name not in ("", ".", "..")

@@ -1,4 +1,4 @@
-"""Amounts of memory that a caller gives, as numbers or as text."""
+"""Parses amounts of memory, given as numbers or as text."""
 
 from __future__ import annotations
 

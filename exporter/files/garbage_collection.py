@@ -1,4 +1,4 @@
-"""Garbage collection made rare where large graphs are made, which are no garbage."""
+"""Reduces garbage collection while large graphs, which are not garbage, are made."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _before = (0, 0, 0)
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let Python look for garbage rarely.
+    """Make garbage collections rare.
 
-    By its own measure it looks at all objects each time that their number has grown by a quarter, which takes
-    as long as making a graph. A threshold of zero, which switches collections off, stays. The thresholds are
-    the process's own: they come back when the last of several threads leaves.
+    By default a full collection visits all objects each time that their number has grown by a quarter, which
+    takes as long as making a graph. A threshold of zero, which switches collections off, stays. The
+    thresholds are the process's own: they come back when the last of several threads leaves.
     """
     global _inside, _before
     with _lock:
@@ -41,5 +41,5 @@ def rare_collections() -> Iterator[None]:
 
 
 def rare_for(nodes: int) -> contextlib.AbstractContextManager[None]:
-    """Rare collections while a graph of so many nodes is read and another one is made, if they are many."""
+    """Make collections rare while a graph with many nodes is converted."""
     return rare_collections() if nodes >= _LARGE else contextlib.nullcontext()

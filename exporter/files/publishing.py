@@ -1,4 +1,4 @@
-"""Publishes a file completely or not at all, alone or together with its external data file.
+"""Publishes a file atomically, alone or together with its external data file.
 
 Files are written under hidden names in the target's folder, and renamed when they are complete. The name of a
 data file is a digest of its contents, and the file never changes, so a graph always refers to the right
@@ -161,13 +161,13 @@ class _Temporary:
             os.unlink(self.path)
 
     def finish(self) -> None:
-        """Flush the written bytes; to the disk if a model is replaced."""
+        """Flush the written bytes; also to the disk if a model is replaced."""
         self.file.flush()
         if self._status is not None:
             os.fsync(self.file.fileno())
 
     def flush_folder(self) -> None:
-        """Flush the list of files in the folder to the disk, if a model is replaced and the system can."""
+        """Flush the folder to the disk, if a model is replaced and the system supports it."""
         if self._status is None:
             return
         with contextlib.suppress(OSError):
@@ -218,7 +218,7 @@ class DataFile(_Temporary):
         return offset
 
     def finish(self) -> bool:  # type: ignore[override]
-        """Write what is left, flush it as a graph is flushed, and return whether there are any bytes."""
+        """Write the remaining bytes and flush them like a graph's; return whether there are any."""
         self._writer.finish()
         super().finish()
         return self._writer.count > 0
@@ -417,7 +417,7 @@ def graphs_in(folder: str) -> list[str]:
 
 
 def mentioned(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
-    """The texts that some graph contains, or all texts if a graph cannot be read."""
+    """Return the texts that some graph contains, or all texts if a graph cannot be read."""
     missing = set(needles)
     named: set[bytes] = set()
     for path in paths:

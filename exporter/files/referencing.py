@@ -1,4 +1,4 @@
-"""External data in files that exist: weights of a model that a graph may refer to without copying them."""
+"""External data in existing files, to which a graph refers without copying the weights."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def references(
     smallest: int,
     data_name: str | None,
 ) -> dict[ir.Value, Reference]:
-    """The weights that a graph may refer to where they are.
+    """The weights that a graph may refer to in their files.
 
-    Those of fewer than `smallest` bytes are left out, and those that no multiple of their element size is the
-    offset of, which runtimes do not map.
+    Excludes weights of fewer than `smallest` bytes, and those whose offset is not a multiple of their element
+    size, which runtimes do not map.
 
     Args:
         data_name: the name of the graph's own data file, if it is fixed.

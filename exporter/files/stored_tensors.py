@@ -58,7 +58,7 @@ class StoredFile:
         return int(self.contents.size)
 
     def is_current(self) -> bool:
-        """Whether its path still has this file, and nothing was written to it."""
+        """Whether its path still refers to this file, which is unmodified."""
         try:
             return _identity(os.stat(self.path)) == self._identity
         except OSError:
@@ -99,7 +99,7 @@ def tensor_over(
 
 
 class FileTensor(ir.LazyTensor):
-    """A tensor at a place in a file, in the encoding of ONNX's `raw_data`.
+    """A tensor at a position in a file, in the encoding of ONNX's `raw_data`.
 
     Attributes:
         file: the file.
@@ -124,7 +124,7 @@ class FileTensor(ir.LazyTensor):
 
     @property
     def is_aligned(self) -> bool:
-        """Whether its place is a multiple of its element size, which runtimes need to map it."""
+        """Whether its offset is a multiple of its element size, as runtimes require for mapping."""
         return self.offset % max(1, self.dtype.bitwidth // 8) == 0
 
     def renamed(self, name: str) -> FileTensor:

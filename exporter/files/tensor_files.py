@@ -106,7 +106,7 @@ def _check(tensors: Sequence[NamedTensor], refused: Sequence[NamedTensor], suffi
 
 
 class _Unseekable:
-    """A file that is only written, so that an archive never goes back in it."""
+    """A write-only file without seek, so that an archive is written sequentially."""
 
     def __init__(self, file: IO[bytes]):
         self._file = file

@@ -26,7 +26,7 @@ class TensorWriter:
     """
 
     def __init__(self, file: IO[bytes], *consumers: Callable[[Any], object]):
-        """Make the writer; `consumers` also take what is written, each in a thread of its own."""
+        """Make the writer; `consumers` also receive the written data, each in its own thread."""
         self._file = file
         self._is_direct = type(file) is not io.BufferedWriter
         functions: list[Callable[[Any], object]] = [file.write, *consumers]
@@ -78,7 +78,7 @@ class TensorWriter:
         self._wait()
 
     def stop(self) -> None:
-        """End the threads. What they have not begun to write is left out."""
+        """End the threads; discard data that they have not begun to write."""
         for worker in self._workers:
             worker.stop()
 
@@ -106,7 +106,7 @@ class TensorWriter:
 
 
 class _Worker:
-    """Calls a function with one piece of data after the other, in a thread."""
+    """Calls a function with each piece of data in order, in a thread."""
 
     def __init__(self, consume: Callable[[Any], object]):
         self._consume = consume
@@ -168,7 +168,7 @@ class _Worker:
 
 
 def _pieces(tensor: Any) -> Iterable[Any] | None:
-    """The contents of a tensor in pieces that nobody changes; None if only its `tofile` can write them."""
+    """The contents of a tensor in immutable pieces; None if only its `tofile` can write them."""
     if isinstance(tensor, np.ndarray):
         return [tensor]
     while not hasattr(tensor, "blocks") and isinstance(tensor, ir.LazyTensor) and not tensor.cache:

@@ -124,7 +124,7 @@ _REMEDY = "save to a file with external_data=True"
 
 
 def _check_portable(model: ir.Model) -> None:
-    """Refuse a graph that onnxruntime laid out for one processor: others compute wrong numbers with it."""
+    """Refuse a graph that onnxruntime optimized for one processor, because others compute wrong results."""
     if NATIVE_DOMAIN in model.opset_imports:
         for graph in model.graphs():
             if any(node.domain == NATIVE_DOMAIN for node in graph):

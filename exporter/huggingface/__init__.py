@@ -1,4 +1,4 @@
-"""Models of Hugging Face folders: exports them, and generates with what was exported."""
+"""Exports models of Hugging Face folders, and generates with the exported files."""
 
 from .entry import ExportedGraph, HuggingFaceExport, export_huggingface
 from .generation import TextGenerator

@@ -60,7 +60,7 @@ def _call(model: Any, inputs: dict[str, Any]) -> Any:
 
 
 def cache_of(pairs: Pairs) -> Any:
-    """A cache that keeps all positions, for layers with a sliding window too: their masks hide the rest."""
+    """A cache that keeps all positions, also for layers with a sliding window, which mask old positions."""
     from transformers import DynamicCache
 
     cache = DynamicCache()

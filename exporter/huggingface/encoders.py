@@ -1,4 +1,4 @@
-"""Models that are called once: features and classes of texts and images."""
+"""Models that run once per input: features and classes of texts and images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_SIZE = 224
 
 
 def features(model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
-    """The graph that gives the last hidden state.
+    """The graph of the last hidden state.
 
     Raises:
         UsageError: the model reads neither text nor images, or has a decoder beside its encoder.
@@ -27,7 +27,7 @@ def features(model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
 
 
 def classification(model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
-    """The graph that gives the logits of classes.
+    """The graph of the logits of classes.
 
     Raises:
         UsageError: the model reads neither text nor images.
@@ -69,7 +69,7 @@ def _text(config: Any, folder: pathlib.Path, takes_types: bool) -> dict[str, Any
 
 
 def _image(model: Any, config: Any, folder: pathlib.Path) -> Any:
-    """An image of the size that the model or its processor asks for."""
+    """Make an image with the size of the model's or its processor's configuration."""
     import torch
 
     size = getattr(config, "image_size", None)

@@ -65,7 +65,7 @@ class ExportedGraph:
 
 @dataclasses.dataclass(frozen=True)
 class HuggingFaceExport:
-    """What `export_huggingface` wrote.
+    """The files that `export_huggingface` wrote.
 
     Attributes:
         folder: where it is.
@@ -180,7 +180,7 @@ def export_huggingface(
 
 @dataclasses.dataclass(frozen=True)
 class _Ready:
-    """A graph that can be written."""
+    """A lowered graph, ready to be written."""
 
     graph: Graph
     program: Program
@@ -196,7 +196,7 @@ def _write(
     verify: bool,
     report: Callable[[str], None],
 ) -> ExportedGraph:
-    """Write one graph; a quantized one is compared with the one that it was."""
+    """Write one graph; compare a quantized one with the original."""
     named = _prefixed(ready.graph.file, report)
     saved: Program | OnnxModel = ready.program
     quantization = error = None

@@ -1,4 +1,4 @@
-"""Hugging Face folders: what they hold besides weights, and what is copied beside an exported model."""
+"""Hugging Face folders: configurations, and the files that are copied to an exported model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def copy_files(source: pathlib.Path, target: pathlib.Path) -> list[str]:
-    """Copy the files of tokenizers, processors and configurations; their names.
+    """Copy the files of tokenizers, processors and configurations; return their names.
 
     Raises:
         ModelFileError: one cannot be read or written.

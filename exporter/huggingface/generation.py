@@ -55,7 +55,7 @@ class TextGenerator:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether inputs are read by an encoder, and only results by the decoder."""
+        """Whether the model has an encoder for its inputs."""
         return self._encoder is not None
 
     @property
@@ -179,7 +179,7 @@ class TextGenerator:
         return {"input_ids": tokens, "attention_mask": mask}
 
     def _beginning(self, fixed: Mapping[str, Any], count: int, language: str | None, task: str) -> np.ndarray:
-        """The first tokens of an encoder-decoder's results."""
+        """The first decoder tokens of an encoder-decoder."""
         settings = self.settings
         if settings.start is None:
             raise UsageError("config.json has no decoder_start_token_id: give decoder_input_ids")
@@ -259,7 +259,7 @@ class _Graph:
         }
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name, as onnxruntime's values. They are given back without being copied."""
+        """Run the graph; return the outputs by name, as onnxruntime's values, which are not copied."""
         feed = {name: _value(item) for name, item in inputs.items()}
         try:
             found = self._session.run_with_ort_values(self._outputs, feed)

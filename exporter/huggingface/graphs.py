@@ -1,4 +1,4 @@
-"""One ONNX file of a task: what is called, with which example, and how its inputs and outputs are named."""
+"""One ONNX file of a task: the call, its example, and the names of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Graph:
 
 
 def example_tokens(config: Any, length: int) -> Any:
-    """Tokens of a batch, which differ from each other."""
+    """Make a batch of distinct tokens."""
     import torch
 
     size = config.get_text_config(decoder=True).vocab_size
@@ -63,7 +63,7 @@ def cache_names(prefix: str, layers: int, kinds: Sequence[str] = ("",)) -> list[
 
 
 def random_like(pairs: Pairs, length: int, dtype: Any) -> Pairs:
-    """Random keys and values of another length, the same in each run.
+    """Make deterministic random keys and values of another length.
 
     Args:
         pairs: tensors `[batch, heads, length, channels]`, which may have no data.
@@ -81,7 +81,7 @@ def random_like(pairs: Pairs, length: int, dtype: Any) -> Pairs:
 
 
 def trial_run(model: Any, inputs: dict[str, Any]) -> Any:
-    """The result of the model with a cache, for the shapes in it: its numbers mean nothing.
+    """Run the model with a cache to find the shapes in its result; the values are meaningless.
 
     On the meta device nothing is computed. A model that asks for the value of a tensor runs with weights that
     are not initialized, whose memory is not used before it is written.

@@ -1,4 +1,4 @@
-"""What a folder says about generation: special tokens, and rules for the choice of tokens."""
+"""The generation settings of a folder: special tokens, and rules for the choice of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of models, and which one a configuration is for."""
+"""The tasks of models, and the task of a configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...registration import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a model is exported for.
+    """A task, such as text generation.
 
     Attributes:
         name: as pipelines of transformers call it.

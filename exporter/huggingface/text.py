@@ -1,4 +1,4 @@
-"""Texts to tokens and back, and audio to spectrograms, by the files of a folder."""
+"""Converts texts to tokens and back, and audio to spectrograms, with the files of a folder."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .settings import Settings
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn; without `sample` the most probable one is taken.
+    """The sampling of tokens; without `sample`, the most probable token is chosen.
 
     Raises:
         UsageError: a number is out of range.
@@ -59,7 +59,7 @@ class TokenChoice:
         return np.array([self._random.choice(len(row), p=row) for row in probabilities], dtype=np.int64)
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """The probabilities to draw with; those of tokens that are left out are 0."""
+        """The probabilities for sampling; those of excluded tokens are 0."""
         order = np.argsort(-logits, axis=1, kind="stable")
         ordered = np.take_along_axis(logits, order, axis=1)
         weights = np.exp(ordered - ordered[:, :1])

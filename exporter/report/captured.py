@@ -95,7 +95,7 @@ def report_capture(
 
 
 def asked(opset: int, level: str, target: Target | None, dynamic: Sequence[str] = ()) -> dict[str, str]:
-    """What was asked for, by name."""
+    """The requested options, by name."""
     found = {"opset": str(opset)}
     if level:
         found["optimize"] = level

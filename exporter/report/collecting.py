@@ -30,7 +30,7 @@ Compare = Callable[[ir.Model, Drawn], Parity]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What to put into a report.
+    """The requested contents of a report.
 
     Attributes:
         title: the name of the model; by default its class, or the name of the graph of a file.
@@ -49,7 +49,7 @@ class Choices:
 
 @dataclasses.dataclass
 class Subject:
-    """What a report is about.
+    """The subject of a report.
 
     Attributes:
         title: the name of the model.
@@ -134,7 +134,7 @@ def failed(title: str, asked: dict[str, str], error: OpsettaError, stage: str, c
 
 
 def saved(report: Report, path: str | bytes | os.PathLike | None) -> Report:
-    """The report, after its page is written; None writes nothing."""
+    """Write the page of a report, unless the path is None; return the report."""
     if path is not None:
         report.save(path)
     return report

@@ -81,7 +81,7 @@ def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
 
 
 def cut(root: Module, most: int) -> int:
-    """Leave out the nodes of the deepest modules until no more than `most` remain; how many those are."""
+    """Remove the nodes of the deepest modules until at most `most` remain; return the number removed."""
     total = len(root.nodes())
     depths: list[list[Module]] = [[root]]
     while depths[-1]:
@@ -98,7 +98,7 @@ def cut(root: Module, most: int) -> int:
 
 
 def _shown(module: Module) -> int:
-    """How many rows of nodes stand for a module."""
+    """The number of rows of a module."""
     if module.is_cut:
         return 1
     return sum(_shown(child) if isinstance(child, Module) else 1 for child in module.children)
@@ -119,7 +119,7 @@ def _inside(root: Module) -> list[Module]:
 
 
 def _join_only_child(module: Module) -> None:
-    """A module that has nothing but another one becomes one with it, under both names."""
+    """Merge a module with its only child, under both names."""
     while module.path and len(module.children) == 1 and isinstance(module.children[0], Module):
         [inner] = module.children
         assert isinstance(inner, Module)
@@ -128,7 +128,7 @@ def _join_only_child(module: Module) -> None:
 
 
 def _unwrapped(child: Module | int) -> Module | int:
-    """A module of one node is drawn as that node."""
+    """Replace a module of one node by that node."""
     if isinstance(child, Module) and len(child.children) == 1 and isinstance(child.children[0], int):
         return child.children[0]
     return child

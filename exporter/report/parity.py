@@ -1,4 +1,4 @@
-"""The results of a written model beside those of the original: outputs, and every intermediate result."""
+"""Compares the results of a written model with the original: outputs, and intermediate results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def with_original(
 ) -> Parity:
     """Compare a converted model with the file, both in onnxruntime, on random inputs.
 
-    Intermediate results are compared where both have one of the same name.
+    Intermediate results with equal names are compared too.
     """
     makers = {value.name: node for node in source.graph for value in node.outputs if value.name}
     shared = [
@@ -100,7 +100,7 @@ def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list
 
 
 def affordable(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
-    """The values to compare, evenly spread if there are too many, and a sentence that says so."""
+    """Select values to compare, evenly spaced if there are too many; also return a sentence about that."""
     size = sum(_bytes(value) for value in values)
     step = max(1, -(-len(values) // MOST_COMPARED), -(-size // MOST_BYTES))
     if step == 1:

@@ -53,7 +53,7 @@ def origin_counts(model: ir.Model, observation: Observation) -> dict[str, int]:
 
 
 def _origins(model: ir.Model, observation: Observation) -> dict[ir.Node, int]:
-    """Where each ONNX node comes from."""
+    """The origin of each ONNX node."""
     survivors = _survivors(model)
 
     def origin(node: ir.Node) -> int:
@@ -76,7 +76,7 @@ def _survivors(model: ir.Model) -> dict[ir.Node, list[ir.Node]]:
 def source_picture(
     graph: ir.Graph, model: ir.Model | None, observation: Observation, classes: Classes, refused: set[str]
 ) -> Drawn:
-    """The picture of a source graph, with what became of its nodes.
+    """The picture of a source graph, with the ONNX nodes of each node.
 
     Args:
         model: the ONNX model that it was lowered to; None if it could not be.
@@ -100,7 +100,7 @@ def source_picture(
 
 
 def _plain_name(node: ir.Node) -> str:
-    """The name that errors have for an operator."""
+    """The name of an operator in errors."""
     name = f"{node.domain or 'onnx'}::{node.op_type}"
     return f"{name}.{node.overload}" if node.overload else name
 
@@ -183,7 +183,7 @@ class _Drawing:
             self.rows.append([kind, next(texts), place, -1, *texts, "", ""])
 
     def edges(self) -> list[list[int]]:
-        """From makers to readers; what a sub-graph reads, the node with the sub-graph reads."""
+        """The edges from producers to consumers; the inputs of a sub-graph count as inputs of its node."""
         position = {node: place for place, node in enumerate(self.nodes)}
         read = [(value, self.row_of[place]) for place, node in enumerate(self.nodes) for value in _read(node)]
         found: dict[tuple[int, int], None] = {}

@@ -1,4 +1,4 @@
-"""What keeps a model from being written: the operator or stage, its places, the reason, and a remedy."""
+"""The problems that prevent an export: operator or stage, positions, reason, and remedy."""
 
 from __future__ import annotations
 

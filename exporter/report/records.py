@@ -1,4 +1,7 @@
-"""What a report says, as plain data. `docs/report.md` describes the JSON form, which has the same names."""
+"""The contents of a report as plain data.
+
+`docs/report.md` describes the JSON form, which has the same names.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ class Parity:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What keeps the model from being written.
+    """A problem that prevents the export.
 
     Attributes:
         subject: the operator, or the stage that failed.

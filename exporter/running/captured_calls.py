@@ -33,7 +33,7 @@ class CapturedCalls:
 
     @property
     def obstacle(self) -> str:
-        """Why there is no PyTorch model to compare with; empty if there is one."""
+        """The reason why there is no PyTorch model to compare with; empty if there is one."""
         if self.capture.interface.input_specification is None:
             return (
                 "this program has no PyTorch model to compare with: call it, and compare the results yourself"

@@ -66,7 +66,7 @@ def compare_files(
 ) -> Comparison:
     """Compare two files that take the same inputs, by name or else in order.
 
-    Sessions have one thread. Runs of both files alternate, so that both meet the same state of the machine.
+    Sessions have one thread. Runs of both files alternate, so that changes of the machine's load affect both.
 
     Args:
         runs: measured runs of each file at each level; 0 measures nothing.

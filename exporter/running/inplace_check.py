@@ -200,7 +200,7 @@ def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
 
 
 def _overwrite(value: _Value, result: _Value, annotation: _Annotation) -> None:
-    """Put a node's result into the memory of a value; other values there are lost."""
+    """Write a node's result to the memory of a value; other values in it are lost."""
     block = value.block
     for other in block.held:
         if other is not result:

@@ -1,4 +1,4 @@
-"""The decisions of a model that an export fixed at the values of the example: their metadata.
+"""Decisions that an export fixed at the values of the example, as metadata.
 
 Works without torch. `docs/metadata.md` describes the format.
 """

@@ -1,4 +1,4 @@
-"""How long the stages of an export take, and the memory that the process has meanwhile."""
+"""Measures the time and memory of the stages of an export."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class StageClock:
 
 @contextlib.contextmanager
 def timed(name: str) -> Iterator[list[Stage]]:
-    """Measure one stage; the list has it afterwards."""
+    """Measure one stage, and append it to the list."""
     clock = StageClock()
     clock(name)
     yield clock.stages
@@ -86,7 +86,7 @@ def resident_bytes(process: int | str = "self") -> int | None:
 
 
 def _highest() -> int | None:
-    """The most bytes of memory that the process has had; None on systems that do not say."""
+    """The peak memory of the process in bytes; None if the system does not report it."""
     try:
         import resource
     except ImportError:

@@ -44,12 +44,12 @@ class SweepResults:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows have each status, from best to worst."""
+        """The number of rows with each status, from best to worst."""
         return counted(self.rows)
 
     @property
     def failures(self) -> list[Row]:
-        """The rows of jobs that did not do what was asked for."""
+        """The rows of failed jobs."""
         return [row for row in self.rows if not row.is_good]
 
     def save_html(self, path: str | os.PathLike) -> None:
@@ -171,7 +171,7 @@ def _check_choices(engine: str, workers: int | None, again: Sequence[str]) -> No
 
 
 def _listed(path: str, engine: LocalEngine) -> Zoo:
-    """The models of a zoo. A Python file is run in a process of its own.
+    """List the models of a zoo. A Python file runs in a separate process.
 
     Raises:
         OpsettaError: there is no such zoo, or it has no models.

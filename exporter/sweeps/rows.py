@@ -1,4 +1,4 @@
-"""The rows of a sweep's results, and what became of a job."""
+"""The rows of a sweep's results, and the statuses of jobs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """What makes the job's row unique."""
+        """The unique key of the job's row."""
         return self.model, self.opset, self.shape, self.dtype, self.target
 
 
@@ -130,7 +130,7 @@ class Row:
 
     @property
     def is_good(self) -> bool:
-        """Whether the job did what was asked for."""
+        """Whether the job succeeded."""
         return self.status in GOOD
 
 
@@ -140,6 +140,6 @@ COLUMNS = {field.name: str(field.type).partition(" ")[0] for field in dataclasse
 
 
 def counted(rows: Iterable[Row]) -> dict[str, int]:
-    """How many rows have each status, from best to worst; statuses without a row are left out."""
+    """The number of rows with each status, from best to worst, without unused statuses."""
     counts = collections.Counter(row.status for row in rows)
     return {status: counts[status] for status in STATUSES if counts[status]}

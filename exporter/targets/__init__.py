@@ -1,1 +1,1 @@
-"""Descriptions of the consumers of ONNX files, and what writes and checks a model for one of them."""
+"""Describes consumers of ONNX files, and writes and checks models for them."""

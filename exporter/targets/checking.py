@@ -1,4 +1,4 @@
-"""Finds everything in a model that a target does not take."""
+"""Finds everything in a model that a target does not support."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> No
 
 
 def find_problems(model: ir.Model, target: Target, *, is_file: bool = False) -> list[TargetProblem]:
-    """Everything in a model that a target does not take; element types and sizes as far as the model says.
+    """Return everything in a model that a target does not support; unknown types and sizes are not checked.
 
     Args:
         is_file: whether the model is as a file has it, so that its external data is in files beside it.
@@ -99,7 +99,7 @@ def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> It
 
 
 def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
-    """The parts of a node that a target does not take, as words that follow the node's name."""
+    """The unsupported parts of a node, as phrases to follow the node's name."""
     if node.domain not in _STANDARD:
         if node.domain not in target.domains:
             yield "its domain is not taken"

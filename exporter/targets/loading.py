@@ -34,7 +34,7 @@ def target_names() -> list[str]:
 
 
 def load_target(target: str | os.PathLike | Target) -> Target:
-    """A target by its name, or from a file of one's own.
+    """Load a target by its name, or from a TOML file.
 
     Args:
         target: a name such as `"rknn"`, or the path of a TOML file: a `PathLike`, or a string that ends in
@@ -64,7 +64,7 @@ def load_target(target: str | os.PathLike | Target) -> Target:
 
 
 def chosen(opset: int | None, target: str | os.PathLike | Target | None) -> tuple[int, Target | None]:
-    """The opset to write and the target to write for, as asked for or by default.
+    """Resolve the opset and the target of an export.
 
     Raises:
         OpsetError: an opset outside 7 to 26.
@@ -76,7 +76,7 @@ def chosen(opset: int | None, target: str | os.PathLike | Target | None) -> tupl
 
 
 def parse_target(name: str, text: str) -> Target:
-    """A target from the text of its file.
+    """Parse a target from the text of its file.
 
     Raises:
         UsageError: the text is no TOML, a key is unknown or missing, or a value is wrong.

@@ -1,4 +1,4 @@
-"""Writes a model as a target reads it, and refuses what the target does not take."""
+"""Rewrites a model by the conventions of a target, and refuses unsupported parts."""
 
 from __future__ import annotations
 

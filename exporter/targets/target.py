@@ -1,4 +1,4 @@
-"""`Target`: what one consumer of ONNX files takes."""
+"""`Target`: the description of one consumer of ONNX files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Names that are taken: only those of `taken` if there are any, and none of `refused`."""
+    """The supported names: only those in `taken` if there are any, and none in `refused`."""
 
     taken: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Restriction:
-    """The demands of a target on the nodes of one operator.
+    """The requirements of a target for the nodes of one operator.
 
     Attributes:
         operator: the operator's name.
@@ -65,7 +65,7 @@ class Restriction:
 
 @dataclasses.dataclass(frozen=True)
 class Conventions:
-    """How a target wants a graph to be written where ONNX leaves a choice; None leaves it as it is.
+    """The forms that a target requires where ONNX has alternatives; None leaves the graph unchanged.
 
     Attributes:
         constants: "initializers" for no Constant nodes, or "nodes" for Constant nodes in place of small
@@ -89,7 +89,7 @@ class Conventions:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What one consumer of ONNX files takes; docs/targets.md describes the file that it is read from.
+    """The description of one consumer of ONNX files; docs/targets.md documents its file.
 
     Attributes:
         name: the name of its file, without the extension.
@@ -125,14 +125,14 @@ class Target:
 
     @property
     def default_opset(self) -> int:
-        """The opset that is written where none is asked for."""
+        """The default opset for the target."""
         low = max(self.opsets.minimum or MINIMUM_OPSET, MINIMUM_OPSET)
         high = min(self.opsets.maximum or MAXIMUM_OPSET, MAXIMUM_OPSET)
         return min(max(self.opsets.default or DEFAULT_OPSET, low), high)
 
 
 def check_saving(target: Target | None, external_data: object) -> None:
-    """Refuse external data that was asked for, if a target takes none.
+    """Refuse external data if the target does not support it.
 
     Raises:
         TargetError: `external_data` is neither None nor False, and the target takes none.
@@ -142,7 +142,7 @@ def check_saving(target: Target | None, external_data: object) -> None:
 
 
 def opset_for(opset: int | None, target: Target | None) -> int:
-    """The opset to write: the one asked for, or else the target's default, or else opsetta's.
+    """The opset to write: the requested one, else the target's default, else opsetta's.
 
     Raises:
         OpsetError: an opset outside 7 to 26.

@@ -71,7 +71,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """What `read_optimizer` found.
+    """The rules, parameters and state of an optimizer.
 
     Attributes:
         groups: a group for each one of the optimizer that has parameters of the model.

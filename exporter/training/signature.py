@@ -1,4 +1,4 @@
-"""What the inputs and outputs of a training graph are; it is stored as metadata of the model."""
+"""The roles of the inputs and outputs of a training graph, stored as metadata of the model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Signature:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """The inputs that a step takes from the step before."""
+        """The inputs whose values come from the previous step."""
         return *self.parameters, *self.buffers, *self.optimizer_state
 
     @property

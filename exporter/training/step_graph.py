@@ -29,7 +29,7 @@ class StepGraph:
         gradients: Sequence[str],
         optimizer: Optimizer | None,
     ):
-        """Take the outputs of a graph apart: loss, results, gradients, then what the model writes to.
+        """Split the outputs of a graph: loss, results, gradients, then new values of buffers.
 
         Args:
             results: the names of the model's results.
@@ -124,7 +124,7 @@ class StepGraph:
     def _update(
         self, optimizer: Optimizer, parameters: Mapping[str, Value], rates: dict[str, float]
     ) -> tuple[dict[str, tuple[Value, Value]], dict[str, tuple[Value, Value]]]:
-        """Append the update; the new and the old value of parameters, and of what the optimizer keeps."""
+        """Append the update; return the new and old values of parameters and optimizer state."""
         build = UpdateBuilder(self._graph)
         groups = [group for group in optimizer.groups if set(group.parameters) & set(parameters)]
         moved: dict[str, tuple[Value, Value]] = {}
@@ -153,7 +153,7 @@ class StepGraph:
         return value
 
     def _kept(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
-        """Inputs for what the optimizer keeps for a parameter: what it has, or zeros."""
+        """Make inputs for the optimizer state of a parameter, initially the existing state or zeros."""
         found = {}
         for key in group.rule.state:
             held = optimizer.state.get(name, {}).get(key)

@@ -74,7 +74,7 @@ class UpdateBuilder:
         return self._add(parameter, self._mul(gradient, rate)), kept
 
     def _damped(self, rule: Sgd, rates: Rates, gradient: Value) -> Value:
-        """What a gradient adds to the momentum: all of it in the first step."""
+        """The gradient scaled by the dampening; unscaled in the first step."""
         if not rule.dampening:
             return gradient
         assert rates.steps is not None
@@ -120,7 +120,7 @@ class UpdateBuilder:
         return self._add(parameter, moved), {"exp_avg": average, "exp_avg_sq": squares}
 
     def _decay(self, rates: Rates, weight_decay: float) -> Value:
-        """The share of a parameter that decoupled weight decay leaves."""
+        """The factor of decoupled weight decay."""
         lost = self._scalar("mul", self._wide(rates.rate), weight_decay)
         return self._scalar("rsub", lost, 1.0)
 

@@ -92,7 +92,7 @@ class _Eager:
         self._groups = () if trial.optimizer is None else trial.optimizer.groups
 
     def step(self, state: Mapping[str, np.ndarray], found: Arrays) -> dict[str, Any]:
-        """What PyTorch gives for each output of the graph.
+        """Run a step in PyTorch; return the expected outputs of the graph.
 
         Adam divides a gradient by its own size: where it is nothing but rounding, as of a bias before a batch
         norm, the parameter moves in any direction. There the result is what onnxruntime found, if it is near.

@@ -1,1 +1,1 @@
-"""Caffe2's nets as sources: an init_net with the weights and a predict_net. Caffe2 is not needed."""
+"""Captures Caffe2 nets: an init_net with the weights and a predict_net. Caffe2 is not needed."""

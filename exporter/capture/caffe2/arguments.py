@@ -34,7 +34,7 @@ _SIDES = ("t", "l", "b", "r")
 
 
 def text_of(text: str | bytes, shown: str) -> str:
-    """A text of a message, which protobuf gives as bytes where it is not UTF-8.
+    """Return a text field of a message, which protobuf returns as bytes if it is not UTF-8.
 
     Raises:
         ModelFileError: it is not.
@@ -59,7 +59,7 @@ def by_name(operator: Any, shown: str) -> dict[str, Any]:
 
 
 def kind_of(argument: Any, shown: str) -> str:
-    """The field that holds an argument's value, "" for an empty list.
+    """The field with an argument's value, "" for an empty list.
 
     Raises:
         ModelFileError: several fields do.
@@ -120,7 +120,7 @@ def arguments_of(operator: Any, shown: str) -> dict[str, Any]:
 
 
 def _bring_to_lists(values: dict[str, Any], shown: str) -> None:
-    """Bring the older spellings of windows to lists; those that are incomplete count as absent."""
+    """Convert legacy window arguments to lists; ignore incomplete ones."""
     for name, single in _LAYERED.items():
         pair = [values.get(f"{single}_h"), values.get(f"{single}_w")]
         older = [values[single]] * 2 if single in values else pair if None not in pair else None
@@ -153,7 +153,7 @@ def element_type(value: Any, shown: str) -> ir.DataType:
 
 
 def constant_type(messages: Mapping[str, Any], shown: str) -> ir.DataType:
-    """The element type of ConstantFill: `dtype`, or that of its value."""
+    """The element type of ConstantFill: `dtype`, or that of `value`."""
     if "dtype" in messages:
         return element_type(value_of(messages["dtype"], shown), shown)
     return ir.DataType.INT64 if "value" in messages and messages["value"].HasField("i") else ir.DataType.FLOAT

@@ -1,7 +1,7 @@
-"""From an init_net and a predict_net to a source graph.
+"""Converts an init_net and a predict_net to a source graph.
 
-A net is a list of operators on named blobs, and may write a blob several times: each time makes a value of
-its own. The init_net runs first. What its fillers make are the weights; its other operators become nodes in
+A net is a list of operators on named blobs, and may write a blob several times; each write becomes a new
+value. The init_net runs first. What its fillers make are the weights; its other operators become nodes in
 front of those of the predict_net.
 """
 
@@ -41,7 +41,7 @@ def load_nets(
     shapes: Mapping[str, Given] | None,
     bounds: Bounds,
 ) -> Capture:
-    """The capture of the predict_net in a file.
+    """Capture the predict_net in a file.
 
     Args:
         path: the file of the predict_net.
@@ -67,7 +67,7 @@ def load_nets(
 
 
 def _beside(path: str | os.PathLike) -> pathlib.Path | None:
-    """The init_net beside a predict_net, None if there is none; it may have the other form."""
+    """Find the init_net in the folder of a predict_net, binary or text; None if there is none."""
     file = pathlib.Path(os.fsdecode(path))
     before, name, after = file.name.rpartition(PREDICT_NET)
     if not name:
@@ -88,7 +88,7 @@ class _Net:
         self._quantization: dict[ir.Value, tuple[float, int]] = {}
 
     def initialize(self, init: Any, placeholders: set[str]) -> None:
-        """Add the operators of the init_net, without those that only make room for inputs."""
+        """Add the operators of the init_net, except those that only allocate inputs."""
         for index, operator in enumerate(init.op):
             if not operator.input and set(operator.output) and set(operator.output) <= placeholders:
                 continue
@@ -125,7 +125,7 @@ class _Net:
     def _declare_inputs(self, predict: Any, operators: list[Any]) -> list[str]:
         """Declare the external inputs that the init_net does not write.
 
-        A net without a list of these has what its operators read before it is written.
+        In a net without a list of external inputs, they are the blobs that are read before they are written.
         """
         declared = _blob_names(predict.external_input, "external_input")
         if not declared:
@@ -141,7 +141,7 @@ class _Net:
         return names
 
     def _input(self, name: str, reader: tuple[Any, int] | None) -> ir.Value:
-        """A graph input; its first reader tells what nobody states of it."""
+        """Make a graph input; its first reader implies an unstated element type and rank."""
         known = self._descriptions.get(name)
         dtype = known.dtype if known is not None else None
         shape = None if known is None else ir.Shape(known.shape)
@@ -155,7 +155,7 @@ class _Net:
         return value
 
     def _outputs(self, predict: Any, operators: list[Any]) -> list[str]:
-        """The external outputs; without a list of these, the first results that nothing reads."""
+        """Return the external outputs; without a list of them, the unread first results of operators."""
         declared = _blob_names(predict.external_output, "external_output")
         if not declared:
             read = {name for operator in operators for name in operator.input}
@@ -271,7 +271,7 @@ class _Net:
     def _quantize(
         self, value: ir.Value, arguments: Mapping[str, Any], inherited: tuple[float, int] | None
     ) -> None:
-        """Note the scale and zero point of an Int8 value."""
+        """Record the scale and zero point of an Int8 value."""
         scale, zero_point = inherited or (1.0, 0)
         scale = arguments.get("Y_scale", scale)
         zero_point = arguments.get("Y_zero_point", zero_point)
@@ -301,7 +301,7 @@ def _placeholders(init: Any, predict: Any, described_inputs: Iterable[str]) -> s
 
 
 def _is_single_zero(operator: Any) -> bool:
-    """Whether a filler without inputs makes a single zero of rank 1 or more."""
+    """Whether a filler without inputs makes one zero of rank 1 or more."""
     if operator.input or operator.type not in ("GivenTensorFill", "ConstantFill"):
         return False
     arguments = {argument.name: argument for argument in operator.arg}
@@ -338,7 +338,7 @@ def _warn_of_weights(operators: list[Any], inputs: list[str], *, has_weights: bo
 
 
 def _first_readers(operators: list[Any]) -> dict[str, tuple[Any, int]]:
-    """The first operator that reads each blob, and at which input."""
+    """Return the first operator that reads each blob, and the index of its input."""
     found: dict[str, tuple[Any, int]] = {}
     for operator in operators:
         for index, name in enumerate(operator.input):
@@ -353,7 +353,7 @@ def _input_name(operator: Any, index: int) -> str:
 
 
 def _read_as(operator: Any, index: int) -> ir.DataType:
-    """The element type of an input that nobody states: FLOAT, unless its reader takes another one."""
+    """The default element type of an input: FLOAT, unless its reader needs another one."""
     name = _input_name(operator, index)
     if name in INTEGER_INPUTS.get(operator.type, ()):
         return ir.DataType.INT64
@@ -361,7 +361,7 @@ def _read_as(operator: Any, index: int) -> ir.DataType:
 
 
 def _rank_read(operator: Any) -> int | None:
-    """The rank of the first input of an operator, where the operator tells it."""
+    """The rank of the first input of an operator, if the operator implies it."""
     if operator.type in ("LRN", "NHWC2NCHW", "NCHW2NHWC", "ResizeNearest", "UpsampleBilinear"):
         return 4
     if operator.type not in WINDOWS:

@@ -1,4 +1,4 @@
-"""The weights of a net: what its fillers without inputs put into their blobs.
+"""The weights of a net, which are the results of fillers without inputs.
 
 The random fillers, which only training nets need, draw from a generator that the blob's name seeds: the same
 file always gives the same weights, which are not those that Caffe2 would draw.
@@ -40,13 +40,13 @@ _CONSTANT = {"ConstantFill": None, "Float16ConstantFill": ir.DataType.FLOAT16}
 
 
 def is_filler(operator: Any) -> bool:
-    """Whether an operator is a filler without inputs, a random one too."""
+    """Whether an operator is a filler without inputs, including random ones."""
     known = (*_GIVEN, *_BYTES, *_CONSTANT, *_RANDOM, "RangeFill")
     return operator.type in known and not operator.input and len(operator.output) == 1
 
 
 class Fillers:
-    """Makes the tensors of fillers, within a bound on the bytes that their files do not hold.
+    """Makes the tensors of fillers, with a limit on the bytes that are not stored in the file.
 
     Attributes:
         random: the blobs that random fillers filled, with the operator.
@@ -57,7 +57,7 @@ class Fillers:
         self.random: dict[str, str] = {}
 
     def tensor(self, operator: Any, shown: str, *, random: bool) -> ir.TensorProtocol | None:
-        """What a filler puts into its blob; None for another operator, or for one with inputs.
+        """Return the tensor of a filler; None for other operators, and for fillers with inputs.
 
         Args:
             random: whether random fillers count.
@@ -87,7 +87,7 @@ class Fillers:
             raise ModelFileError(f"{shown} cannot be filled: {error}") from None
 
     def _take(self, size: int, shown: str) -> None:
-        """Take bytes off what is left."""
+        """Subtract bytes from the remaining limit."""
         self._left -= size
         if self._left < 0:
             raise ModelFileError(f"{shown} takes the weights beyond what is filled of a file; {REMEDY}")
@@ -140,7 +140,7 @@ class Fillers:
 
 
 def _byte_values(messages: Mapping[str, Any], shown: str) -> bytes:
-    """The bytes of a filler: one text, alone or in a list."""
+    """Return the bytes of a filler: one string, alone or in a list."""
     if "values" not in messages:
         return b""
     kind = kind_of(messages["values"], shown)
@@ -174,13 +174,13 @@ def _gaussian(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mappin
 
 
 def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
-    """Uniform, for as many inputs as each index of the first dimension has."""
+    """Uniform numbers, scaled by the fan-in."""
     bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
     return draw.uniform(-bound, bound, shape).astype(np.float32)
 
 
 def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
-    """Normally distributed, for as many outputs as each index of the second dimension has."""
+    """Normal numbers, scaled by the fan-out."""
     outputs = math.prod(shape) // max(shape[1], 1)
     return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
 

@@ -1,8 +1,8 @@
-"""The inputs and arguments of Caffe2's operators, by the names of their schemas.
+"""The inputs and arguments of Caffe2's operators, with the names of their schemas.
 
-A line is `operators: inputs | arguments`. An input of `name*` takes all that follow, as a list. Arguments are
-those that the operator reads: Caffe2 ignores others, which many nets carry along (`order` of Relu). Of an
-operator that is not here, inputs are a list named `inputs`, and all arguments are kept.
+A line is `operators: inputs | arguments`. An input `name*` is variadic. Arguments are those that the operator
+reads: Caffe2 ignores others, which many nets carry along (`order` of Relu). Of an operator that is not here,
+inputs are a list named `inputs`, and all arguments are kept.
 
 Older spellings of windows are brought to one: `kernel`, `kernel_h` and `kernel_w` to `kernels`, and likewise
 `strides`, `pads`, `dilations` and `adjs`.

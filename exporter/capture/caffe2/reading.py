@@ -1,4 +1,4 @@
-"""Reads the file of a net, binary or text, within bounds. The content decides which it is."""
+"""Reads the file of a net, binary or text, within bounds. Detects the format by content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_OPERATOR = 4_000
 
 
 def form_of(path: str | os.PathLike) -> str:
-    """The form of a file that begins as a net, "binary" or "text"; "" for other and unreadable files."""
+    """Detect the format of a net, "binary" or "text"; "" for other and unreadable files."""
     try:
         # Opening a pipe waits for its writer.
         if not os.path.isfile(path):
@@ -37,7 +37,7 @@ def form_of(path: str | os.PathLike) -> str:
 
 
 def is_net(path: str | os.PathLike) -> bool:
-    """Whether a file has the beginning of a net; False if it cannot be read."""
+    """Whether the first bytes of a file are those of a net; False if it cannot be read."""
     return bool(form_of(path))
 
 
@@ -87,7 +87,7 @@ def _form(head: bytes, shown: str) -> str:
 
 
 def _form_of(head: bytes) -> str:
-    """The form of a net with these first bytes, "binary" or "text", and "" for another file."""
+    """Return the format of a net with these first bytes, "binary" or "text"; "" for another file."""
     if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"
     position = 0
@@ -109,7 +109,7 @@ def _form_of(head: bytes) -> str:
 
 
 def _is_operator(data: bytes) -> bool:
-    """Whether bytes begin as an operator does: blobs and a name, then the type, before any argument."""
+    """Whether bytes begin with the fields of an operator: blobs, a name and the type."""
     position = 0
     while position < len(data):
         tag, position = wire.varint(data, position, len(data))

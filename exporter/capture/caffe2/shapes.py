@@ -1,7 +1,7 @@
-"""The shapes of a net's inputs, which a net does not state.
+"""The shapes of a net's inputs, which the net does not contain.
 
-The caller gives them, or the file value_info.json beside the net, as published nets have it: `{"data": [1,
-[1, 3, 224, 224]]}`, with ONNX's number of the element type.
+They come from the caller, or from the file value_info.json in the folder of the net, as in published nets:
+`{"data": [1, [1, 3, 224, 224]]}`, with ONNX's number of the element type.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Given = Sequence[int | str | None] | str
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What is known of an input.
+    """The element type and shape of an input.
 
     Attributes:
         dtype: its element type, or None.
@@ -52,7 +52,7 @@ class Description:
 
 
 def described(shapes: Mapping[str, Given] | None) -> dict[str, Description]:
-    """The descriptions that a caller gives, by the names of inputs.
+    """Parse the descriptions of inputs that a caller gives, by name.
 
     A text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), and may state the element type:
     `int64[batch,7]`.
@@ -95,7 +95,7 @@ def _size(name: str, size: Any) -> int | str | None:
 
 
 def beside(path: str | os.PathLike) -> dict[str, Description]:
-    """The descriptions in value_info.json beside a net, none if there is no such file.
+    """Read the descriptions in value_info.json in the folder of a net; none if there is no such file.
 
     Raises:
         ModelFileError: the file cannot be read, or does not have the form.

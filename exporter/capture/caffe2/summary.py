@@ -15,7 +15,7 @@ from .shapes import Description, beside
 
 
 def describe_net(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
-    """Describe a net: external inputs that no filler of the net writes, outputs, operators, weights.
+    """Describe a net: external inputs without those that its fillers write, outputs, operators, weights.
 
     Args:
         trusted: see `opsetta.load`.

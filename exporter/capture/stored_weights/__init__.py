@@ -1,1 +1,1 @@
-"""Weights that a model does not hold: matched with its parameters and buffers, and never loaded."""
+"""Weights that stay in files: matched with the parameters and buffers of a model, and never loaded."""

@@ -1,4 +1,4 @@
-"""Matches the tensors of a checkpoint with a model's parameters and buffers, and lists what does not fit."""
+"""Matches the tensors of a checkpoint with a model's parameters and buffers, and lists mismatches."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Matches:
 def match(model: torch.nn.Module, given: Mapping[str, ir.TensorProtocol], shown: str) -> Matches:
     """Find the contents of each parameter and buffer.
 
-    A buffer that the state_dict leaves out keeps its own data, if it has some and the checkpoint has none.
+    A non-persistent buffer keeps its own data, if it has some and the checkpoint has none.
 
     Raises:
         ModelFileError: tensors are missing, unexpected, or of another shape or type; lists all of them.
@@ -152,7 +152,7 @@ def _closest(name: str, unexpected: Sequence[str]) -> str:
 
 
 def _without(holder: Holder) -> str:
-    """What to do about a buffer that neither the model nor a checkpoint has."""
+    """The remedy for a buffer whose data is neither in the model nor in a checkpoint."""
     path = holder.name.rpartition(".")[0]
     owner = f"model.get_submodule({path!r})" if path else "model"
     return (

@@ -1,4 +1,4 @@
-"""`StoredWeights`: gives a model its weights from files while it is captured, and gives them to the graph."""
+"""`StoredWeights`: attaches weights from files to a model during capture, and to the captured graph."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StoredWeights:
             )
 
     def attached(self, *, whole: bool = False) -> contextlib.AbstractContextManager[None]:
-        """The model with its weights, mapped into memory and not read.
+        """Attach the weights to the model, mapped into memory and not read.
 
         Args:
             whole: convert weights of another element type, so that the model can run. Otherwise large ones
@@ -141,7 +141,7 @@ class StoredWeights:
 
 
 def _given(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
-    """The tensors by name, and what to call them in messages."""
+    """Return the tensors by name, and their description for messages."""
     if isinstance(weights, (str, os.PathLike)):
         return open_weights(weights), f"the weights in {quoted(os.fspath(weights))}"
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
@@ -155,7 +155,7 @@ def _given(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
 
 
 def _stand_in(each: Match, placeholder: Placeholders | None) -> torch.Tensor:
-    """A tensor in the place of a parameter or buffer."""
+    """Make a tensor that replaces a parameter or buffer."""
     contents = each.contents
     dtype = tensor_adapters.to_torch_dtype(contents.dtype)
     shape = tuple(contents.shape.numpy())

@@ -1,1 +1,1 @@
-"""TensorFlow's files as sources: GraphDef, MetaGraph, SavedModel, checkpoints. TensorFlow is not needed."""
+"""Captures TensorFlow files: GraphDef, MetaGraph, SavedModel, checkpoints. TensorFlow is not needed."""

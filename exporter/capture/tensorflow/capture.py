@@ -17,7 +17,7 @@ from .reading import GraphFile, read_graph
 
 @dataclasses.dataclass(frozen=True)
 class TensorFlowOptions:
-    """How a TensorFlow file is read.
+    """Options for reading a TensorFlow file.
 
     Attributes:
         inputs: the results that a caller feeds, `x` or `x:0`, or a mapping from them to their shapes; by
@@ -58,7 +58,7 @@ class TensorFlowOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CapturedFile:
-    """A captured file, and the names that its signature gives to inputs and outputs.
+    """A captured file, and the names of inputs and outputs in its signature.
 
     Attributes:
         capture: the source graph.
@@ -74,7 +74,7 @@ class CapturedFile:
 def capture_file(
     path: str | os.PathLike, options: TensorFlowOptions | None = None, *, bounds: Bounds = BOUNDS
 ) -> CapturedFile:
-    """Capture a GraphDef, MetaGraph or SavedModel, binary or text; its content says which it is.
+    """Capture a GraphDef, MetaGraph or SavedModel, binary or text; the format is detected by content.
 
     Raises:
         UsageError: an option does not fit the kind of file.

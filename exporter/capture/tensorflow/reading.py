@@ -38,7 +38,7 @@ _NODE, _INPUT, _ATTRIBUTE = 1_200, 150, 300
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GraphFile:
-    """A graph with what its file says about it.
+    """A graph with the information in its file.
 
     Attributes:
         graph_def: the `GraphDef`, with its function library.
@@ -74,7 +74,7 @@ def read_graph(
     need_signature: bool = True,
     bounds: Bounds = BOUNDS,
 ) -> GraphFile:
-    """Read a GraphDef, MetaGraph or SavedModel; the content decides which it is.
+    """Read a GraphDef, MetaGraph or SavedModel; the format is detected by content.
 
     Args:
         path: the file, or the folder of a SavedModel.
@@ -113,7 +113,7 @@ def read_graph(
 def _message(
     file: pathlib.Path, shown: str, kind: str | None, form: str | None, bounds: Bounds
 ) -> tuple[Format, Any]:
-    """What a file is, and its message."""
+    """Return the format of a file and its message."""
     found: list[Format] = []
 
     def form_of(head: bytes, size: int) -> str:
@@ -138,7 +138,7 @@ def _message(
 
 
 def _format(found: Format | None, head: bytes, kind: str | None, form: str | None, shown: str) -> Format:
-    """What a file is, which agrees with what the caller says. Without nodes, the caller alone says it."""
+    """Detect the format of a file, and check it against the caller's; an empty graph has the caller's."""
     if found is None:
         if not head:
             raise ModelFileError(f"{shown} is not a graph of TensorFlow: it is empty")
@@ -202,7 +202,7 @@ def _of_meta_graph(
 
 
 def _chosen(signatures: Mapping[str, Any], wanted: str | None, needed: bool) -> str | None:
-    """The name of the signature to use; None where the file has none, or none is needed."""
+    """The name of the signature to use; None if the file has none, or none is needed."""
     # TensorFlow gives functions that only initialize, and return nothing, names like this.
     names = sorted(name for name in signatures if not name.startswith("__"))
     if wanted is None and not names:
@@ -230,7 +230,7 @@ def _tensors(described: Mapping[str, Any], what: str, signature: str) -> dict[st
 
 
 def _checkpoint(file: pathlib.Path, kind: str) -> pathlib.Path | None:
-    """The prefix of the checkpoint that belongs to a file, if it is there."""
+    """The prefix of the checkpoint of a file, if it exists."""
     prefix = file.parent / "variables" / "variables" if kind == SAVED_MODEL else file.with_suffix("")
     if prefix.with_name(f"{prefix.name}.index").is_file():
         return prefix
@@ -239,7 +239,7 @@ def _checkpoint(file: pathlib.Path, kind: str) -> pathlib.Path | None:
 
 
 def _check(graph: Any, bounds: Bounds) -> None:
-    """Bound the nodes of a graph, their memory, and the constants that repeat an element."""
+    """Check the limits on nodes, memory, and constants that repeat an element."""
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     count = sum(map(len, bodies))
     if count > bounds.nodes:

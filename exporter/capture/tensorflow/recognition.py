@@ -1,4 +1,4 @@
-"""Tells TensorFlow's files from others by their first bytes."""
+"""Recognises TensorFlow files by their first bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TEXT = {
 
 
 class Format(NamedTuple):
-    """What a file is.
+    """A file format.
 
     Attributes:
         kind: `GRAPH`, `META_GRAPH` or `SAVED_MODEL`.
@@ -63,9 +63,9 @@ class Format(NamedTuple):
 
 
 def recognise(source: str | os.PathLike | bytes) -> Format | None:
-    """What a file, a SavedModel's folder or the bytes of a file are; None if they are not TensorFlow's.
+    """Detect the format of a file, a SavedModel's folder or bytes; None if it is not TensorFlow's.
 
-    A file that cannot be read, and a graph without nodes, give None.
+    Unreadable files and graphs without nodes give None.
     """
     if isinstance(source, bytes):
         return recognise_head(source, len(source))
@@ -81,7 +81,7 @@ def recognise(source: str | os.PathLike | bytes) -> Format | None:
 
 
 def file_of(path: str | os.PathLike) -> pathlib.Path:
-    """The file to read: of a SavedModel's folder, the one in it."""
+    """The file to read: the path itself, or the file in a SavedModel's folder."""
     given = pathlib.Path(os.fsdecode(path))
     if given.is_dir():
         return next((given / name for name in SAVED_MODEL_FILES if (given / name).is_file()), given)
@@ -89,7 +89,7 @@ def file_of(path: str | os.PathLike) -> pathlib.Path:
 
 
 def recognise_head(head: bytes, size: int) -> Format | None:
-    """What a file of this size with these first bytes is."""
+    """Return the format of a file of this size with these first bytes."""
     for kind in (GRAPH, META_GRAPH, SAVED_MODEL):
         if _fits(kind, head, 0, size, size):
             return Format(kind, "binary")
@@ -102,9 +102,9 @@ class _Malformed(Exception):
 
 
 def _fits(kind: str, head: bytes, begin: int, end: int, size: int) -> bool:
-    """Whether bytes may be a message: they are fields of its wire types, with what it cannot do without.
+    """Whether bytes may be a message: its fields have the right wire types, and required fields exist.
 
-    A message that the end of the file cuts off fits; its parser says what is wrong.
+    A truncated message is accepted; its parser reports the error.
     """
     found = False
     try:
@@ -123,7 +123,7 @@ def _fits(kind: str, head: bytes, begin: int, end: int, size: int) -> bool:
 
 
 def _fields(head: bytes, begin: int, end: int, size: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, wire type, begin and end of the fields that begin within the first bytes."""
+    """Yield number, wire type, start and end of the fields that start within the first bytes."""
     position, visible = begin, min(end, len(head))
     for _ in range(_MOST_FIELDS):
         if position >= visible:

@@ -1,7 +1,8 @@
-"""The contents of a TensorProto, as the TensorFlow runtime reads them.
+"""Decodes a TensorProto as the TensorFlow runtime does.
 
-`tensor_content` has the elements as in memory. Without it, the list of the element type has them: one that is
-too short repeats its last element, an empty one means zeros, and elements beyond the shape are left out.
+`tensor_content` has the elements as in memory. Without it, the list field of the element type has them: a
+list that is too short repeats its last element, an empty one means zeros, and elements beyond the shape are
+left out.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def array_of(tensor: Any, shown: str, bounds: Bounds = BOUNDS) -> np.ndarray:
 
 
 def repeated_bytes(tensor: Any, shown: str) -> int:
-    """The bytes of the elements that a message stands for and does not store.
+    """The number of bytes of repeated elements, which a message does not store.
 
     Raises:
         ModelFileError: the shape is invalid, or the type has no contents in a file.
@@ -88,7 +89,7 @@ def repeated_bytes(tensor: Any, shown: str) -> int:
 
 
 def _header(tensor: Any, shown: str) -> tuple[str, np.dtype, tuple[int, ...]]:
-    """The element type, in TensorFlow and in numpy, and the shape. An unknown rank is that of a scalar."""
+    """The element type, in TensorFlow and in numpy, and the shape; an unknown rank means a scalar."""
     name, dtype = type_name(tensor.dtype), numpy_type(tensor.dtype)
     if dtype is None:
         raise ModelFileError(f"{shown} has the element type {name}, whose contents no file holds")
@@ -172,7 +173,7 @@ def _listed(tensor: Any, name: str, dtype: np.dtype, count: int) -> np.ndarray:
 
 
 def _narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarray:
-    """Elements of less than a byte, from the low bits of bytes."""
+    """Decode elements of less than a byte from the low bits of bytes."""
     bits = patterns & (2 ** _NARROW[name] - 1)
     if "_INT" in name:
         sign = 2 ** (_NARROW[name] - 1)

@@ -129,7 +129,7 @@ def _signature(model: Any) -> Callable[..., Any]:
         parameters.append(inspect.Parameter(names.unique(argument.name), kind, default=default))
 
     def program(*args: Any, **kwargs: Any) -> None:
-        """A function that carries the program's signature."""
+        """A function that has the program's signature."""
 
     program.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return program
@@ -194,7 +194,7 @@ class _Reader:
         return self._finish(result, list(parameters), args, kwargs)
 
     def _argument(self, item: Any, path: str) -> Any:
-        """Convert an argument of the call for the program; its leaves become inputs."""
+        """Convert an argument of the call; its leaves become inputs."""
         members = pytree.children(item)
         if members is not None:
             inner = [self._argument(member, f"{path}_{i}") for i, member in enumerate(members)]
@@ -315,7 +315,7 @@ def _warn_of_dropped(path: str) -> None:
 
 
 def _is_unchanged(item: Any, before: Any) -> bool:
-    """Whether what an attribute holds is as it was before the call, lists and dicts included."""
+    """Whether the value of an attribute is unchanged after the call, including lists and dicts."""
     if isinstance(item, Shared) and item.stale:
         return False
     if isinstance(item, List) and isinstance(before, List):

@@ -1,4 +1,4 @@
-"""What is known of a value of a TorchScript program: a tensor, a number, an element type, or nothing."""
+"""The known properties of a value of a TorchScript program: a tensor, a number, or an element type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLES = 6
 
 
 class _Unknown:
-    """Marks a value of which nothing is known."""
+    """Marks a value without known properties."""
 
 
 UNKNOWN = _Unknown()
@@ -23,14 +23,14 @@ Size: TypeAlias = int | sympy.Expr
 
 @dataclasses.dataclass(frozen=True)
 class Typed:
-    """A tensor of which only the element type is known."""
+    """A tensor with only a known element type."""
 
     dtype: torch.dtype
 
 
 @dataclasses.dataclass(eq=False)
 class Tensor:
-    """What is known of a tensor.
+    """The known properties of a tensor.
 
     Attributes:
         samples: a fake tensor for each sample of the sizes, or a single one if no size is dynamic; None if
@@ -58,7 +58,7 @@ class Tensor:
 
 @dataclasses.dataclass(eq=False)
 class Number:
-    """What is known of a Python number that the program computes.
+    """The known properties of a Python number that the program computes.
 
     Attributes:
         kind: `int`, `float` or `bool`.
@@ -75,6 +75,6 @@ Fake = Tensor | Number | Typed | _Unknown
 
 
 def symbols_of(item: Any) -> set[Any]:
-    """The symbols of what is known of an operand, or of one size."""
+    """The symbols in the known properties of an operand, or in one size."""
     sizes = item.shape if isinstance(item, Tensor) else [getattr(item, "expression", item)]
     return {symbol for size in sizes if isinstance(size, sympy.Expr) for symbol in size.free_symbols}

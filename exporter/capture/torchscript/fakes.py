@@ -56,7 +56,7 @@ _PRIMES = (5, 7, 11, 13, 17, 19)
 
 
 class Fakes:
-    """What is known about each source value."""
+    """The known properties of each source value."""
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -76,7 +76,7 @@ class Fakes:
             self._known[value] = fake
 
     def size(self, name: str | None = None, example: int | None = None) -> sympy.Symbol:
-        """A dynamic size: a named one of the user's, or an unknown one."""
+        """A dynamic size: one that the user named, or an unknown one."""
         index = len(self._sizes)
         symbol = sympy.Symbol(name or f"u{index}", integer=True, positive=True)
         if example is None or example < 2:
@@ -155,7 +155,7 @@ class Fakes:
         return size in self._loose
 
     def joined(self, a: Fake, b: Fake) -> Fake:
-        """What is known about a tensor that is one of two: differing sizes become unknown.
+        """Merge the properties of two tensors; differing sizes become unknown.
 
         Raises:
             CaptureError: their element types differ.
@@ -175,7 +175,7 @@ class Fakes:
         return [dim for dim, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y]
 
     def describe(self, value: ir.Value, fake: Fake) -> ir.Value:
-        """Set a value's element type and shape from what is known."""
+        """Set a value's element type and shape from its known properties."""
         if isinstance(fake, (Tensor, Typed)):
             value.type = ir.TensorType(element_type(fake.dtype))
         if isinstance(fake, Tensor):
@@ -186,7 +186,7 @@ class Fakes:
     def computed(
         self, name: str, kind: str, function: Callable[..., Any] | None, operands: Sequence[Any]
     ) -> Number:
-        """What is known about the result of arithmetic on numbers."""
+        """The known properties of the result of arithmetic on numbers."""
         known = [self._number(operand) for operand in operands]
         if function is None or any(number is None for number in known):
             return self.number(kind)

@@ -36,7 +36,7 @@ def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
 
 
 def _other_kind(name: str) -> str | None:
-    """A description of a file without TorchScript, with the remedy; None if it may be TorchScript."""
+    """Describe a file that is not TorchScript, with a remedy; None if it may be TorchScript."""
     try:
         with open(name, "rb") as file:
             return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file)

@@ -1,7 +1,7 @@
 """Interprets a TorchScript graph: constants are computed, everything else becomes source nodes.
 
-Lists, tuples, dicts, modules and attributes are evaluated, so that none of known size remains in the graph. A
-branch with a known condition is decided.
+Lists, tuples, dicts, modules and attributes are evaluated; only lists of unknown length remain in the graph.
+A branch with a known condition is decided.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class Interpreter:
         return value
 
     def element(self, items: List) -> Any:
-        """What is known about all elements of a list of tensors."""
+        """The known properties of all elements of a list of tensors."""
         if items.value is not None:
             return self.build.elements.get(items.value, UNKNOWN)
         found: Any = UNKNOWN
@@ -270,7 +270,7 @@ class Interpreter:
         return found
 
     def fake(self, item: Any) -> Any:
-        """What is known about a tensor: a fake one, or less."""
+        """The known properties of a tensor."""
         if isinstance(item, Nested):
             item = item.padded
         if isinstance(item, torch.Tensor):

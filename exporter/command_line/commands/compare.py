@@ -65,7 +65,7 @@ def _sizes(entries: list[str] | None) -> dict[str, int]:
 
 
 def _operators(found: Comparison) -> dict[str, tuple[int, int]]:
-    """How many nodes of each operator the files have; most first."""
+    """The number of nodes of each operator in both files; most frequent first."""
     a, b = (file["operators"] for file in found.files)
     counts = {name: (a.get(name, 0), b.get(name, 0)) for name in [*a, *b]}
     return dict(sorted(counts.items(), key=lambda item: (-max(item[1]), item[0])))
@@ -98,7 +98,7 @@ def _differences(output: Difference) -> tuple[str, str]:
 
 
 def _plain(found: Comparison) -> dict[str, Any]:
-    """The comparison for JSON, which has no infinity: it becomes null, and `reason` says so."""
+    """Convert the comparison for JSON, which has no infinity: it becomes null, and `reason` explains it."""
     outputs = []
     for output in found.outputs:
         plain = dataclasses.asdict(output)

@@ -70,7 +70,7 @@ def freeze(
     trusted: Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Write a TensorFlow graph with its variables as constants, and without what inference does not reach."""
+    """Write a TensorFlow graph with constants for variables, without nodes that inference does not need."""
     from google.protobuf import text_format
 
     from ...capture.tensorflow.freezing import frozen_graph
@@ -110,7 +110,7 @@ def freeze(
 
 
 def pairs(entries: list[str] | None, option: str) -> dict[str, str]:
-    """The entries of an option, NAME=VALUE."""
+    """Parse the entries of an option, NAME=VALUE."""
     found = {}
     for entry in entries or []:
         name, equals, value = entry.partition("=")

@@ -44,7 +44,7 @@ _TAKEN = frozenset(
 
 
 def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> None:
-    """Export a folder as the options of `opsetta export` say, and print what was written.
+    """Export a folder with the options of `opsetta export`, and print the written files.
 
     Raises:
         UsageError: there are options that belong to a factory.

@@ -132,7 +132,7 @@ def info(
 
 
 def _header(found: dict[str, Any]) -> Iterator[str]:
-    """What `info` says of a file before the tables."""
+    """The lines that `info` prints before the tables."""
     file = f"{found['file']}: {size_text(found['bytes'])}"
     if "opset_imports" in found:
         opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])

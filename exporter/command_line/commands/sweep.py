@@ -155,7 +155,7 @@ def _progress() -> Iterator[Callable[[Row, int, int], None]]:
 
 
 def _title(entry: Row) -> str:
-    """A job in words: those of its axes that it does not leave to the model."""
+    """Describe a job: its model, and the axes with a value of its own."""
     parts = [entry.model, f"opset {entry.opset}", entry.shape, entry.dtype, entry.target]
     return " ".join(part for part in parts if part not in (OWN, NO_TARGET))
 
@@ -165,7 +165,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _summarize(results: SweepResults) -> None:
-    """Print how many jobs of each opset ended how, and the failures."""
+    """Print the number of jobs per opset and status, and the failures."""
     statuses = list(results.counts)
     shown = table("opset", "jobs", *statuses)
     for opset in sorted({entry.opset for entry in results.rows}):

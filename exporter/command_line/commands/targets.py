@@ -93,7 +93,7 @@ def _described(target: Target) -> dict[str, Any]:
 
 
 def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
-    """Print everything in a file that a target does not take, and exit with 1 if there is something."""
+    """Print everything in a file that a target does not support; exit with 1 if there is anything."""
     from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
     from ...targets.checking import find_problems
 

@@ -145,7 +145,7 @@ def _is_numeric(kind: np.dtype | None) -> bool:
 
 
 def _kind(weight: Any) -> np.dtype | None:
-    """The numpy type of a weight's elements."""
+    """The name of the numpy type of a weight's elements."""
     import ml_dtypes
     import numpy as np
 

@@ -1,1 +1,1 @@
-"""Options that commands share, and what their text stands for."""
+"""Options that commands share, and the parsing of their values."""

@@ -1,4 +1,4 @@
-"""The options of commands that quantize weights, and what they print of it."""
+"""The options of commands that quantize weights, and the output about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the user's code for a command: loads a model from it, and keeps its output and state apart."""
+"""Runs the user's code for a command: loads a model from it, and isolates its output and state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] | None) -> Example:
-    """The model and the example arguments that a factory or a TorchScript file gives.
+    """Load the model and the example arguments from a factory or a TorchScript file.
 
     Raises:
         OpsettaError: the user's code fails, or gives something else.
@@ -37,7 +37,7 @@ def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] |
 def capture_options(
     example: Example, dynamic: list[str] | None, giver: str, **options: Any
 ) -> dict[str, Any]:
-    """Arguments of `export` that say how to capture: those of the factory, and those of the command.
+    """The capture options of `export`: those of the factory, and those of the command.
 
     Args:
         dynamic: dynamic dimensions, `INPUT:AXIS=NAME`.

@@ -1,1 +1,1 @@
-"""What commands print: messages, tables, progress."""
+"""Terminal output: messages, tables, progress."""

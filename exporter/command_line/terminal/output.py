@@ -22,7 +22,7 @@ def say(text: object) -> None:
 
 
 class Written:
-    """What a function writes, with the method `save` of a model.
+    """The output of a writing function, with the method `save` of a model.
 
     Args:
         write: writes all of it to a binary file object.

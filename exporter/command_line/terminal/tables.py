@@ -17,7 +17,7 @@ MOST_SHOWN = 500
 
 
 def more(count: int) -> str:
-    """The row that stands for those beyond the shown ones."""
+    """The last row of a truncated table, with the number of omitted rows."""
     return f"and {count - MOST_SHOWN} more, which --json lists"
 
 
@@ -50,7 +50,7 @@ def show(rows: Table) -> None:
 
 
 def size_text(count: int) -> str:
-    """A number of bytes, to be read."""
+    """Format a number of bytes."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
@@ -58,5 +58,5 @@ def size_text(count: int) -> str:
 
 
 def shape_text(shape: Sequence[int | str | None] | None) -> str:
-    """A shape, to be read; `?` is an unknown size."""
+    """Format a shape; `?` is an unknown size."""
     return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

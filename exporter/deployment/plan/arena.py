@@ -1,4 +1,4 @@
-"""Runs a plan node by node in one block of memory, to show that its lifetimes and offsets hold."""
+"""Runs a plan node by node in one block of memory, to verify its lifetimes and offsets."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Frame:
         return [value.name or "" for value in self._graph.inputs if value.name in self._of]
 
     def read(self, name: str) -> np.ndarray:
-        """A value of this graph, or of one around it."""
+        """Read a value of this graph, or of an enclosing one."""
         if name in self._constants:
             return self._constants[name]
         if name not in self._shapes:
@@ -135,7 +135,7 @@ class _Frame:
         self._shapes[name] = (array.dtype, array.shape)
 
     def _viewed(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
-        """Element type and shape of a view, from the node itself on an array of the same shape."""
+        """Infer the element type and shape of a view by running the node on an array of the same shape."""
         dtype, shape = self._shapes[source]
         [result] = self._outputs(node, {source: np.zeros(shape, dtype)})[:1]
         return result.dtype, result.shape
@@ -154,7 +154,7 @@ class _Frame:
                 self._constants[value.name or ""] = array
 
     def _outputs(self, node: ir.Node, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Run one node on copies of what it reads."""
+        """Run one node on copies of its inputs."""
         names = dict.fromkeys(value.name or "" for value in reads(node))
         feed = {name: given[name] if name in given else self.read(name).copy() for name in names}
         weights = {name: feed.pop(name) for name in names if self._is_constant(name)}
@@ -167,7 +167,7 @@ class _Frame:
 
 
 class _Kernels:
-    """Nodes as models of their own, opened once for each kind of inputs."""
+    """Sessions of single nodes, cached by node and input types."""
 
     def __init__(self, model: ir.Model):
         self._model = model

@@ -1,4 +1,4 @@
-"""How If, Loop and Scan run their sub-graphs, for the arena."""
+"""Runs the sub-graphs of If, Loop and Scan in the arena."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Frame(Protocol):
         """Copies of the outputs."""
 
     def read(self, name: str) -> np.ndarray:
-        """A value of the graph, or of one around it."""
+        """Read a value of the graph, or of an enclosing one."""
 
     def body(self, index: int, attribute: str) -> Frame | None:
         """The sub-graph of a node; None if it has no plan."""

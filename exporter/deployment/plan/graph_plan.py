@@ -1,7 +1,7 @@
 """Plans one graph, and the sub-graphs of its nodes.
 
-The buffers of a sub-graph are in the workspace of its node: a buffer of the graph around it, which is needed
-while the node runs. The branches of an If share it.
+The buffers of a sub-graph are in the workspace of its node: a buffer of the enclosing graph that lives while
+the node runs. The branches of an If share it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _bodies(
 
 
 def _check_operator(node: ir.Node, graph: ir.Graph) -> None:
-    """Raise an error if it is not known how a node runs its sub-graph."""
+    """Refuse an operator with sub-graphs whose execution is unknown."""
     if node.domain not in STANDARD_DOMAINS or node.op_type not in ("If", *_REPEATING):
         raise PlanError(f"it is not known how {qualified_name(node)} runs its sub-graph")
     if node.op_type == "Scan" and len(node.inputs) > len(graph.inputs):

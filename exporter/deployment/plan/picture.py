@@ -47,7 +47,7 @@ def _title(plan: PlanFacts) -> str:
 
 
 def _drawn_budget(plan: PlanFacts) -> int | None:
-    """The budget that is left for the block beside the weights, if it is within twice the peak."""
+    """The budget for the block without the weights, if it is at most twice the peak."""
     if plan.budget is None or plan.peak is None:
         return None
     left = plan.budget - plan.weight_bytes
@@ -68,7 +68,7 @@ def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
 
 
 def _chains(plan: PlanFacts, x_unit: float, y_unit: float) -> list[str]:
-    """A line where a node overwrites an operand."""
+    """Draw a line at each node that overwrites an operand."""
     of = {value: buffer for buffer in plan.buffers for value in buffer.values}
     lines = []
     for node in plan.nodes:
@@ -114,7 +114,7 @@ def _y(offset: int, y_unit: float) -> float:
 
 
 def shown(size: int) -> str:
-    """Bytes for people: `1.5 MiB`."""
+    """Format bytes: `1.5 MiB`."""
     amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:
         amount /= 1024

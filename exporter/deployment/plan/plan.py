@@ -1,4 +1,4 @@
-"""`Plan`: everything that can be decided before a device sees the model."""
+"""`Plan`: execution order, lifetimes and memory offsets of a model."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _prepared(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
 
 
 def _name_nodes(graph: ir.Graph) -> None:
-    """Give every node, those of sub-graphs included, a name of its own."""
+    """Give every node a unique name, also in sub-graphs."""
     taken: set[str] = set()
     for index, node in enumerate(graph.all_nodes()):
         if not node.name or node.name in taken:
@@ -145,7 +145,7 @@ def _name_nodes(graph: ir.Graph) -> None:
 
 
 def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
-    """The weights that nodes read; what sub-graphs read or have counts as read by their node."""
+    """The weights that nodes read; those of sub-graphs count as read by their node."""
     spans: dict[ir.Value, list[int]] = {}
     for index, node in enumerate(graph):
         for value in (*reads(node), *_inner_initializers(node)):

@@ -1,4 +1,4 @@
-"""What a plan says: nodes, buffers, sub-graphs, weights."""
+"""The records of a plan: nodes, buffers, sub-graphs, weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PlannedNode:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedBuffer:
-    """A place in the block of memory.
+    """A buffer in the block of memory.
 
     Attributes:
         name: the name of the first value in it.
@@ -137,7 +137,7 @@ class PlanFacts(PlannedGraph):
 
     @property
     def fits(self) -> bool | None:
-        """Whether block and weights fit into the budget; None without one, or if sizes are formulas."""
+        """Whether block and weights fit into the budget; None without a budget, or if sizes are formulas."""
         if self.budget is None or self.peak is None:
             return None
         return self.peak + self.weight_bytes <= self.budget

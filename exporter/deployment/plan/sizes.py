@@ -1,4 +1,4 @@
-"""The bytes of values: numbers where the sizes of dimensions are known, formulas elsewhere."""
+"""The bytes of values: numbers if the sizes of dimensions are known, else formulas."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _KERNEL_FLAGS = pathlib.Path("/proc/cpuinfo")
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A field of the fingerprint that is not what it was when the weights were packed.
+    """A field of the fingerprint that changed since the weights were packed.
 
     Attributes:
         field: its name.
@@ -90,7 +90,7 @@ def session(options: Any, providers: Sequence[Any], level: str) -> Fingerprint:
 
 
 def differences(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
-    """The fields that differ, or are unknown here or there, besides the advisory ones."""
+    """The fields that differ or are unknown on either side, except advisory ones."""
     found = []
     for field in [*here, *(name for name in saved if name not in here)]:
         before, after = saved.get(field), here.get(field)
@@ -151,7 +151,7 @@ def _entries(options: Any) -> dict[str, str]:
 
 
 def _shown(own: Any, other: Any) -> str:
-    """A value for a message; of a list or dict, only what the other has not."""
+    """Format a value for a message; of a list or dict, only the items that the other lacks."""
     if own is None:
         return "unknown"
     if isinstance(own, list) and isinstance(other, list) and all(isinstance(item, str) for item in own):

@@ -1,4 +1,4 @@
-"""`load_session`: a session with packed weights where they are valid, and with plain ones elsewhere."""
+"""`load_session`: opens a session with packed weights if they are valid, else with plain ones."""
 
 from __future__ import annotations
 
@@ -108,6 +108,6 @@ def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: Pr
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Refuse a value that is none of those allowed."""
+    """Refuse a value that is not allowed."""
     if value not in allowed:
         raise UsageError(f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}")

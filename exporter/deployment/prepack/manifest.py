@@ -19,7 +19,7 @@ VERIFICATIONS = ("full", "size")
 
 @dataclasses.dataclass(frozen=True)
 class PrepackStatus:
-    """Whether a session uses packed weights, and why not.
+    """Whether a session uses packed weights, and the reason if it does not.
 
     Attributes:
         used: whether it does.
@@ -98,7 +98,7 @@ class Manifest:
         return manifest
 
     def damage(self, folder: pathlib.Path, verify: str) -> str | None:
-        """What is wrong with the packed files, with the weights concerned; None if nothing is."""
+        """Describe damage to the packed files and the affected weights; None if there is none."""
         for record in self.packed:
             problem = record.problem(folder, verify)
             if problem is not None:

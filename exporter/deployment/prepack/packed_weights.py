@@ -1,4 +1,4 @@
-"""Weights packed by torch's oneDNN, in a file that another process reads safely."""
+"""Weights packed by torch's oneDNN, in a file that other processes can check and read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True)
 class _Recipe:
-    """What a weight was packed for.
+    """The layer that a weight is packed for.
 
     Attributes:
         kind: `"linear"` or `"conv2d"`.
@@ -118,8 +118,8 @@ class PackedWeight:
     def load(cls, path: str | bytes | os.PathLike, *, on_mismatch: str = "fallback") -> PackedWeight:
         """Read a file of `save`.
 
-        The layout is derived afresh from the plain weight. The packed bytes are used where environment and
-        layout are those of the file; elsewhere the plain weight is packed again, with a warning.
+        The layout is derived afresh from the plain weight. The packed bytes are used if environment and
+        layout are those of the file; otherwise the plain weight is packed again, with a warning.
 
         Raises:
             ModelFileError: the file cannot be read, or is damaged.
@@ -152,7 +152,7 @@ class PackedWeight:
         return weight
 
     def _use(self, content: Any) -> None:
-        """Take packed bytes in the layout of this process."""
+        """Use packed bytes in the layout of this process."""
         from ...torch_boundary import onednn
 
         self._memory = onednn.aligned(content.numpy())

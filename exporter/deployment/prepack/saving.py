@@ -1,4 +1,4 @@
-"""Writes a prepacked folder: the portable model, and the one that onnxruntime optimized and packed here."""
+"""Writes a prepacked folder: the portable model, and the one that onnxruntime optimized and packed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def save_prepacked(
     layout: str = "portable",
     external_data: bool | str | os.PathLike | None = None,
 ) -> None:
-    """Write a model into a folder, with its weights packed for this machine beside it.
+    """Write a model and its weights packed for this machine into a folder.
 
     Args:
         folder: the folder; it is made if it does not exist.
@@ -120,7 +120,7 @@ def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
 
 
 class _Bytes:
-    """A file as `DataFile.append` takes tensors."""
+    """A file with the interface of a tensor for `DataFile.append`."""
 
     def __init__(self, path: pathlib.Path):
         self._path = path
@@ -133,7 +133,7 @@ class _Bytes:
 
 
 def _publish(staging: pathlib.Path, target: pathlib.Path) -> tuple[Blob, ...]:
-    """Move onnxruntime's files to the folder, the data under a name that its contents give."""
+    """Move onnxruntime's files to the folder; name the data file after its contents."""
     proto = onnx.load(os.fspath(staging / PACKED), load_external_data=False)
     data = staging / f"{PACKED}.data"
 

@@ -1,4 +1,4 @@
-"""How a model is cut, and how far ahead its weights are read, for a budget of memory."""
+"""Chooses the cuts of a model and the lookahead of its weights for a memory budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_LOOKAHEAD = 1
 
 @dataclasses.dataclass(frozen=True)
 class Lifetime:
-    """When a value is in memory.
+    """The steps at which a value is in memory.
 
     Attributes:
         made: the node that makes it; -1 for an input.

@@ -1,4 +1,4 @@
-"""A folder with a model whose weights lie on pages of their own, and an index of them.
+"""A folder with a model whose weights are page-aligned, and an index of them.
 
 `model.onnx` is a valid model with external data. `streaming.json` has the name, offset, size and SHA-256 of
 every weight in that data, in the order in which the model uses them.
@@ -38,7 +38,7 @@ class WeightRecord:
     sha256: str
 
     def is_valid(self) -> bool:
-        """Whether its fields can be those of a weight."""
+        """Whether its fields are valid."""
         numbers = [self.offset, self.size]
         return isinstance(self.name, str) and all(isinstance(n, int) and 0 <= n < 2**63 for n in numbers)
 
@@ -113,7 +113,7 @@ class Index:
             raise ModelFileError(f"{problem}: write the folder '{folder}' again")
 
     def _changed(self, folder: pathlib.Path) -> str | None:
-        """The first weight with other contents, as a sentence."""
+        """A sentence about the first changed weight."""
         try:
             with open(folder / self.data, "rb") as file:
                 for weight in self.weights:
@@ -126,7 +126,7 @@ class Index:
 
 
 def save_streaming(model: Any, folder: str | bytes | os.PathLike) -> None:
-    """Write a model into a folder, in the form from which its weights are streamed.
+    """Write a model into a folder for streaming.
 
     Args:
         model: a `Program`, an `OnnxModel`, or an `onnx_ir.Model`. It stays as it is.
@@ -154,7 +154,7 @@ def save_streaming(model: Any, folder: str | bytes | os.PathLike) -> None:
 
 
 def graph_of(model: Any) -> ir.Model:
-    """The ONNX model of what a caller gives.
+    """Return the ONNX model of a program, or the caller's model.
 
     Raises:
         UsageError: it has none.
@@ -169,7 +169,7 @@ def graph_of(model: Any) -> ir.Model:
 
 
 def _index(folder: pathlib.Path) -> Index:
-    """The index of files that were written a moment ago."""
+    """Make the index of newly written files."""
     proto = onnx.load(os.fspath(folder / MODEL), load_external_data=False)
     places = [
         (tensor.name, {entry.key: entry.value for entry in tensor.external_data})

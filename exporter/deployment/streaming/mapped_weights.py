@@ -1,4 +1,4 @@
-"""Weights in memory-mapped files: read into memory ahead of their use, and given back after it."""
+"""Weights in memory-mapped files: read into memory ahead of their use, and released after it."""
 
 from __future__ import annotations
 

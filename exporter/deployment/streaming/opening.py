@@ -85,7 +85,7 @@ def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) ->
 
 
 def _written_apart(path: pathlib.Path, staging: pathlib.Path, trusted: bool) -> bool:
-    """Write a large file to a folder in another process, which takes the memory for its weights with it.
+    """Write a large file to a folder in another process, whose end frees the memory of the weights.
 
     Returns:
         Whether it could; otherwise this process has to try.

@@ -1,4 +1,4 @@
-"""The form of a model that is streamed: every weight an initializer of the main graph, in order of use."""
+"""Prepares a model for streaming: all weights become initializers of the main graph, in order of use."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _remove_unread(graph: ir.Graph) -> None:
 
 
 def _transpose_weights(graph: ir.Graph) -> None:
-    """Lay out weights as their only reader, a Transpose, does: it would copy them in each run."""
+    """Transpose weights whose only reader is a Transpose, which would copy them in each run."""
     for node in list(graph):
         if node.op_type != "Transpose" or node.domain not in ("", "ai.onnx"):
             continue
@@ -98,7 +98,7 @@ def _transposed(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTenso
 
 
 def _order(graph: ir.Graph) -> None:
-    """Put the initializers into the order in which nodes read them first."""
+    """Sort the initializers by their first use."""
     first: dict[ir.Value, None] = {}
     for node in graph.all_nodes():
         first.update((value, None) for value in node.inputs if value is not None and value.is_initializer())

@@ -1,4 +1,4 @@
-"""The segments of a model as models of their own, whose large weights are inputs.
+"""Makes a model of each segment, whose large weights are inputs.
 
 Names are replaced in order of appearance, so that segments of equal structure become equal messages and
 share one onnxruntime session. Small constants stay in the message where all segments of a structure have the
@@ -126,7 +126,7 @@ class SegmentModel:
         return self.proto.SerializeToString(deterministic=True), (len(self.weights), kinds, named)
 
     def contents(self) -> list[bytes]:
-        """The contents of the constants that segments of this structure may have with other contents."""
+        """The constants whose contents may differ between segments of this structure."""
         found = []
         for name in self.constants:
             tensor = onnx.TensorProto()

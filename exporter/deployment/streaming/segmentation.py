@@ -1,4 +1,4 @@
-"""Where a model is cut: between its repeated blocks, and at narrow places within parts that are too large."""
+"""Chooses the cuts of a model: between repeated blocks, and at narrow points within large parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 256
 
 @dataclasses.dataclass(frozen=True)
 class Sequential:
-    """What a cut depends on: nodes in execution order, their weights, and what passes between them.
+    """The properties that cuts depend on: nodes in execution order, their weights, and live values.
 
     Attributes:
         kinds: for each node a key that is equal for nodes that differ in names and weights only.
@@ -45,10 +45,10 @@ class Sequential:
 
 
 def blocks(nodes: Sequential) -> list[int]:
-    """The places between the repeated blocks of a model, with its begin and end.
+    """The cuts between the repeated blocks of a model, with its start and end.
 
-    Many small blocks are taken together. What is not repeated is cut where it is larger than the largest
-    repeated block, or than a sixteenth of the weights if there is none.
+    Small blocks are merged. Other parts are cut if they are larger than the largest repeated block, or than a
+    sixteenth of the weights if there is none.
     """
     found = _Blocks(nodes)
     places = {0, len(nodes)}
@@ -91,7 +91,7 @@ def _cuts(nodes: Sequential, start: int, stop: int, capacity: int) -> Iterator[i
 
 
 def _narrow(nodes: Sequential, start: int, stop: int) -> int | None:
-    """The narrowest place with a quarter of the weights or more on each side, else the most even one."""
+    """The narrowest cut with at least a quarter of the weights on each side, else the most balanced one."""
     own = [sum(nodes.sizes[name] for name in names) for names in nodes.weights[start:stop]]
     total = sum(own)
     before = list(itertools.accumulate(own))
@@ -145,7 +145,7 @@ class _Blocks:
         return [period for period, _ in votes.most_common(_PERIODS)]
 
     def _runs(self, start: int, stop: int, period: int) -> Iterator[tuple[int, int]]:
-        """The ranges in which each node is like the one a period later, with that last period."""
+        """The ranges in which each node equals the one a period later, including the last period."""
         kinds = self._nodes.kinds
         first = start
         for index in range(start, stop - period + 1):
@@ -156,7 +156,7 @@ class _Blocks:
             first = index + 1
 
     def _aligned(self, first: int, last: int, period: int) -> range | None:
-        """The places, a period apart, where the fewest values pass; two whole blocks at least."""
+        """The cuts, one period apart, with the fewest live values; at least two whole blocks."""
         best: tuple[float, int] | None = None
         found = None
         for begin in range(first, min(first + period, last - 2 * period + 1)):

@@ -1,4 +1,4 @@
-"""What a model's main graph says about cuts: kinds of nodes, lifetimes of values, weights of each node."""
+"""The structure of a main graph for segmentation: node types, lifetimes of values, weights of each node."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Structure:
         return {name: Lifetime(made[name], last[name]) for name in made}
 
     def _widths(self, parts: GraphParts) -> list[int | None]:
-        """The values that are needed across each place; None where one of them is not a tensor of numbers."""
+        """The live values at each cut; None if one of them is not a tensor of numbers."""
         count = len(self.nodes)
         changes = [0] * (count + 2)
         barred = [0] * (count + 2)
@@ -78,7 +78,7 @@ class Structure:
 
 
 def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple:
-    """A key that is equal for nodes that differ in names and in the contents of weights only."""
+    """A key that is equal for nodes that differ only in names and in the contents of weights."""
     inputs = tuple(_input_kind(name, parts) for name in node.input)
     attributes: list[tuple[str, object]] = []
     for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""What the C library offers to read mapped files ahead and to give memory back to the system."""
+"""Functions of the C library that read mapped files ahead and return memory to the system."""
 
 from __future__ import annotations
 

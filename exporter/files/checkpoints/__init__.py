@@ -1,1 +1,1 @@
-"""Reads the names and places of the tensors in checkpoints."""
+"""Reads the names and file positions of the tensors in checkpoints."""

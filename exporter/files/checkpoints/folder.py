@@ -59,7 +59,7 @@ def read_checkpoint(path: str | os.PathLike, read_zip: ReadZip) -> dict[str, ir.
 
 
 def _in_folder(folder: pathlib.Path) -> pathlib.Path:
-    """The file of a folder that is the checkpoint, or its index."""
+    """Find the checkpoint in a folder, or its index."""
     names = sorted(os.listdir(folder))
     for name in _PREFERRED:
         if name in names:
@@ -90,7 +90,7 @@ def _of_file(file: StoredFile, shown: str, read_zip: ReadZip) -> Tensors:
 
 
 def _indexed(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
-    """The tensors of the files that an index lists, which are in its folder."""
+    """Read the tensors of the files that an index lists; the files are in its folder."""
     if index.stat().st_size > MAXIMUM_HEADER:
         raise ModelFileError(f"the index is larger than {MAXIMUM_HEADER} bytes, which is what is read")
     weights = parsed(index.read_bytes(), f"the index {quoted(index.name)}").get("weight_map")

@@ -1,4 +1,4 @@
-"""Reads the header of .safetensors files: the name, type, shape and place of each tensor.
+"""Reads the header of .safetensors files: the name, type, shape and position of each tensor.
 
 A file is the length of a JSON object in eight bytes, the object, and the contents of the tensors. The
 package safetensors copies each tensor that it reads, and does not tell its place in the file.
@@ -85,7 +85,7 @@ def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
 
 
 def parsed(text: bytes, shown: str) -> dict[str, Any]:
-    """A JSON object without a key that stands twice.
+    """Parse a JSON object; refuse duplicate keys.
 
     Raises:
         ModelFileError: it is not one.
@@ -140,7 +140,7 @@ def _are_sizes(item: Any) -> bool:
 
 
 def _check_places(ranges: list[tuple[int, int, str]], size: int, shown: str) -> None:
-    """Check that the tensors cover all bytes after the header, each once, as the format demands.
+    """Check that the tensors cover all bytes after the header without overlap, as the format requires.
 
     Raises:
         ModelFileError: two overlap, or bytes are left over or missing.

@@ -1,4 +1,4 @@
-"""What reading and converting a file may take, all of it in one place.
+"""All limits on reading and converting a file.
 
 A file that anybody may have written asks with few bytes for much memory and time. A bound on bytes of memory
 is what a file of any size may take; each byte of the file adds some.
@@ -15,7 +15,7 @@ REMEDY = "if you trust the file, pass trusted=True, or --trusted on the command 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds on size. Those on nesting, and all checks of what a file says, hold whoever wrote it.
+    """Limits on size. Limits on nesting, and all checks of contents, apply to trusted files too.
 
     Attributes:
         parsed: bytes that protobuf takes beside the contents of strings.
@@ -57,5 +57,5 @@ TRUSTED = Bounds(*[sys.maxsize] * len(dataclasses.fields(Bounds)))
 
 
 def bounds_of(trusted: bool) -> Bounds:
-    """The bounds of a file that is trusted or not."""
+    """Return the limits for a trusted or an untrusted file."""
     return TRUSTED if trusted else BOUNDS

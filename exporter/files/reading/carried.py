@@ -32,7 +32,7 @@ Message = TypeVar("Message", onnx.SparseTensorProto, onnx.TrainingInfoProto)
 
 @dataclasses.dataclass
 class Carried:
-    """The parts that were taken out of a message.
+    """The parts removed from a message.
 
     Attributes:
         types: the types of values, by name.
@@ -104,7 +104,7 @@ def clear_foreign_types(graph: onnx.GraphProto) -> None:
 
 
 def keep(model: ir.Model, carried: Carried) -> None:
-    """Attach the parts taken out of a message to its model."""
+    """Attach the removed parts of a message to its model."""
     if carried.types or carried.sparse or carried.training or carried.packed:
         model.meta[_KEY] = carried
 

@@ -1,1 +1,1 @@
-"""Run jobs, each in a process of its own: on this machine, or on the nodes of a Ray cluster."""
+"""Runs each job in a separate process, on this machine or on the nodes of a Ray cluster."""

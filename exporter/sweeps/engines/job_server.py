@@ -1,4 +1,4 @@
-"""The process that forks a process for each job, after the imports that all jobs need, and watches it.
+"""Forks a process for each job after importing the modules that all jobs need, and watches it.
 
 A fork takes milliseconds, where a new interpreter imports torch for seconds. The server has one thread, and
 runs none of the user's code: that happens in the forks.
@@ -86,7 +86,7 @@ def _run(payload: bytes, limits: Limits, connection: Connection) -> Ended:
 
 
 def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
-    """Be the process of a job: run it, and send what came of it."""
+    """Run a job in its process, and send its result."""
     try:
         os.setsid()
         _end_with_parent()
@@ -110,7 +110,7 @@ def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the system end this process when the server ends, where the system can."""
+    """Ask the system to end this process when the server ends, if it can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
@@ -118,7 +118,7 @@ def _end_with_parent() -> None:
 def _watched(
     child: int, reader: int, limits: Limits, connection: Connection
 ) -> tuple[bytes, str, resource.struct_rusage, int]:
-    """Read what a process sends until it ends, and end it at its limits.
+    """Receive the result of a process; end the process at its limits.
 
     Returns:
         The result, the limit that was reached, the resources used, and the exit status.

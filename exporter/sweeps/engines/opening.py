@@ -12,7 +12,7 @@ LOCAL = "local"
 
 
 def check_engine(name: str) -> None:
-    """Refuse a name that no engine has.
+    """Refuse an unknown name of an engine.
 
     Raises:
         UsageError: it is neither `"local"`, nor `"ray"`, nor an address that begins with `ray://`.
@@ -24,7 +24,7 @@ def check_engine(name: str) -> None:
 def open_engine(
     name: str, workers: int | None = None, imports: Sequence[str] = ()
 ) -> LocalEngine | RayEngine:
-    """The engine of a name, as `check_engine` lists them; the arguments are those of the engines.
+    """Make the engine of a name that `check_engine` accepts, with its arguments.
 
     Raises:
         UsageError: there is no such engine.

@@ -1,4 +1,4 @@
-"""What limits a job, and how it ended."""
+"""The limits of a job, and its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMORY = "memory"
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one job may use.
+    """The limits of one job.
 
     Attributes:
         seconds: how long its process may run.
@@ -29,7 +29,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How the process of a job ended.
+    """The outcome of a job's process.
 
     Attributes:
         result: what the function returned.
@@ -50,5 +50,5 @@ class Ended:
     host: str = ""
 
     def may_run_again(self) -> bool:
-        """Whether the process died, and the job has not run as often as it may."""
+        """Whether the process died, and the job has attempts left."""
         return self.problem == DIED and self.attempts < ATTEMPTS

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own on this machine: one that crashes, hangs or grows takes no other with it."""
+"""Runs jobs in separate processes on this machine, so that a crash, hang or leak affects one job only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_TH
 
 
 class JobServer:
-    """A process that runs jobs, each in a fork of its own; `job_server` is its program.
+    """A process that runs each job in a fork; `job_server` is its program.
 
     Args:
         imports: modules to import before the first fork. They must start no threads.
@@ -53,14 +53,14 @@ class JobServer:
         self.load(imports)
 
     def load(self, imports: Sequence[str]) -> None:
-        """Import modules that the next jobs need, as far as it has not done so."""
+        """Import modules that the next jobs need, unless already imported."""
         missing = [name for name in imports if name not in self._imported]
         if missing:
             self._imported = (*self._imported, *missing)
             self._send(missing)
 
     def give(self, work: Work, job: Any, limits: Limits) -> None:
-        """Start a job. `receive` gives what came of it."""
+        """Start a job; `receive` returns its result."""
         self._send((pickle.dumps((work, job)), limits))
 
     def _send(self, message: Any) -> None:
@@ -78,7 +78,7 @@ class JobServer:
             return Ended(problem=DIED, detail=f"the process that watches the job ended with code {code}")
 
     def is_alive(self) -> bool:
-        """Whether it can run a job."""
+        """Whether the process can run a job."""
         return self._process.poll() is None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Jobs on the nodes of a Ray cluster, which schedules them, and runs those of a lost node on another."""
+"""Runs jobs on a Ray cluster, which schedules them, and reruns those of a lost node on another one."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class RayEngine:
                 self._ray.cancel(reference, force=True)
 
     def _ended(self, reference: Any, attempt: int) -> Ended:
-        """How a task ended that was submitted for the `attempt`-th time.
+        """The outcome of the `attempt`-th run of a task.
 
         Raises:
             OpsettaError: a node cannot run any job, or the cluster is gone.
@@ -124,7 +124,7 @@ class RayEngine:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address at which nothing listens; Ray itself would try for minutes.
+    """Refuse an unreachable address, to which Ray would try to connect for minutes.
 
     Raises:
         OpsettaError: the address is no `ray://HOST:PORT` or `HOST:PORT`, or nothing listens there.

@@ -1,1 +1,1 @@
-"""The jobs of a sweep: which there are, what their results depend on, and what one of them measures."""
+"""The jobs of a sweep: their product, their fingerprints, and their execution."""

@@ -1,4 +1,4 @@
-"""Executes one job: a model is made or read, written at an opset, compared and timed."""
+"""Executes one job: makes or reads a model, writes it at an opset, compares and times it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprints: what the results of a job depend on, in a few characters."""
+"""Fingerprints: digests of everything that the results of a job depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job measures: the times of its stages, its graph, its latency, and the error that ended it."""
+"""The measurements of a job: times of its stages, its graph, its latency, and its error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Measurement:
 
 
 def record_graph(found: Measurement, model: ir.Model, composed: Iterable[str]) -> None:
-    """Record how large a graph is, and the operators that it is composed for."""
+    """Record the size of a graph, and the operators that it composes."""
     names = sorted(composed)
     tensors = [value.const_value for value in model.graph.initializers.values()]
     found.columns |= {

@@ -1,4 +1,4 @@
-"""A job on an ONNX file: it is converted, and compared with the original in onnxruntime. Needs no torch."""
+"""A job on an ONNX file: converts it, and compares it with the original in onnxruntime, without torch."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def sizes_of(shape: str) -> dict[str, int]:
 
 
 def is_static(shape: str) -> bool:
-    """Whether a shape fixes the dimensions that the model's factory lets vary."""
+    """Whether a shape fixes the dynamic dimensions of the model's factory."""
     return STATIC in shape.split("+")
 
 

@@ -1,4 +1,4 @@
-"""A job on a model of a Python file: it is captured and lowered, and compared with eager PyTorch."""
+"""A job on a model of a Python file: exports it, and compares it with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
 
 
 def _composed(source: ir.Graph, graph: ir.Graph) -> list[str]:
-    """The operators of a source graph that take more than one ONNX node each, on average."""
+    """The operators of a source graph that become more than one ONNX node on average."""
     emitted = collections.Counter(node.metadata_props.get(SOURCE, "") for node in graph.all_nodes())
     counts = collections.Counter(overloaded_name(node) for node in source.all_nodes())
     return [name for name, count in counts.items() if emitted[name] > count]
 
 
 def _names(example: Example) -> dict[str, Any]:
-    """The options that give names, which lowering takes too."""
+    """The options for names, which lowering also accepts."""
     return {name: example.options.get(name) for name in ("input_names", "output_names")}
 
 

@@ -1,4 +1,4 @@
-"""The settings that all jobs of a sweep have in common, and one job with what it needs."""
+"""The common settings of all jobs of a sweep, and the data of one job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..zoo.listing import Entry
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is done with each model.
+    """The settings of a sweep.
 
     Attributes:
         optimize: how far graphs are optimized, as for `export`.
@@ -35,7 +35,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A job, with where its model is.
+    """A job and the location of its model.
 
     Attributes:
         zoo: the path of the zoo.

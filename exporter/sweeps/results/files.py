@@ -1,4 +1,4 @@
-"""Files of results: SQLite databases and Parquet files, which a sweep goes on with after an interruption."""
+"""Files of results: SQLite databases and Parquet files, which an interrupted sweep can continue."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _is_parquet(path: pathlib.Path) -> bool:
 
 
 def _check_signature(file: pathlib.Path, kind: str) -> None:
-    """Refuse a file that begins as no file of its kind does."""
+    """Refuse a file with the wrong signature."""
     signature = _SIGNATURES[kind]
     try:
         with file.open("rb") as content:

@@ -1,4 +1,4 @@
-"""What a zoo holds, without its models in memory."""
+"""Lists the models of a zoo without loading them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def digest_of(files: list[pathlib.Path]) -> str:
 def _entry(file: pathlib.Path) -> Entry:
     """The named dimensions of a file, and its digest.
 
-    External data may be large: its size and time of change stand for its contents.
+    External data may be large, so its size and modification time replace its contents.
     """
     from ...files.summary import describe_file
 

@@ -20,7 +20,7 @@ Factory = Callable[..., Any]
 
 
 def list_models(path: str) -> Zoo:
-    """The models of a Python file. Runs the file, so it belongs in a process of its own.
+    """List the models of a Python file. Runs the file, so call it in a separate process.
 
     Raises:
         OpsettaError: there is no such file, it fails, or it has no models.
@@ -81,7 +81,7 @@ def _is_factory(name: str, item: Any, module: types.ModuleType) -> bool:
 
 
 def _required(factory: Factory) -> Iterator[str]:
-    """The parameters that a factory cannot be called without."""
+    """The required parameters of a factory."""
     for parameter in inspect.signature(factory).parameters.values():
         is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.default is parameter.empty and not is_variadic:
@@ -128,7 +128,7 @@ def _is_library(file: pathlib.Path) -> bool:
 
 
 def _thread_count() -> int:
-    """The threads of this process; where the system does not tell, those that Python knows."""
+    """The number of threads of this process; only Python's threads if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

@@ -33,7 +33,7 @@ _VERSION = 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Entry:
-    """The place of the contents of a variable or a slice, and what they are."""
+    """The element type, shape and position of a variable or a slice."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -114,7 +114,7 @@ class Bundle:
         return _Entry(message.dtype, shape, *place, message.crc32c)
 
     def _check_places(self) -> None:
-        """Refuse contents that overlap: a few bytes would become many variables."""
+        """Refuse overlapping contents, by which a small file could describe large variables."""
         places = sorted((e.shard, e.offset, e.offset + e.size) for e in self._entries.values() if e.size)
         for (shard, _, end), (next_shard, start, _) in itertools.pairwise(places):
             if shard == next_shard and start < end:
@@ -138,7 +138,7 @@ class Bundle:
         return found
 
     def _contents(self, entry: _Entry, shown: str) -> np.ndarray:
-        """The contents of an entry, after a comparison of the checksum.
+        """Read the contents of an entry, and verify their checksum.
 
         Raises:
             ModelFileError: they cannot be read, or are damaged.

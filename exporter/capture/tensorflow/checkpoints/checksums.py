@@ -20,10 +20,10 @@ def crc32c(data: bytes | memoryview | np.ndarray, crc: int = 0) -> int:
 
 
 def _folded(state: int, data: np.ndarray, rows: tuple[int, ...]) -> int:
-    """The state after some bytes.
+    """The CRC state after some bytes.
 
-    A row of words is multiplied by the power of x that its distance from the next row means, and added to
-    that row. The last sum has the checksum of all rows.
+    Each row of words is multiplied by x to the power of the distance to the next row, and added to that row.
+    The last sum is the checksum of all rows.
     """
     if not rows:
         return _fed(state, data.tobytes())
@@ -47,7 +47,7 @@ def unmasked(stored: int) -> int:
 
 
 def masked(crc: int) -> int:
-    """The form in which a checksum is stored."""
+    """The masked form of a checksum, in which it is stored."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL
 
 
@@ -81,7 +81,7 @@ def _shifts(words: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mapped(image: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """A linear map of states, given by what it makes of each bit."""
+    """Apply a linear map, given by the images of each bit, to states."""
     found = np.zeros_like(states)
     for bit in range(32):
         found ^= np.where(states >> np.uint32(bit) & np.uint32(1), image[bit], np.uint32(0))

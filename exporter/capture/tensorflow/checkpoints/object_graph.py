@@ -1,4 +1,4 @@
-"""The names of variables in a checkpoint of objects, whose keys are the paths of attributes."""
+"""The names of variables in an object-based checkpoint, whose keys are attribute paths."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def keys_by_name(checkpoint: Checkpoint) -> dict[str, list[str]]:
-    """The keys of the variables that have a name, in the order of the objects; several may have one name.
+    """The keys of the named variables, in the order of the objects; a name may have several keys.
 
-    A checkpoint of names has no objects, and gives nothing.
+    Empty for a name-based checkpoint, which has no objects.
 
     Raises:
         ModelFileError: the graph of objects is damaged.

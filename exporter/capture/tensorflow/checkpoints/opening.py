@@ -1,4 +1,4 @@
-"""Finds the files of a checkpoint from the path that a user gives, and reads what they list."""
+"""Finds the files of a checkpoint from a path, and lists its variables."""
 
 from __future__ import annotations
 

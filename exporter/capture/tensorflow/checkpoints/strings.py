@@ -55,7 +55,7 @@ def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: s
 
 
 def _fixed_width(lengths: list[int], order: str) -> bytes:
-    """The lengths as the checksum takes them."""
+    """The lengths in the encoding of the checksum."""
     if max(lengths, default=0) < _LONG:
         return np.array(lengths, f"{order}u4").tobytes()
     return b"".join(np.array(n, f"{order}u{4 if n < _LONG else 8}").tobytes() for n in lengths)

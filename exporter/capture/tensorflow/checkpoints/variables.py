@@ -1,4 +1,4 @@
-"""What a checkpoint of either format holds: variables by name, each whole or in slices."""
+"""The variables of a checkpoint of either format by name, whole or in slices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Variable:
     parts: Callable[[], Sequence[Part]]
 
     def read(self, region: Region | None = None) -> np.ndarray:
-        """The contents, or those of a region. What is stored as one slice is not copied.
+        """Read the contents, or those of a region. A single slice is not copied.
 
         Raises:
             ModelFileError: the file is damaged, or does not have the whole region.
@@ -81,7 +81,7 @@ class Variable:
         return found
 
     def _check_cover(self, parts: Sequence[Part], wanted: Region) -> None:
-        """Refuse slices that overlap, or that leave out elements of a region."""
+        """Refuse slices that overlap, or do not cover a region."""
         covered = sum(_volume(common) for part in parts if (common := _overlap(part.region, wanted)))
         bounds = np.array([part.region for part in parts], np.int64).reshape(len(parts), len(wanted), 2)
         starts, ends = bounds[:, :, 0], bounds.sum(axis=2)
@@ -138,7 +138,7 @@ def _volume(region: Region) -> int:
 
 
 def _overlap(one: Region, other: Region) -> Region | None:
-    """The common region of two, if it has an element; a scalar has one."""
+    """The intersection of two regions, if it is not empty."""
     common = []
     for (start, length), (other_start, other_length) in zip(one, other, strict=True):
         begin, end = max(start, other_start), min(start + length, other_start + other_length)
@@ -149,7 +149,7 @@ def _overlap(one: Region, other: Region) -> Region | None:
 
 
 def _within(region: Region, outer: Region) -> tuple[slice, ...]:
-    """The indices of a region in an array of a region that contains it."""
+    """The slices of a region within the array of a containing region."""
     return tuple(
         slice(start - outer_start, start - outer_start + length)
         for (start, length), (outer_start, _) in zip(region, outer, strict=True)

@@ -1,4 +1,4 @@
-"""Freezes graphs: variables become constants, and what inference does not reach is left out."""
+"""Freezes graphs: replaces variables by constants, and removes nodes that inference does not need."""
 
 from .freeze import freeze, frozen_graph, graph_file
 from .frozen_graph import FrozenGraph

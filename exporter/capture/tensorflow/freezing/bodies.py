@@ -1,4 +1,4 @@
-"""Freezes the nodes of a graph or of a function's body that results depend on."""
+"""Freezes the nodes of a graph or function body that the results depend on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def freeze_scope(
     plan_call: Callable[[Node, Conditions, Names], Plan | None],
     constants: Mapping[str, Any] | None = None,
 ) -> Frozen:
-    """Freeze what results depend on.
+    """Freeze the nodes that results depend on.
 
     Args:
         scope: the graph or the body.
@@ -115,7 +115,7 @@ class _Freezer:
         self._pending.append(result.node)
 
     def _visit(self, node: Node, plan: Plan) -> None:
-        """Find what a node of the frozen scope needs."""
+        """Visit the inputs of a node of the frozen scope."""
         own = {added.message.name for added in plan.added}
         for part in (plan, *plan.added):
             for result in part.inputs:
@@ -140,7 +140,7 @@ class _Freezer:
         return [*(added.message for added in plan.added), plan.message]
 
     def _resolved(self, result: Reference) -> Reference:
-        """The result that stands for a result, after its node is replaced."""
+        """Resolve a result whose node was replaced."""
         if result.node not in self._scope.nodes:
             return result
         if result.node in self._found.taken and result.port in SECOND:

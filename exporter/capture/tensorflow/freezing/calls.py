@@ -1,4 +1,4 @@
-"""Freezes the functions that nodes call: a version of each for the variables and flags that a call passes.
+"""Freezes called functions: specializes each for the variables and flags of a call.
 
 An argument that is the handle of a variable becomes an argument with its value.
 """
@@ -34,7 +34,7 @@ Dtypes = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a function.
+    """A specialized function.
 
     Attributes:
         name: its name.
@@ -66,7 +66,7 @@ class Functions:
         self._depth = self._nodes = 0
 
     def called(self, node: Node) -> list[tuple[str, int]]:
-        """The functions that a node may call, and the input from which on each takes its arguments."""
+        """The functions that a node may call, and the index of the first argument of each."""
         if node.op in self._functions:
             return [(node.op, 0)]
         if node.op in _CALLS:
@@ -78,11 +78,11 @@ class Functions:
         return [(node.attribute(name).func.name, 1) for name in _BRANCHES.get(node.op, ())]
 
     def written(self, node: Node) -> Sequence[int]:
-        """The inputs of a node whose variables the functions that it calls change."""
+        """The inputs of a node whose variables are written by the called functions."""
         return [index + first for name, first in self.called(node) for index in self._written_by(name)]
 
     def _written_by(self, name: str) -> tuple[int, ...]:
-        """The arguments of a function whose variables it changes."""
+        """The arguments of a function whose variables it writes."""
         function = self._functions.get(name)
         if function is None:
             return ()
@@ -126,7 +126,7 @@ class Functions:
         return self._branches(node, dtypes)
 
     def _chosen(self, node: Node, known: Known) -> str | None:
-        """The function that a node with branches calls, if that is decided."""
+        """The function that a node with branches calls, if the condition is constant."""
         if node.op not in _CASES and node.op not in _BRANCHES:
             return None
         point = known[0].point if known and known[0] is not None else None
@@ -138,7 +138,7 @@ class Functions:
         return branches[int(point) if 0 <= point < len(branches) else -1]
 
     def _direct(self, node: Node, chosen: str | None, dtypes: Dtypes, known: Known) -> Plan:
-        """A call of one function, with the arguments that its results depend on."""
+        """Plan a call of one function, with the arguments that its results depend on."""
         name, first = (chosen, 1) if chosen is not None else self.called(node)[0]
         by_name = chosen is None and node.op in self._functions
         version = self._version(name, dtypes[first:], known[first:], prune=not by_name)
@@ -222,7 +222,7 @@ class Functions:
         return Scope(function.node_def, f"the function {quoted(name)}", arguments)
 
     def _version(self, name: str, dtypes: Dtypes, known: Known, *, prune: bool) -> Version:
-        """The version of a function for handles of these element types and for known flags."""
+        """Specialize a function for handles of these element types and for known flags."""
         key = name, dtypes, known, prune
         if key not in self._versions:
             if len(self._versions) >= _MOST_VERSIONS:
@@ -313,5 +313,5 @@ def _set_type(argument: Any, dtype: int) -> None:
 
 
 def _flag(known: Range | None) -> Range | None:
-    """What a call passes on of a range: whether a number is 0 or 1, such as a training flag."""
+    """Reduce a range to a known 0 or 1, such as a training flag, for which calls are specialized."""
     return known if known is not None and known.is_scalar and known.point in (0.0, 1.0) else None

@@ -1,4 +1,4 @@
-"""What is known of the nodes of a scope before it is frozen, found in one walk from inputs to outputs.
+"""Analyses the nodes of a scope before it is frozen, in one pass from inputs to outputs.
 
 - Ranges: see `ranges`. A Switch by a known predicate gives nothing to one of its branches.
 - Dead results: those of a branch that is not taken. A node that reads one is dead too; a Merge is not as long
@@ -66,7 +66,7 @@ Written = Callable[[Node], Sequence[int]]
 
 @dataclasses.dataclass
 class Conditions:
-    """What is known of a scope.
+    """The results of the analysis of a scope.
 
     Attributes:
         ranges: the range of a node's first result.
@@ -110,7 +110,7 @@ class Conditions:
         return found
 
     def root(self, result: Reference) -> Reference:
-        """The result that Identity nodes pass on."""
+        """Skip Identity nodes."""
         while (node := self.scope.nodes.get(result.node)) is not None and node.op in _SAME and node.inputs:
             result = node.inputs[0]
         return result
@@ -136,7 +136,7 @@ def analyze(
     ranges: Mapping[str, Range],
     written: Written,
 ) -> Conditions:
-    """Find what is known of the nodes of a scope.
+    """Analyse the nodes of a scope.
 
     Args:
         scope: the scope.
@@ -237,7 +237,7 @@ def _add_range(found: Conditions, node: Node) -> None:
 
 
 def _pass_on(found: Conditions, node: Node) -> None:
-    """Note the results of a node that are handles or references."""
+    """Record the results of a node that are handles or references."""
     held = [found.carried.get(r) for r in node.inputs]
     if node.op in _LISTS:
         for index, carried in enumerate(held):

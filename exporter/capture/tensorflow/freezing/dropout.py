@@ -1,4 +1,4 @@
-"""Finds dropout that does nothing: masks that keep every element, whatever the random numbers are."""
+"""Finds dropout without effect: masks that keep every element, for any random numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Simplified = Filled | Reference
 
 
 def without_dropout(found: Conditions, order: Sequence[Node]) -> dict[str, Simplified]:
-    """What stands for the nodes of dropout that keep every element."""
+    """Return the replacements of dropout nodes that keep every element."""
     made: dict[str, Simplified] = {}
     masks: dict[str, Node] = {}
     for node in order:
@@ -82,7 +82,7 @@ def _source(found: Conditions, node: Node, masks: dict[str, Node]) -> Node | Non
 
 
 def _filled(node: Node, value: float | None, source: Node) -> Filled | None:
-    """The constant mask that stands for a node; None if its elements or its element type are not known."""
+    """The constant mask that replaces a node; None if its elements or its element type are unknown."""
     dtype = _BOOL if node.op in _COMPARISONS else node.attribute(_TYPES.get(node.op, "T")).type
     shape_dtype = source.attribute(_TYPES[source.op]).type
     if value is None or not dtype or not shape_dtype:
@@ -113,7 +113,7 @@ def _has_shape_of(found: Conditions, source: Node, value: Reference) -> bool:
 
 
 def _shaped(found: Conditions, result: Reference) -> Reference:
-    """The result that has the shape of another: what that computes from it with numbers."""
+    """The tensor from which a result is computed with scalars, so that it has the same shape."""
     while (node := found.scope.nodes.get(result.node)) is not None and node.name not in found.dead:
         if node.op in IDENTITIES - {"Enter", "Exit"} or node.op == "Cast":
             wide = node.inputs[:1]
@@ -128,7 +128,7 @@ def _shaped(found: Conditions, result: Reference) -> Reference:
 
 
 def _unscaled(found: Conditions, result: Reference) -> Reference | None:
-    """What a product or a quotient with the number 1 passes on."""
+    """The other operand of a product or quotient with 1."""
     node = found.scope.nodes.get(result.node)
     if node is None or node.op not in ("Mul", "RealDiv") or len(node.inputs) != 2:
         return None

@@ -1,4 +1,4 @@
-"""Freezes a graph: variables become constants, and what inference does not reach is left out."""
+"""Freezes a graph: replaces variables by constants, and removes nodes that inference does not need."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _names(given: Names | None) -> list[str]:
 
 
 def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list[Reference]:
-    """The results to keep: those that are named, those of the signature, or those that nothing reads.
+    """The results to keep: the named ones, those of the signature, or the unread ones.
 
     Raises:
         UsageError: there is no such result, or none is named and the graph is one for training.
@@ -147,7 +147,7 @@ def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list
 
 
 def _last(scope: Scope) -> list[str]:
-    """The nodes that depend on a placeholder, and that nothing reads."""
+    """The unread nodes that depend on a placeholder."""
     readers: dict[str, list[str]] = {}
     for node in scope.nodes.values():
         for result in node.inputs:
@@ -172,7 +172,7 @@ _TRAINING = re.compile(rf"{WRITERS.pattern}|Save.*|Restore.*|.*Grad.*")
 def opened_checkpoint(
     file: GraphFile, checkpoint: str | os.PathLike | Checkpoint | None, allow_links: bool
 ) -> Checkpoint | None:
-    """The checkpoint that the caller names, or the one beside the graph, if there is one."""
+    """Open the caller's checkpoint, or the one in the folder of the graph, if there is one."""
     if isinstance(checkpoint, Checkpoint):
         return checkpoint
     path = file.checkpoint_prefix if checkpoint is None else checkpoint

@@ -1,4 +1,4 @@
-"""A frozen graph whose weights are still in the checkpoint, and the message and the file that it becomes."""
+"""A frozen graph with weights in the checkpoint; makes its message and writes its file."""
 
 from __future__ import annotations
 

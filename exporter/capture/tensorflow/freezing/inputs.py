@@ -1,4 +1,4 @@
-"""Results that the caller feeds, and placeholders that the caller gives a value."""
+"""Replaces results fed by the caller by placeholders, and placeholders with values by constants."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _result_types(node: Node, definitions: Definitions) -> list[int]:
 
 
 def _result_shape(node: Node, index: int, count: int) -> Any:
-    """The shape of a result, as far as the node states it."""
+    """The shape of a result that the node states."""
     for name in ("output_shapes", "_output_shapes", "shapes"):
         shapes = node.attribute(name).list.shape
         if len(shapes) == count:

@@ -1,4 +1,4 @@
-"""What becomes of one node when its scope is frozen.
+"""Plans the replacement of each node when its scope is frozen.
 
 Branches that are decided, dropout that does nothing, and nodes that only check or print what passes through
 them become Identity nodes. Nodes that take the handle of a variable take its value: see `handles`. Nodes keep
@@ -68,7 +68,7 @@ def made(name: str, op: str, device: str = "", **attributes: Any) -> Any:
 
 
 def scalar_constant(name: str, dtype: int, value: float) -> Any:
-    """A Const of one number without dimensions."""
+    """Make a scalar Const."""
     kind = numpy_type(dtype)
     message = made(name, "Const", dtype=dtype)
     tensor = message.attr["value"].tensor
@@ -79,7 +79,7 @@ def scalar_constant(name: str, dtype: int, value: float) -> Any:
 
 
 def without_inputs(node: Node) -> Any:
-    """A copy of a node's message that takes nothing."""
+    """Copy a node's message without its inputs."""
     message = message_type("NodeDef")()
     message.CopyFrom(node.message)
     del message.input[:]
@@ -129,7 +129,7 @@ class Planner:
         return self._plans[name]
 
     def value_index(self, name: str) -> Reference:
-        """The second result of a Merge whose branch is decided: a constant of its own."""
+        """Make a constant for the second result of a Merge whose branch is known."""
         index = self._found.taken[name]
         added = f"{name}/value_index"
         plan = self(name)
@@ -166,7 +166,7 @@ class Planner:
         return Plan(message, list(node.inputs))
 
     def _without_effect(self, node: Node) -> Plan:
-        """A node that does nothing, under the conditions of the one that it replaces."""
+        """Make a NoOp with the control inputs of the node that it replaces."""
         controls, pivots = list(node.controls), []
         for result in node.inputs:
             producer = self._found.scope.nodes.get(result.node)

@@ -1,4 +1,4 @@
-"""Ranges of the elements of a result, where they are decided: training flags, dropout rates and masks.
+"""Interval analysis of results: training flags, dropout rates and masks.
 
 A constant of one element has a range of one number, and random numbers have the range from 0 to 1. What is
 computed from them has a range too: `random + 1.0` is from 1 to 2, and its floor is 1 for all random numbers.
@@ -29,7 +29,7 @@ IDENTITIES = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Range:
-    """What every element of a result is at least and at most.
+    """The lower and upper bound of the elements of a result.
 
     Attributes:
         low: the lowest number.
@@ -45,7 +45,7 @@ class Range:
 
     @property
     def point(self) -> float | None:
-        """The number that every element is, if they are all the same."""
+        """The value of all elements, if they are equal."""
         return self.low if self.low == self.high and not self.is_open else None
 
 
@@ -61,7 +61,7 @@ def constant(tensor: Any, shown: str) -> Range | None:
 
 
 def _moved(one: Range, number: Range, compute: Callable[[float, float], float]) -> Range | None:
-    """A sum, a difference, a product or a quotient of a range and a number."""
+    """Compute a sum, a difference, a product or a quotient of a range and a number."""
     if number.point is None:
         return None
     ends = compute(one.low, number.low), compute(one.high, number.low)
@@ -92,7 +92,7 @@ def _quotient(one: Range, other: Range) -> Range | None:
 
 
 def _less(one: Range, other: Range, *, or_equal: bool) -> bool | None:
-    """Whether every element of one is less than every element of the other; None if that differs."""
+    """Whether all elements of one range are less than those of the other; None if unknown."""
     if one.high < other.low or (one.high == other.low and (or_equal or one.is_open)):
         return True
     if one.low > other.high or (one.low == other.high and (not or_equal or other.is_open)):

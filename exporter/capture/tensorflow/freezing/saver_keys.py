@@ -1,4 +1,4 @@
-"""Under which keys a graph saves and restores its variables, by the nodes of its savers.
+"""Finds the checkpoint keys of variables in the saver nodes of a graph.
 
 A saver restores a variable by an Assign from a result of RestoreV2, and saves it by SaveV2; both have the
 keys in a constant. TensorFlow 2 has these nodes in functions, which take the handles of the variables.
@@ -27,7 +27,7 @@ _MOST_STEPS = 100
 
 
 class Key(NamedTuple):
-    """Where a checkpoint has a variable.
+    """The position of a variable in a checkpoint.
 
     Attributes:
         name: the key.
@@ -135,7 +135,7 @@ def _texts(scope: Scope, result: Reference) -> list[str] | None:
 
 
 def _source(scope: Scope, result: Reference) -> Reference:
-    """The result that nodes pass on."""
+    """Skip nodes that return their input."""
     for _ in range(_MOST_STEPS):
         node = scope.nodes.get(result.node)
         if node is None or node.op not in _PASSED or not node.inputs:
@@ -145,7 +145,7 @@ def _source(scope: Scope, result: Reference) -> Reference:
 
 
 def _variable(place: _Place, result: Reference) -> str | None:
-    """The variable of the graph that a result is, or is read from."""
+    """The variable that a result is the handle, the reference or the value of."""
     source = _source(place.scope, result)
     if source.node in place.scope.arguments:
         return place.arguments[source.node].node if source.node in place.arguments else None

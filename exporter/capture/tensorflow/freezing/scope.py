@@ -1,4 +1,4 @@
-"""The nodes of a graph or of a function's body by name, and what they read."""
+"""The nodes of a graph or function body by name, with their inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reference(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node and what it reads.
+    """A node with its inputs.
 
     Attributes:
         message: the NodeDef.
@@ -54,7 +54,7 @@ class Node(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"node {quoted(self.name)} ({self.op})"
 
     def attribute(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class Node(NamedTuple):
 
 
 def reference(text: str, *, in_function: bool = False) -> Reference:
-    """The result that a text names; `name:0` of a graph is `name`."""
+    """Parse the name of a result; `name:0` of a graph is `name`."""
     name, _, port = text.partition(":")
     return Reference(name, "" if port == "0" and not in_function else port)
 
@@ -93,7 +93,7 @@ class Scope:
     """
 
     def __init__(self, messages: Iterable[Any], shown: str, arguments: Sequence[str] | None = None):
-        """Take the nodes.
+        """Make a scope of nodes.
 
         Args:
             messages: the NodeDefs.
@@ -110,7 +110,7 @@ class Scope:
             self.nodes[message.name] = _node_of(message, self.is_function)
 
     def order(self, wanted: Iterable[str]) -> list[Node]:
-        """The nodes that results depend on, also through control inputs, each after what it reads.
+        """The nodes that results depend on, also through control inputs, in topological order.
 
         A Merge comes before the NextIteration that it reads.
 

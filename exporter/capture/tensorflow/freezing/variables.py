@@ -78,9 +78,9 @@ def _declared_shape(node: Node) -> tuple[int, ...] | None:
 
 
 class VariableKeys:
-    """Finds what a checkpoint has for the variables of a graph.
+    """Finds the contents of variables in a checkpoint.
 
-    The keys are, in this order: what the caller says; those of the graph's savers; the variable's name; in a
+    The keys are, in this order: the caller's; those of the graph's savers; the variable's name; in a
     checkpoint of objects, the key of the object with that name.
 
     Args:
@@ -98,7 +98,7 @@ class VariableKeys:
         self._objects = keys_by_name(checkpoint)
 
     def stored(self, variables: Sequence[GraphVariable]) -> dict[str, Stored]:
-        """What the checkpoint has for variables, by the names of their nodes.
+        """The contents of variables in the checkpoint, by the names of their nodes.
 
         Raises:
             CaptureError: it does not have some, or has several that may be meant. The error names all.
@@ -179,7 +179,7 @@ class VariableKeys:
         return all(other.read().tobytes() == held for other in others)
 
     def _similar(self, name: str) -> str:
-        """Keys that end as a variable's name does, for an error message."""
+        """Keys with the same last component as a variable's name, for an error message."""
         last = name.rpartition("/")[2]
         found = [key for key in self._checkpoint if last in key.split("/")][:3]
         return f"; it has {listed([quoted(key) for key in found])}" if found else ""

@@ -16,7 +16,7 @@ Stored = Callable[[Node, str, Any], ir.Value]
 
 
 def text_of(stored: bytes) -> str:
-    """A string attribute; bytes that are no UTF-8 become one character each."""
+    """Decode a string attribute; bytes that are not UTF-8 become one character each."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -51,9 +51,9 @@ _KINDS = {
 
 
 def attributes_of(node: Node, stored: Stored) -> dict[str, Any]:
-    """The attributes of a node by name: those of its OpDef in order, then what else it states.
+    """The attributes of a node by name: those of its OpDef in order, then the others.
 
-    Those with a name that begins with an underscore are hints of TensorFlow, and left out.
+    Attributes whose names begin with an underscore are hints of TensorFlow, and omitted.
 
     Args:
         stored: called for each tensor.

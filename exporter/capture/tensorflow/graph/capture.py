@@ -117,7 +117,7 @@ def capture_graph(
 
 
 def _interface(graph: ir.Graph) -> Interface:
-    """Arrays in the order of the inputs, and back in that of the outputs."""
+    """Make an interface that takes and returns arrays in the order of inputs and outputs."""
     names = [value.name or "" for value in graph.inputs]
     return Interface(
         input_specification=None,
@@ -133,7 +133,7 @@ def _interface(graph: ir.Graph) -> Interface:
 
 
 def _check_among(option: str, named: Sequence[Edge], edges: Sequence[Edge]) -> None:
-    """Refuse results that are not among the inputs or outputs that an option is for."""
+    """Refuse results in an option that are not inputs or outputs."""
     wrong = next((edge for edge in named if edge not in edges), None)
     if wrong is not None:
         kind = option.partition("_")[0]
@@ -194,7 +194,7 @@ def _variables(wanted: Sequence[Edge], cut: Sequence[Edge]) -> list[str]:
 
 
 def _input(scope: Scope, edge: Edge, sizes: Sizes, moved: bool) -> ir.Value:
-    """The graph input that stands for a result.
+    """Make the graph input for a result.
 
     Args:
         moved: whether a caller feeds it with its channels first.

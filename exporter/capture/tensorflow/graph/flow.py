@@ -77,7 +77,7 @@ class Branching:
 
 
 def plain(edge: Edge) -> Edge:
-    """The result that an Identity, or a chain of them, passes on."""
+    """Skip a chain of Identity nodes."""
     while edge.node.op in IDENTITIES and len(edge.node.inputs) == 1 and edge.output == 0:
         edge = edge.node.inputs[0]
     return edge
@@ -120,7 +120,7 @@ class Flow:
         self._find_guards(self._ordered(order, enters))
 
     def _ordered(self, nodes: Sequence[Node], waits: Mapping[Node, Sequence[Node]]) -> list[Node]:
-        """The nodes, each after what it depends on; the way back of loops does not count."""
+        """Sort the nodes topologically, ignoring the back edges of loops."""
         readers: dict[Node, list[Node]] = defaultdict(list)
         missing: dict[Node, int] = {}
         present = set(nodes)
@@ -199,7 +199,7 @@ class Flow:
         return edge in self._read
 
     def _find_guards(self, order: Iterable[Node]) -> None:
-        """The guards and the level of each node; a Merge is above all others that it depends on."""
+        """Find the guards and the level of each node; a Merge is above all Merges that it depends on."""
         groups: dict[object, Branching] = {}
         loops: dict[Frame, frozenset[Guard]] = {}
         for node in order:
@@ -226,7 +226,7 @@ class Flow:
             self._levels[node] = max(above, default=0)
 
     def guards(self, edge: Edge) -> frozenset[Guard]:
-        """What must be alive for a result to exist."""
+        """The branches that must be taken for a result to be computed."""
         node = edge.node
         found = self._guards.get(node, _NO_GUARDS)
         if node.op in SWITCH and edge not in self._given and not self.is_loop_switch(node):
@@ -236,7 +236,7 @@ class Flow:
     def _merged(
         self, merge: Node, inputs: Sequence[Edge], level: int, groups: dict[object, Branching]
     ) -> frozenset[Guard]:
-        """The guards of a Merge; what it merges joins `groups`."""
+        """The guards of a Merge; adds its branches to `groups`."""
         sides = [self.guards(edge) for edge in inputs]
         common = frozenset.intersection(*sides) if sides else _NO_GUARDS
         found = _deciding(sides)
@@ -267,7 +267,7 @@ class Flow:
         return found
 
     def decided(self, predicate: Edge) -> int | None:
-        """The branch that a constant predicate takes; None for a computed one."""
+        """The branch that a constant predicate selects; None for a computed one."""
         if predicate not in self._constants:
             self._constants[predicate] = self._constant(predicate)
         return self._constants[predicate]
@@ -316,7 +316,7 @@ def _depth(frame: Frame | None) -> int:
 
 
 def _deciding(sides: Sequence[frozenset[Guard]]) -> tuple[Edge, tuple[int, ...]] | None:
-    """The predicate by which the inputs of a Merge differ, and the input that each branch gives."""
+    """The predicate that selects the input of a Merge, and the input for each branch."""
     if len(sides) < 2 or any(not side for side in sides):
         return None
     results: list[dict[Edge, int]] = [dict(side) for side in sides]

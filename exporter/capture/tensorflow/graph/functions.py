@@ -31,10 +31,10 @@ class Body:
 
 
 class Library:
-    """The functions of a GraphDef, and the operators beside them."""
+    """The functions and the operators of a GraphDef."""
 
     def __init__(self, messages: Any, define: Define):
-        """Take the FunctionDef messages of a library, and the OpDefs of operators."""
+        """Make a library of FunctionDef messages and OpDefs."""
         self._functions: dict[str, Any] = {}
         self._define = define
         self._bodies: dict[tuple[str, bytes], Body] = {}
@@ -129,7 +129,7 @@ class Library:
 
 @dataclasses.dataclass(frozen=True)
 class _Signature:
-    """What stands for the OpDef of a function's argument."""
+    """The OpDef of a function."""
 
     output_arg: list[Any]
     attr: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""Says what each operator becomes: a source node, a constant, an inlined function, a loop, a branch."""
+"""Converts each operator to a source node, a constant, an inlined function, a loop or a branch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Call = tuple[str, Mapping[str, Any]]
 
 
 def begin(scope: Scope, edge: Edge) -> Unit | None:
-    """What makes a result in a scope; a constant gets its value at once.
+    """Begin to convert the node of a result; a constant gets its value at once.
 
     Raises:
         ModelFileError: the node is malformed.
@@ -74,7 +74,7 @@ def _body(scope: Scope, node: Node, called: _Call, given: int) -> tuple[Body, Fl
 
 
 def _inline(scope: Scope, node: Node, called: _Call) -> None:
-    """Emit the body of a function in the place of its call."""
+    """Inline the body of a function."""
     scope.emitter.charge(node)
     body, flow = _body(scope, node, called, len(node.inputs))
     inner = scope.call(node, body.name, flow)

@@ -1,4 +1,4 @@
-"""Raises the loops and branches of TensorFlow 1 control flow to `tf::While`, `tf::If` and `tf::Case`."""
+"""Converts TensorFlow 1 control flow to `tf::While`, `tf::If` and `tf::Case`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Branch:
 
 
 def _ends(merge: Node) -> tuple[Edge, Edge]:
-    """What a loop's variable is at first, and after an iteration."""
+    """The initial value of a loop variable, and its value after an iteration."""
     first = [edge.node for edge in merge.inputs if edge.node.op in ENTER]
     again = [edge.node for edge in merge.inputs if edge.node.op in NEXT]
     if (
@@ -61,7 +61,7 @@ def _ends(merge: Node) -> tuple[Edge, Edge]:
 
 
 def begin(scope: Scope, edge: Edge) -> Unit | None:
-    """What makes a result of a control flow operator."""
+    """Begin to convert the node of a control flow operator."""
     node, flow = edge.node, scope.flow
     assert flow is not None, "a graph with control flow has been analyzed"
     if node.op in EXIT:
@@ -76,7 +76,7 @@ def begin(scope: Scope, edge: Edge) -> Unit | None:
 
 
 def _alias(scope: Scope, edge: Edge, other: Edge) -> Unit:
-    """A result that is another one."""
+    """Map a result to another one."""
 
     def build() -> None:
         scope.values[edge] = scope.values[other]
@@ -120,7 +120,7 @@ def _merge(scope: Scope, flow: Flow, edge: Edge) -> Unit | None:
 
 
 def _number(scope: Scope, merge: Node, position: int) -> ir.Value:
-    """The second result of a Merge: which input came."""
+    """The second result of a Merge: the index of the available input."""
     name = f"{scope.prefix}{merge.name}/value_index"
     return scope.emitter.number(name, np.asarray(position, dtype=np.int32))
 
@@ -166,7 +166,7 @@ def _branches(scope: Scope, flow: Flow, group: Branching) -> Unit:
 
 
 def _is_two_way(group: Branching) -> bool:
-    """Whether the predicate is a boolean rather than the number of a branch."""
+    """Whether the predicate is a boolean rather than a branch index."""
     return group.predicate.node.result_type(group.predicate.output) == ir.DataType.BOOL
 
 
@@ -213,7 +213,7 @@ def _loop(scope: Scope, flow: Flow, frame: Frame) -> Unit:
 
 
 def _variable(flow: Flow, leaving: Node) -> Slot:
-    """The variable whose last value an Exit gives."""
+    """The variable whose final value an Exit returns."""
     switch = leaving.inputs[0].node
     merge = switch.inputs[0].node if flow.is_loop_switch(switch) and leaving.inputs[0].output == 0 else None
     if merge is None or not flow.is_variable(merge):

@@ -1,7 +1,7 @@
-"""Emits the source nodes that results depend on, from the results back to what they read.
+"""Emits the source nodes that results depend on, from the results backwards.
 
-A `Scope` emits into one graph: the model's, or a block of a loop or a branch. What it does not look at is not
-part of the model.
+A `Scope` emits into one graph: the model's, or a block of a loop or a branch. Nodes that no result depends on
+are not part of the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLOATS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """A value that a block takes.
+    """An input of a block.
 
     Attributes:
         outer: the result around the block that it is, in a loop at first.
@@ -51,15 +51,15 @@ class Slot:
 
 
 class Region(Protocol):
-    """The part of a graph that a block has."""
+    """The part of a graph that becomes a block."""
 
     def slot(self, edge: Edge) -> Slot | None:
-        """The value of the block that a result is; None for a result that the block computes."""
+        """The block input for a result; None for a result that the block computes."""
 
 
 @dataclasses.dataclass(slots=True)
 class Unit:
-    """What makes some results at once.
+    """A group of results that are computed together.
 
     Attributes:
         key: what it makes, to recognize it.
@@ -77,7 +77,7 @@ Begin = Callable[["Scope", Edge], "Unit | None"]
 
 
 class Emitter:
-    """What all scopes of one capture share.
+    """The state that all scopes of one capture share.
 
     Attributes:
         graph: the model's graph, which has all initializers.
@@ -102,7 +102,7 @@ class Emitter:
         self._remaining = min(bounds.nodes, bounds.expanded_nodes + 16 * stored)
 
     def charge(self, node: Node) -> None:
-        """Count a node that is made.
+        """Count an emitted node.
 
         Raises:
             ModelFileError: the model is larger than what is made of a file of its size.
@@ -127,7 +127,7 @@ class Emitter:
         return found
 
     def number(self, name: str, array: np.ndarray) -> ir.Value:
-        """An initializer of our own, of integers."""
+        """Make an initializer of integers."""
         name = self.names.unique(name)
         value = ir.Value(
             name=name,
@@ -212,7 +212,7 @@ class Scope:
             raise CaptureError(f"loops, branches and calls are nested more than {MAXIMUM_DEPTH} deep")
 
     def demand(self, edges: Sequence[Edge]) -> list[ir.Value]:
-        """The values of results, with all the nodes that they take.
+        """Return the values of results; emit all nodes that they depend on.
 
         Raises:
             ModelFileError: the graph is malformed.
@@ -256,7 +256,7 @@ class Scope:
         return cycle([unit for unit in open_units if isinstance(unit, Node)])
 
     def formal(self, slot: Slot) -> ir.Value:
-        """The input of the block that is a slot's value."""
+        """Return the block input of a slot."""
         found = self._formals.get(slot)
         if found is None:
             edge = slot.outer
@@ -265,11 +265,11 @@ class Scope:
         return found
 
     def take(self, predicate: Edge, branch: int) -> None:
-        """Say that the block is a branch of a predicate."""
+        """Record that the block is a branch of a predicate."""
         self._taken.add((predicate, branch))
 
     def takes(self, predicate: Edge, branch: int) -> bool:
-        """Whether the block is that branch of a predicate."""
+        """Whether the block is this branch of a predicate."""
         return (predicate, branch) in self._taken
 
     def value(self, name: str, kind: Any, shape: Sequence[int] | None = None) -> ir.Value:
@@ -307,7 +307,7 @@ class Scope:
         )
 
     def call(self, node: Node, function: str, flow: Flow | None, graph: ir.Graph | None = None) -> Scope:
-        """A scope for the body of a function that a node calls; in this graph, unless another is given.
+        """Make a scope for the body of a called function; in this graph, unless another is given.
 
         Raises:
             CaptureError: the function is being called already.
@@ -336,7 +336,7 @@ class Scope:
         return self.graph
 
     def transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
-        """A value with its dimensions in another order."""
+        """Transpose a value."""
         name = self.emitter.names.unique(f"{value.name}_transposed")
         permutation = self.emitter.number(f"{name}/perm", np.asarray(order, dtype=np.int32))
         result = ir.Value(name=name, type=value.type)
@@ -424,7 +424,7 @@ class Scope:
 
 
 def check_type(node: Node, edge: Edge, kind: Any) -> None:
-    """Check that a node reads a result as what it is.
+    """Check that a node's input has the type of the result that it reads.
 
     Raises:
         ModelFileError: it has another element type.

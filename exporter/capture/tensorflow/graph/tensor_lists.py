@@ -58,7 +58,7 @@ _MAXIMUM_RANK = 64
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _List:
-    """What is known of some lists that are one type.
+    """The element type and shape of a group of lists.
 
     Attributes:
         parent: the group that it has joined.
@@ -76,7 +76,7 @@ class _List:
 
 
 class _Lists:
-    """Groups of values that have the same elements."""
+    """Groups of lists with the same type."""
 
     def __init__(self) -> None:
         self._groups: dict[ir.Value, _List] = {}
@@ -90,7 +90,7 @@ class _Lists:
         return group
 
     def join(self, values: Iterable[ir.Value]) -> None:
-        """Say that values are one list, or copies of it."""
+        """Merge the groups of values that are the same list, or copies of it."""
         first, *others = [self.of(value) for value in values]
         for other in others:
             if other is not first and other.parent is None:
@@ -105,7 +105,7 @@ class _Lists:
 
 
 def learn(group: _List, dtype: Any, shape: Sequence[int | None] | None) -> None:
-    """Add what an operator says of the elements; the first statement of a size counts."""
+    """Add the element type and shape that an operator states; the first statement of a size counts."""
     if isinstance(dtype, ir.DataType):
         group.dtype = group.dtype or dtype
     if shape is None:
@@ -118,7 +118,7 @@ def learn(group: _List, dtype: Any, shape: Sequence[int | None] | None) -> None:
 
 
 def find_lists(graph: ir.Graph) -> None:
-    """Give the lists of a source graph the types and shapes of the tensors that they are."""
+    """Set the element types and shapes of the lists in a source graph."""
     nodes = list(graph.all_nodes())
     if not any(node.op_type.startswith(_PREFIXES) for node in nodes):
         return
@@ -152,7 +152,7 @@ def _values(items: Iterable[ir.Value | None]) -> list[ir.Value]:
 
 
 def _join_blocks(node: ir.Node, lists: _Lists) -> None:
-    """The values that an operator passes into its blocks and out of them."""
+    """Merge the groups of values that an operator passes to its blocks and returns from them."""
     graphs = blocks(node)
     if not graphs:
         return
@@ -170,7 +170,7 @@ def _join_blocks(node: ir.Node, lists: _Lists) -> None:
 
 
 def _read_operator(node: ir.Node, given: Mapping[str, Any], lists: _Lists) -> None:
-    """Learn what an operator on lists says of them."""
+    """Add the element type and shape that an operator on lists states."""
     op = node.op_type
     dtype = given.get("element_dtype", given.get("dtype"))
     read = [given.get(name) for name in _READS.get(op, ())]
@@ -202,7 +202,7 @@ def _known(shape: ir.Shape) -> list[int | None]:
 
 
 def _sizes(element_shape: Any) -> list[int | None] | None:
-    """A shape that an operator states; None where it is computed or has any rank."""
+    """A shape that an operator states; None if it is computed or its rank is unknown."""
     if isinstance(element_shape, ir.Value):
         tensor = element_shape.const_value
         if tensor is None or len(tensor.shape) != 1 or tensor.size > _MAXIMUM_RANK:

@@ -1,4 +1,4 @@
-"""What the dimensions of a weight are, by the operator that reads it."""
+"""The meaning of the dimensions of a weight, by the operator that reads it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Layout:
 
 
 def _filter(spatial: str, *, transposed: bool = False) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The dimensions of a convolution's filter: those of space, then the channels; ONNX has space last."""
+    """The dimensions of a convolution's filter: spatial dimensions first, and in ONNX last."""
     count = len(spatial)
     channels = ("out", "in") if transposed else ("in", "out")
     return (*spatial, *channels), (count + 1, count, *range(count))
@@ -84,7 +84,7 @@ _CELLS: Mapping[tuple[str, int], tuple[str, ...]] = {
 
 
 def layout_of(node: Node, index: int, rank: int, expanded: tuple[int, ...] = ()) -> Layout | None:
-    """The layout of what an operator takes as an input; None if it says nothing about the dimensions.
+    """The layout of an operator's input; None if the operator does not define one.
 
     Args:
         node: the operator.
@@ -112,7 +112,7 @@ def layout_of(node: Node, index: int, rank: int, expanded: tuple[int, ...] = ())
 
 
 def _without(layout: Layout, expanded: tuple[int, ...]) -> Layout:
-    """The layout of a weight to which dimensions are added before it is read."""
+    """Remove the dimensions that are added to a weight before it is read."""
     kept = [i for i in range(len(layout.dimensions)) if i not in expanded]
     order = tuple(kept.index(i) for i in layout.order or () if i in kept)
     # What is left of "h, w" is the one dimension of a convolution along a line.

@@ -50,7 +50,7 @@ def weights_of_graph(
 ) -> list[Weight]:
     """The variables of a graph, and the constants that are weights, in the order of the graph.
 
-    A constant is a weight if an operator takes it as one; in a graph without variables, also if it has
+    A constant is a weight if an operator reads it as one; in a graph without variables, also if it has
     dimensions and its elements are not whole numbers, truth values or strings. The arguments and errors are
     those of `frozen_graph`; with `outputs` or a signature, only the weights that they depend on are listed.
     """
@@ -85,7 +85,7 @@ def weights_of_graph(
 
 
 def weights_of_checkpoint(path: str | os.PathLike | Checkpoint, *, allow_links: bool = False) -> list[Weight]:
-    """The variables of a checkpoint, whose layouts no operator tells.
+    """The variables of a checkpoint; without a graph, their layouts are unknown.
 
     Raises:
         ModelFileError: see `open_checkpoint`.

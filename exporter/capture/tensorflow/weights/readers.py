@@ -1,4 +1,4 @@
-"""Finds the operator that reads a weight, through nodes that pass it on and the functions that take it."""
+"""Finds the operator that reads a weight, through identity nodes and function calls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Readers:
         self._left = _MOST_STEPS_OF_ALL
 
     def layout(self, node: str, shape: Sequence[int] | None) -> Layout | None:
-        """The layout of the weight that a node gives; None if no operator tells."""
+        """The layout of the weight in a node; None if no operator defines it."""
         if shape is None:
             return None
         pending = collections.deque([_Place("", node, ())])
@@ -69,7 +69,7 @@ class Readers:
         return None
 
     def _readers(self, place: _Place) -> list[tuple[Node, int]]:
-        """The nodes that take a result, and as which input."""
+        """The nodes that read a result, with the index of the input."""
         if place.function not in self._consumers:
             found: dict[str, list[tuple[Node, int]]] = {}
             for node in self._scope(place.function).nodes.values():
@@ -86,7 +86,7 @@ class Readers:
         return self._scopes[function]
 
     def _following(self, place: _Place, node: Node, index: int, shape: Sequence[int]) -> Iterable[_Place]:
-        """The results that are the weight still."""
+        """The results that are still the weight."""
         for name, first in self._functions.called(node):
             arguments = self._library[name].signature.input_arg if name in self._library else ()
             if 0 <= index - first < len(arguments):

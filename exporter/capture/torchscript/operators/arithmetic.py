@@ -88,7 +88,7 @@ def conversion(machine: Interpreter, node: Any, operand: Any) -> Any:
 
 @script("aten::ScalarImplicit", "aten::item")
 def scalar_implicit(machine: Interpreter, node: Any, operand: Any) -> Any:
-    """The number that a tensor of one element holds."""
+    """The number in a tensor of one element."""
     number = machine.number_of(operand)
     return item(machine, operand) if number is None else number
 
@@ -163,7 +163,7 @@ def absolute(machine: Interpreter, node: Any, operand: Any) -> Any:
 
 @script("aten::__range_length")
 def range_length(machine: Interpreter, node: Any, low: Any, high: Any, step: Any) -> Any:
-    """How many numbers `range(low, high, step)` has."""
+    """The length of `range(low, high, step)`."""
     if not isinstance(step, int):
         raise CaptureError(f"{machine.place(node)}: the step of a range must be constant")
     if all(map(is_constant, (low, high))):

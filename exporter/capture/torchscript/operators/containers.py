@@ -28,7 +28,7 @@ def list_value_like(
 
 
 def _joined(machine: Interpreter, items: List, other: Any) -> Any:
-    """What is known about the elements after another one is added."""
+    """The known properties of the elements after another one is added."""
     if items.kind in DTYPES:
         return UNKNOWN
     own = machine.element(items)

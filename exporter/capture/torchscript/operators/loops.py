@@ -356,7 +356,7 @@ class Kept(Loop):
                 self._assume(path).element = joined
 
     def _element(self, a: Any, b: List) -> Any:
-        """What is known about the elements of two lists of tensors together; empty lists do not count."""
+        """The common properties of the elements of two lists of tensors; empty lists are ignored."""
         if b.kind in DTYPES:
             return UNKNOWN
         filled = [part for part in (a, b) if isinstance(part, List) and (part.items is None or part.items)]
@@ -386,7 +386,7 @@ class Kept(Loop):
         self._compare(inner, was.value, value, (*path, INSIDE))
 
     def _formal(self, item: Any, path: Path, made: bool = False) -> Any:
-        """The body's input for an item, under the current assumptions.
+        """Make the body's input for an item, under the current assumptions.
 
         Args:
             made: whether the item only represents a type.

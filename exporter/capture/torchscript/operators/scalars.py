@@ -163,7 +163,7 @@ def _of_tensors(
     dtype: torch.dtype,
     **settings: Any,
 ) -> Any:
-    """The number that an operator gives for zero-dim tensors of numbers."""
+    """Compute an operator on zero-dim tensors of numbers."""
     tensors = [scalar_tensor(machine, number, dtype) for number in numbers]
     arguments = dict(zip(("self", "other"), tensors, strict=False)) | settings
     [result] = machine.build.operator(f"aten::{operator}", overload, arguments, ["Tensor"], name)
@@ -179,7 +179,7 @@ def _kind(name: str, kinds: set[str]) -> str:
 
 
 def as_kind(result: Any, kind: str | None) -> Any:
-    """A constant number as an int, float or bool; anything else as it is."""
+    """Convert a constant number to int, float or bool; return anything else unchanged."""
     if isinstance(result, (bool, int, float)) and kind in ("int", "float", "bool"):
         return {"int": int, "float": float, "bool": bool}[kind](result)
     return result
@@ -216,13 +216,13 @@ def convert(machine: Interpreter, item: Any, kind: str) -> Any:
 
 
 def dtype_of(machine: Interpreter, item: Any) -> torch.dtype | None:
-    """The element type of a tensor where it is known."""
+    """The element type of a tensor if it is known."""
     fake = machine.fake(item)
     return fake.dtype if isinstance(fake, (Tensor, Typed)) else None
 
 
 def item(machine: Interpreter, tensor: Any) -> Any:
-    """The number that a tensor of one element holds."""
+    """The number in a tensor of one element."""
     if isinstance(tensor, torch.Tensor):
         return tensor.item()
     if is_number(tensor):

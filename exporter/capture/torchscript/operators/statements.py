@@ -162,7 +162,7 @@ _WITHOUT_EFFECT = (
 
 @script(*_WITHOUT_EFFECT.split())
 def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
-    """Nodes without effect on values. Seeds are ignored, because the runtime draws random numbers."""
+    """Ignore nodes without effect on values. Seeds are ignored, because the runtime draws random numbers."""
     return operands[0] if node.kind() == "prim::profile" and operands else None
 
 

@@ -29,7 +29,7 @@ def _known(machine: Interpreter, node: Any, item: Any) -> Tensor:
 
 
 def size(machine: Interpreter, item: Any, dim: int) -> Any:
-    """One size of a tensor: an int where it is known, else a symbolic one."""
+    """One size of a tensor: an int if it is known, else a symbolic one."""
     fake = machine.fake(item)
     known = fake.shape[dim] if isinstance(fake, Tensor) else UNKNOWN
     if isinstance(known, int):

@@ -53,7 +53,7 @@ _BY_CLASS: dict[type, _Fields] = {}
 
 
 def text_of(text: str | bytes, where: str) -> str:
-    """A text of a message, which protobuf gives as bytes where it is not UTF-8.
+    """Return a text field of a message, which protobuf returns as bytes if it is not UTF-8.
 
     Raises:
         ModelFileError: it is not; naming `where` it stands.

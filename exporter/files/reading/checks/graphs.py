@@ -116,7 +116,7 @@ class GraphChecks:
     def _check_interface(
         self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
     ) -> None:
-        """Merge the statements about inputs and outputs from several places."""
+        """Merge duplicate declarations of inputs and outputs."""
         interface: dict[str, onnx.ValueInfoProto] = {}
         for info in graph.output:
             if not scope.is_made(info.name):

@@ -12,9 +12,9 @@ class Notes:
         self._found: dict[str, list[str]] = {}
 
     def add(self, what: str, name: str) -> None:
-        """Record that `what`, which belonged to `name`, was left out."""
+        """Record that `what` of `name` was omitted."""
         self._found.setdefault(what, []).append(name)
 
     def sentences(self) -> tuple[str, ...]:
-        """A sentence for each kind."""
+        """Return one sentence for each kind of omitted part."""
         return tuple(f"{what}: {listed(names)}" for what, names in self._found.items())

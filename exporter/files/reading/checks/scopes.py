@@ -1,4 +1,4 @@
-"""Checks the names of graphs and sub-graphs: each is made once, and before it is read."""
+"""Checks the names of graphs and sub-graphs: each is defined once, before its use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scope:
     unsorted: bool = False
 
     def make(self, names: Iterable[str], what: str) -> None:
-        """Add names that exist from the start."""
+        """Define names of inputs and initializers."""
         for name in names:
             if not name:
                 raise ModelFileError(f"{what} of {self.title} has no name")
@@ -37,7 +37,7 @@ class Scope:
             self.made.add(name)
 
     def announce(self, names: Iterable[str]) -> None:
-        """Add the names that the nodes will make."""
+        """Add the names that nodes will define."""
         for name in names:
             if name and (name in self.made or name in self.later):
                 raise ModelFileError(f"{quoted(name)} is made twice in {self.title}")
@@ -45,7 +45,7 @@ class Scope:
                 self.later.add(name)
 
     def reach(self, names: Iterable[str]) -> None:
-        """Mark the outputs of a node as made."""
+        """Mark the outputs of a node as defined."""
         self.made.update(name for name in names if name)
         self.later.difference_update(names)
 
@@ -76,5 +76,5 @@ class Scope:
         waiting.unsorted = True
 
     def is_made(self, name: str) -> bool:
-        """Whether this graph itself makes a name."""
+        """Whether this graph itself defines a name."""
         return name in self.made or name in self.later

@@ -130,7 +130,7 @@ def _form_by_suffix(path: str | os.PathLike) -> str:
 
 
 def reason_of(error: DecodeError) -> str:
-    """What is wrong with the bytes of a message, in a few words."""
+    """Describe the error in the bytes of a message, in a few words."""
     if "MaxDepth" in str(error):
         return "its messages are nested more than 100 deep"
     return _NO_MESSAGE

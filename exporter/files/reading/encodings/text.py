@@ -42,7 +42,7 @@ _ONNX_OPENING, _ONNX_CLOSING = ("(", "{", "[", "<"), (")", "}", "]", ">")
 
 
 class SyntaxFault(Exception):
-    """The text is not a model in the form that it seems to have."""
+    """The text is not a valid model in its detected form."""
 
 
 def form_of(data: bytes) -> str:
@@ -58,7 +58,7 @@ def form_of(data: bytes) -> str:
 
 
 def first_word(data: bytes) -> str:
-    """The field that a text begins with, "" where it does not begin as the text of a message does."""
+    """The first field of a text; "" if the text does not begin like a message."""
     word = _FIRST_WORD.match(_start(data))
     return "" if word is None else word[1].decode()
 

@@ -23,7 +23,7 @@ class BoundError(Exception):
 
 
 class _Field(NamedTuple):
-    """A field with a length, and the memory of one in addition to its contents.
+    """A length-delimited field, and its memory in addition to its contents.
 
     Attributes:
         size: bytes for each occurrence.
@@ -97,7 +97,7 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
 
 
 class MessageMemory:
-    """What protobuf needs for the fields of a message type.
+    """The memory that protobuf needs for the fields of a message type.
 
     Attributes:
         fields: the fields of the type, with those of the messages in it.
@@ -174,7 +174,7 @@ def check(data: bytes, bounds: Bounds = BOUNDS, memory: MessageMemory = _MODEL) 
 
 
 def _run(data: bytes, position: int, end: int, tag: int) -> tuple[int, int]:
-    """How many complete fields of numbers with one tag follow each other, and where they end.
+    """Count consecutive number fields with one tag; return the count and their end.
 
     Args:
         tag: the tag of one byte with which the first of them begins.

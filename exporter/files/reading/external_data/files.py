@@ -73,7 +73,7 @@ class ExternalFiles:
         self._packed: list[tuple[str, str, str, str]] = []
 
     def packed(self) -> PackedEntries:
-        """Onnxruntime's entries for packed weights that were met, by tensor and key.
+        """Packed weights of onnxruntime that were read, by tensor and key.
 
         Raises:
             ModelFileError: an entry leads outside of its file.
