@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opsetta
-from opsetta.exporter.entry import captured
+from opsetta.exporter.entry import capture_model
 
 os.environ["OPSETTA_SWEEP"] = "1"  # Models of full depth.
 from opsetta.benchmarks.plots import bars
@@ -93,7 +93,7 @@ def actions(
         )
 
     def capture(way: str) -> Any:
-        return captured(model, (), kwargs, capture=way, dynamic_shapes=shapes)
+        return capture_model(model, (), kwargs, capture=way, dynamic_shapes=shapes)
 
     return {
         "capture: direct": functools.partial(capture, "direct"),

@@ -94,7 +94,7 @@ class Stages:
 def measured(nodes: int) -> dict[str, object]:
     """One export of about so many nodes."""
     import opsetta
-    from opsetta.exporter.entry import captured
+    from opsetta.exporter.entry import capture_model
     from opsetta.exporter.lowering import driver, source_passes
 
     opsetta.export(Chain(2).eval(), torch.randn(4, WIDTH), opset=18).save(io.BytesIO())
@@ -110,7 +110,7 @@ def measured(nodes: int) -> dict[str, object]:
     source_passes.prepare = stages.timed("source passes", counted)
     driver.optimize = stages.timed("target passes", driver.optimize)
     with stages.stage("capture"):
-        found = captured(model, (x,), capture="direct")
+        found = capture_model(model, (x,), capture="direct")
     with stages.stage("lowering"):
         lowered = opsetta.SourceModel(found).lower(18)
     with stages.stage("save"):

@@ -22,7 +22,7 @@ from .program import Program, SourceModel
 from .source import specializations
 from .source.capture import Capture
 from .source.stages import StageClock
-from .targets.loading import chosen
+from .targets.loading import resolve_target
 from .targets.target import Target
 from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .capture.stored_weights.opening import Weights
 
 Progress = Callable[[str], None]
-_WAYS = ("auto", "direct", "torch.export", "strict", "trace")
+_CAPTURE_METHODS = ("auto", "direct", "torch.export", "strict", "trace")
 
 
 def export(
@@ -110,13 +110,13 @@ def export(
         TargetError: lists everything that the target does not take.
     """
     refuse_unknown(others, export)
-    wanted, aim = chosen(opset, target)
+    wanted, aim = resolve_target(opset, target)
     level = check_level(optimize)
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
     check_names("output_names", output_names)
     with rare_collections():
-        found = captured(
+        found = capture_model(
             model,
             args,
             kwargs,
@@ -135,10 +135,10 @@ def export(
         if progress is not None:
             progress("lowering")
         names = {"input_names": input_names, "output_names": output_names}
-        return lowered(found, wanted, registry, **names, optimize=level, target=aim)
+        return lower_capture(found, wanted, registry, **names, optimize=level, target=aim)
 
 
-def captured(
+def capture_model(
     model: Any,
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -159,7 +159,7 @@ def captured(
 
     Arguments and errors are those of `export`.
     """
-    by = _way(strict, capture, specialize)
+    by = _capture_method(strict, capture, specialize)
     _check(mutations, dynamic_axes, progress)
     report = StageClock(progress)
     report("loading")
@@ -220,7 +220,7 @@ def captured(
     return found
 
 
-def lowered(
+def lower_capture(
     found: Capture,
     opset: int,
     registry: Registry | None = None,
@@ -250,14 +250,14 @@ def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
         )
 
 
-def _way(strict: bool, capture: str, specialize: bool) -> str:
+def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
     """How to capture, from the arguments that say it.
 
     Raises:
         UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.
     """
-    if capture not in _WAYS:
-        raise UsageError(f"capture is one of {', '.join(map(repr, _WAYS))}, not {capture!r}")
+    if capture not in _CAPTURE_METHODS:
+        raise UsageError(f"capture is one of {', '.join(map(repr, _CAPTURE_METHODS))}, not {capture!r}")
     if strict and capture not in ("auto", "strict"):
         raise UsageError(f"strict=True means capture='strict', and capture={capture!r} was given")
     by = "strict" if strict else capture

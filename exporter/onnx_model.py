@@ -23,7 +23,7 @@ from .lowering.conversion.preparation import opset_of
 from .lowering.driver import Observation
 from .running import verification
 from .running.session import Session, as_python
-from .targets.loading import chosen
+from .targets.loading import resolve_target
 from .targets.rewriting import write_for
 from .targets.target import Target, check_saving
 
@@ -107,7 +107,7 @@ class OnnxModel:
         """
         used = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
-        wanted, aim = chosen(opset, target)
+        wanted, aim = resolve_target(opset, target)
         bounds = bounds_of(self.trusted)
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:

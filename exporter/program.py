@@ -35,7 +35,7 @@ from .source import specializations as decisions
 from .source.capture import Capture, Interface
 from .source.dimensions import Dimension
 from .source.stages import timed
-from .targets.loading import chosen
+from .targets.loading import resolve_target
 from .targets.rewriting import write_for
 from .targets.target import Target, check_saving
 from .torch_boundary.requirements import need_torch
@@ -125,7 +125,7 @@ class SourceModel:
         load_entry_points()
         used = registry_or_default(registry if registry is not None else self.registry)
         level = check_level(DEFAULT_LEVEL if optimize is None else optimize)
-        return used, level, *chosen(opset, target)
+        return used, level, *resolve_target(opset, target)
 
     def _lowered(
         self,

@@ -9,17 +9,17 @@ from typing import Any
 
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import OpsettaError, Registry, registry_or_default
-from .entry import captured
+from .entry import capture_model
 from .export_arguments import refuse_unknown
 from .program import SourceModel
-from .report.captured import asked
-from .report.collecting import failed, saved
+from .report.captured import requested_options
+from .report.collecting import failed_report, save_report
 from .report.records import Report
 from .source.stages import StageClock
-from .targets.loading import chosen
+from .targets.loading import resolve_target
 from .targets.target import Target
 
-_CAPTURE = tuple(inspect.signature(captured).parameters)[3:]
+_CAPTURE = tuple(inspect.signature(capture_model).parameters)[3:]
 
 
 def export_report(
@@ -67,16 +67,18 @@ def export_report(
     from .capture.torch_export.decomposition import Decomposer
 
     refuse_unknown({name: value for name, value in options.items() if name not in _CAPTURE}, export_report)
-    wanted, aim = chosen(opset, target)
+    wanted, aim = resolve_target(opset, target)
     level = check_level(optimize)
     used = registry_or_default(registry)
     name = title or getattr(model, "__name__", None) or type(model).__name__
     clock = StageClock(progress)
     try:
-        found = captured(model, args, kwargs, progress=clock, **options)
+        found = capture_model(model, args, kwargs, progress=clock, **options)
     except OpsettaError as error:
         stage = clock.stage or "capturing"
-        return saved(failed(name, asked(wanted, level, aim), error, stage, clock), path)
+        return save_report(
+            failed_report(name, requested_options(wanted, level, aim), error, stage, clock), path
+        )
     names: dict[str, Any] = {key: options.get(key) for key in ("input_names", "output_names")}
     source = SourceModel(found, **names, decompose=Decomposer())
     settings: dict[str, Any] = {

@@ -137,7 +137,7 @@ class GraphContext:
 
     def _standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
         """Emit an operator of the default domain with its meaning at the function's opset."""
-        moved = _meanings.moved(self.inner, self.written_for, name, inputs, attributes, outputs)
+        moved = _meanings.emit_older_meaning(self.inner, self.written_for, name, inputs, attributes, outputs)
         if moved is not None:
             return moved
         schema = operator_schema(name, self.inner.opset)

@@ -14,7 +14,7 @@ from ..registration.schemas import operator_schema, operator_schemas
 _FORMER_MODES = ("bilinear", "bicubic")
 
 
-def moved(
+def emit_older_meaning(
     g: GraphContext, written: int, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
 ) -> Any:
     """Emit an operator whose meaning or schema has changed between two opsets.

@@ -36,7 +36,7 @@ def to_bytes(model: ir.Model) -> bytes | None:
     return buffer.getvalue()
 
 
-def fitting(message: Message, remedy: str) -> Message:
+def message_if_it_fits(message: Message, remedy: str) -> Message:
     """The message, if it fits into a file.
 
     Raises:
@@ -76,13 +76,13 @@ def save(
     if not isinstance(target, (str, bytes, os.PathLike)):
         if external:
             raise ModelFileError("external data needs a path: a file object has no folder to put it in")
-        write_to_object(target, lambda file: fitting(Message.of(model), _REMEDY).write(file))
+        write_to_object(target, lambda file: message_if_it_fits(Message.of(model), _REMEDY).write(file))
         return
     message = None if external else Message.of(model)
     if external_data is None and message is not None and message.size > INLINE_LIMIT:
         message = None
     if message is not None:
-        whole = fitting(message, _REMEDY)
+        whole = message_if_it_fits(message, _REMEDY)
         publish(target, lambda file, location: whole.write(file))
         return
     packed = carried_by(model).packed
@@ -114,7 +114,7 @@ def save(
                 for key, text in entries.get(tensor.name, {}).items():
                     tensor.external_data.add(key=key, value=text)
         graph = Message(proto, [])
-        fitting(graph, "and no weights of it can go to external data").write(file)
+        message_if_it_fits(graph, "and no weights of it can go to external data").write(file)
 
     kept_inside = by_reference and external_data is False
     publish(target, write, weights=None if kept_inside else stream, data_name=name, alignment=alignment)

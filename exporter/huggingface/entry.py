@@ -18,7 +18,7 @@ from ..entry import export
 from ..onnx_model import OnnxModel
 from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
-from ..targets.loading import chosen
+from ..targets.loading import resolve_target
 from ..targets.target import Target
 from ..torch_boundary.requirements import need_torch
 from .folder import copy_files, folder_at
@@ -123,7 +123,7 @@ def export_huggingface(
         CaptureError, UnsupportedOperatorsError, TargetError, VerificationError: as for `export` and `verify`.
     """
     source, written = folder_at(folder), pathlib.Path(os.fsdecode(output))
-    wanted, aim = chosen(opset, target)
+    wanted, aim = resolve_target(opset, target)
     level = check_level(optimize)
     if dtype not in DTYPES:
         raise UsageError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
@@ -148,7 +148,7 @@ def export_huggingface(
     ready = []
     for graph in _graphs(chosen_task.name, loaded.model, config, source):
         named = _prefixed(graph.file, report)
-        with _calling(loaded.model, graph):
+        with _forward_replaced(loaded.model, graph):
             program = export(
                 loaded.model,
                 (graph.inputs,),
@@ -242,7 +242,7 @@ def _recomputes_frequencies(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _calling(model: Any, graph: Graph) -> Iterator[None]:
+def _forward_replaced(model: Any, graph: Graph) -> Iterator[None]:
     """Replace the forward of the model by the call of a graph, so that weights keep their names."""
 
     def forward(self: Any, inputs: dict[str, Any]) -> Any:

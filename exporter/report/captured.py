@@ -15,7 +15,7 @@ from ..running.comparison import random_inputs
 from ..source import dimensions as sizes
 from ..source.capture import Capture
 from ..targets.target import Target
-from .collecting import Choices, Subject, classes_of, collect, saved
+from .collecting import Choices, Subject, classes_of, collect, save_report
 from .parity import with_eager
 from .pictures import Drawn
 from .records import Parity, Report
@@ -81,7 +81,7 @@ def report_capture(
     dynamic = list(sizes.dimensions(declared, capture.source.metadata_props))
     subject = Subject(
         title="model" if capture.module is None else type(capture.module).__name__,
-        asked=asked(opset, level, target, dynamic),
+        asked=requested_options(opset, level, target, dynamic),
         opset=opset,
         source=capture.source,
         lower=lambda at, observation: lower(at, target=target, observation=observation).model,
@@ -91,10 +91,12 @@ def report_capture(
         classes=classes_of(capture.module),
         stages=capture.stages,
     )
-    return saved(collect(subject, choices), path)
+    return save_report(collect(subject, choices), path)
 
 
-def asked(opset: int, level: str, target: Target | None, dynamic: Sequence[str] = ()) -> dict[str, str]:
+def requested_options(
+    opset: int, level: str, target: Target | None, dynamic: Sequence[str] = ()
+) -> dict[str, str]:
     """The requested options, by name."""
     found = {"opset": str(opset)}
     if level:

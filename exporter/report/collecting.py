@@ -17,7 +17,7 @@ from ..lowering.driver import Observation
 from ..source import dimensions as sizes
 from ..source import specializations
 from ..source.stages import Stage, StageClock
-from .opsets import OPSETS, Lower, across
+from .opsets import OPSETS, Lower, measure_opsets
 from .pictures import Drawn, short, source_picture, type_text, written_picture
 from .problems import problems_of
 from .records import Interfaced, Parity, Report, Written
@@ -102,7 +102,7 @@ def collect(subject: Subject, choices: Choices) -> Report:
         show("comparing")
         parity = subject.compare(model, before)
     feed = subject.feed if choices.latency else None
-    table = across(_lowering(subject), {*chosen, subject.opset} if chosen else (), feed, show)
+    table = measure_opsets(_lowering(subject), {*chosen, subject.opset} if chosen else (), feed, show)
     metadata = subject.source.metadata_props
     return Report(
         title=choices.title or subject.title,
@@ -121,7 +121,9 @@ def collect(subject: Subject, choices: Choices) -> Report:
     )
 
 
-def failed(title: str, asked: dict[str, str], error: OpsettaError, stage: str, clock: StageClock) -> Report:
+def failed_report(
+    title: str, asked: dict[str, str], error: OpsettaError, stage: str, clock: StageClock
+) -> Report:
     """The report of a model that could not be captured."""
     clock.end()
     return Report(
@@ -133,7 +135,7 @@ def failed(title: str, asked: dict[str, str], error: OpsettaError, stage: str, c
     )
 
 
-def saved(report: Report, path: str | bytes | os.PathLike | None) -> Report:
+def save_report(report: Report, path: str | bytes | os.PathLike | None) -> Report:
     """Write the page of a report, unless the path is None; return the report."""
     if path is not None:
         report.save(path)

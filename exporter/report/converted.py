@@ -11,8 +11,8 @@ import onnx_ir as ir
 from ..lowering.driver import Observation
 from ..running.comparison import random_inputs
 from ..targets.target import Target
-from .captured import asked
-from .collecting import Choices, Subject, collect, saved
+from .captured import requested_options
+from .collecting import Choices, Subject, collect, save_report
 from .opsets import Lower
 from .parity import with_original
 from .pictures import Drawn
@@ -58,7 +58,7 @@ def report_conversion(
 
     subject = Subject(
         title=source.graph.name or "model",
-        asked=asked(opset, "", target),
+        asked=requested_options(opset, "", target),
         opset=opset,
         source=source,
         lower=converted,
@@ -67,4 +67,4 @@ def report_conversion(
         feed=feed,
         is_file=True,
     )
-    return saved(collect(subject, choices), path)
+    return save_report(collect(subject, choices), path)

@@ -22,7 +22,7 @@ _RUNS = 15
 Lower = Callable[[int, Observation], ir.Model]
 
 
-def across(
+def measure_opsets(
     lower: Lower,
     opsets: Iterable[int],
     feed: Callable[[ir.Model], Mapping[str, Any]] | None,

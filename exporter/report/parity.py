@@ -51,7 +51,7 @@ def with_eager(
             for position in calls.interface.complex_outputs:
                 results[position] = tensors.as_complex(results[position])
             outputs = _outputs(model, results, expected)
-            kept, note = affordable(mismatch.comparable(calls.capture.source))
+            kept, note = selected_values(mismatch.comparable(calls.capture.source))
             for node, value, report in mismatch.node_errors(calls.capture, lower(kept), kept, leaves, feed):
                 found.append(_compared(node, value, report, rows.get(node, -1)))
     except OpsettaError as error:
@@ -73,7 +73,7 @@ def with_original(
         for value in node.outputs
         if value.name in makers and not value.is_graph_output()
     ]
-    kept, note = affordable(shared)
+    kept, note = selected_values(shared)
     names = [value.name or "" for value in kept]
     outputs: tuple[Compared, ...] = ()
     found: list[Compared] = []
@@ -99,7 +99,7 @@ def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list
     return [as_python(value) for value in Session(copy).run(feed)]
 
 
-def affordable(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
+def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
     """Select values to compare, evenly spaced if there are too many; also return a sentence about that."""
     size = sum(_bytes(value) for value in values)
     step = max(1, -(-len(values) // MOST_COMPARED), -(-size // MOST_BYTES))

@@ -23,7 +23,7 @@ from .jobs.fingerprints import fingerprint
 from .jobs.product import jobs_of
 from .jobs.settings import Settings, Task
 from .results.files import ResultsFile
-from .rows import FAILED, NO_TARGET, OWN, STATUSES, Job, Row, counted
+from .rows import FAILED, NO_TARGET, OWN, STATUSES, Job, Row, count_statuses
 from .zoo.listing import Zoo, list_onnx_files
 
 Progress = Callable[[Row, int, int], None]
@@ -45,7 +45,7 @@ class SweepResults:
     @property
     def counts(self) -> dict[str, int]:
         """The number of rows with each status, from best to worst."""
-        return counted(self.rows)
+        return count_statuses(self.rows)
 
     @property
     def failures(self) -> list[Row]:

@@ -139,7 +139,7 @@ COLUMNS = {field.name: str(field.type).partition(" ")[0] for field in dataclasse
 """The columns of the results, with `str`, `int` or `float` for each."""
 
 
-def counted(rows: Iterable[Row]) -> dict[str, int]:
+def count_statuses(rows: Iterable[Row]) -> dict[str, int]:
     """The number of rows with each status, from best to worst, without unused statuses."""
     counts = collections.Counter(row.status for row in rows)
     return {status: counts[status] for status in STATUSES if counts[status]}

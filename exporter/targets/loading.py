@@ -63,7 +63,7 @@ def load_target(target: str | os.PathLike | Target) -> Target:
     return parse_target(path.stem, text)
 
 
-def chosen(opset: int | None, target: str | os.PathLike | Target | None) -> tuple[int, Target | None]:
+def resolve_target(opset: int | None, target: str | os.PathLike | Target | None) -> tuple[int, Target | None]:
     """Resolve the opset and the target of an export.
 
     Raises:

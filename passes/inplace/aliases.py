@@ -51,12 +51,12 @@ def changed(node: ir.Node) -> list[Value]:
     if table.is_inplace_name(name):
         destination = next(iter(arguments(node).values()), None)
         if not isinstance(destination, Value):
-            table.twin(node, {})
+            table.functional_form(node, {})
             raise GraphError(f"{where(node)}: this in-place operator does not write to exactly one tensor")
         return [destination]
     if table.is_out_overload(node):
         given = arguments(node)
-        return [given[key] for key in table.out_twin(node, given)[1]]
+        return [given[key] for key in table.functional_form_of_out(node, given)[1]]
     if name in table.BATCH_NORMS and node.domain == "aten" and INPLACE not in node.metadata_props:
         given = arguments(node)
         flag = table.BATCH_NORMS[name]

@@ -22,10 +22,10 @@ from .locations import (
     Location,
     View,
     Whole,
-    compact,
-    described,
-    distributed,
+    append_result,
+    flatten_choices,
     join,
+    limit_choices,
     positions_of,
     refusal,
     storages_of,
@@ -72,7 +72,7 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
         elif isinstance(yes, Whole) and isinstance(no, Whole) and yes.storage is no.storage:
             location = yes
         else:
-            location = yes if yes is no else compact(memory, Choice(condition, yes, no))
+            location = yes if yes is no else limit_choices(memory, Choice(condition, yes, no))
         is_new = isinstance(location, Whole) and location.storage.initial is outputs[place]
         if not isinstance(location, Whole):
             memory.keep(location, outputs[place])
@@ -119,7 +119,7 @@ class _Exporter:
         location = seen_inside = self._tensors[place].location
         own = self._own(place)
         if own:
-            whole = distributed(location)
+            whole = flatten_choices(location)
             location = _replaced(whole, own, self._new(place, own))
             content = Storage(self._scope.graph.outputs[place], self._scope, frozenset())
             seen_inside = _replaced(whole, own, Whole(content))
@@ -223,7 +223,7 @@ class _Exporter:
         other = self._scopes[1 - self._side]
         with memory.at_end(other):
             other.graph.outputs.append(memory.returned(otherwise(), other.graph))
-        return described(self._node)
+        return append_result(self._node)
 
 
 def _replaced(location: Location, storages: set[Storage], by: Location) -> Location:

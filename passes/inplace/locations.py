@@ -145,7 +145,7 @@ class Choice(Derived):
         self.no = no
 
     def _made(self, memory: Memory) -> Value:
-        return decided(memory, self.condition, self.yes.read, self.no.read)
+        return conditional_value(memory, self.condition, self.yes.read, self.no.read)
 
     def _written(self, memory: Memory, new: Value) -> None:
         if is_whole(self):
@@ -173,7 +173,9 @@ class Choice(Derived):
             if here is True:
                 Whole(storage).write(memory, new)
             else:
-                memory.set(storage, decided(memory, here, _in_shape_of(new, old), _in_shape_of(old, old)))
+                memory.set(
+                    storage, conditional_value(memory, here, _in_shape_of(new, old), _in_shape_of(old, old))
+                )
 
 
 def _shaped_like(memory: Memory, location: Location) -> Value | None:
@@ -265,7 +267,7 @@ def flattened(build: SourceBuilder, value: Value) -> Value:
     return build.emit("aten::reshape", {"self": value, "shape": [-1]}, dtype=value.dtype, shape=shape)
 
 
-def decided(
+def conditional_value(
     memory: Memory, condition: Value, yes: Callable[[Memory], Value], no: Callable[[Memory], Value]
 ) -> Value:
     """Insert a `prim::If` with one output; two functions without side effects build its branches."""
@@ -273,10 +275,10 @@ def decided(
     for block, make in zip(blocks, (yes, no), strict=True):
         with memory.at_end(memory.block(block)):
             block.outputs.append(memory.returned(make(memory), block))
-    return described(node)
+    return append_result(node)
 
 
-def described(node: ir.Node) -> Value:
+def append_result(node: ir.Node) -> Value:
     """Append an output to a `prim::If` for the last value that its branches return."""
     first, second = (block.outputs[-1] for block in blocks(node))
     node.resize_outputs(len(node.outputs) + 1)
@@ -299,7 +301,7 @@ def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
                 value, _, unknown = memory.entry(storage)
                 reasons.append(unknown)
                 scope.graph.outputs.append(memory.returned(value, scope.graph))
-        output = described(node)
+        output = append_result(node)
         memory.scope.entries[storage] = output, memory.tick(), next((r for r in reasons if r), None)
 
 
@@ -313,7 +315,7 @@ def positions_of(memory: Memory, location: Location) -> Value:
         return location.positions
     if isinstance(location, Choice):
         yes, no = location.yes, location.no
-        return decided(
+        return conditional_value(
             memory, location.condition, lambda m: positions_of(m, yes), lambda m: positions_of(m, no)
         )
     raise refusal(memory, location)
@@ -381,7 +383,7 @@ def _choices(location: Location) -> int:
     return _choices(location.parent) if isinstance(location, (View, Elements)) else 0
 
 
-def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
+def limit_choices(memory: Memory, location: Location, limit: int = 4) -> Location:
     """Reduce the choices of a location beyond the limit to one per storage.
 
     Otherwise each branch could double the number of nodes that read a tensor.
@@ -395,12 +397,12 @@ def compact(memory: Memory, location: Location, limit: int = 4) -> Location:
     return compacted if is_whole(location) else Elements(compacted, positions_of(memory, location))
 
 
-def distributed(location: Location) -> Location:
+def flatten_choices(location: Location) -> Location:
     """Rewrite a location as a choice between locations without choices."""
     if isinstance(location, Choice):
-        return Choice(location.condition, distributed(location.yes), distributed(location.no))
+        return Choice(location.condition, flatten_choices(location.yes), flatten_choices(location.no))
     if isinstance(location, (View, Elements)):
-        parent = distributed(location.parent)
+        parent = flatten_choices(location.parent)
 
         def on(each: Location) -> Location:
             if isinstance(each, Choice):

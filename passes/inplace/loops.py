@@ -25,8 +25,8 @@ from .locations import (
     Elements,
     Location,
     Whole,
-    decided,
-    distributed,
+    conditional_value,
+    flatten_choices,
     is_whole,
     memberships,
     one_of,
@@ -349,12 +349,12 @@ class _Loop:
         def of(each: Location, memory: Memory) -> Value:
             if isinstance(each, Choice):
                 yes, no = each.yes, each.no
-                return decided(memory, each.condition, lambda m: of(yes, m), lambda m: of(no, m))
+                return conditional_value(memory, each.condition, lambda m: of(yes, m), lambda m: of(no, m))
             if each.storages[0].home is self._scope:
                 return memory.build.positions(each.read(memory))
             return positions_of(memory, each)
 
-        return of(distributed(location), self._memory)
+        return of(flatten_choices(location), self._memory)
 
     def _check_lists(self, variable: _Variable) -> None:
         aliases = self._memory.aliases

@@ -141,7 +141,7 @@ def is_out_overload(node: ir.Node) -> bool:
     )
 
 
-def twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+def functional_form(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """Return the name, overload and arguments of the functional form of an in-place operator.
 
     Raises:
@@ -160,7 +160,9 @@ def twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str, dict[str, 
     )
 
 
-def out_twin(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+def functional_form_of_out(
+    node: ir.Node, arguments: dict[str, Any]
+) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     """Return the functional overload of an `out=` overload, the names of written arguments, and the others.
 
     Raises:

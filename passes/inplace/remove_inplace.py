@@ -195,7 +195,7 @@ class _Functionalizer:
 
     def _reinterpret(self, node: ir.Node, value: Value) -> None:
         """`x.unsqueeze_(0)`: make the tensor object a view of its previous location."""
-        name, overload, current = table.twin(node, arguments(node))
+        name, overload, current = table.functional_form(node, arguments(node))
         node.op_type, node.overload = name, overload
         rule = view_rule(node, current)
         assert rule is not None, name
@@ -225,7 +225,7 @@ class _Functionalizer:
         self._gone.append(node)
 
     def _write(self, node: ir.Node, value: Value) -> None:
-        name, overload, current = table.twin(node, arguments(node))
+        name, overload, current = table.functional_form(node, arguments(node))
         tensor = self._memory.tensor(value)
         old = tensor.location.read(self._memory)
         node.op_type, node.overload = name, overload
@@ -236,7 +236,7 @@ class _Functionalizer:
         self._memory.tensors[node.outputs[0]] = tensor
 
     def _write_out(self, node: ir.Node, changed: list[Value]) -> None:
-        overload, _, current = table.out_twin(node, arguments(node))
+        overload, _, current = table.functional_form_of_out(node, arguments(node))
         tensors = [self._memory.tensor(value) for value in changed]
         old = [tensor.location.read(self._memory) for tensor in tensors]
         node.overload = overload

@@ -102,13 +102,13 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
         )
 
 
-def opened(g: GraphContext, emit: Branch, name: str) -> tuple[ir.Graph, list[Value]]:
+def open_branch(g: GraphContext, emit: Branch, name: str) -> tuple[ir.Graph, list[Value]]:
     """Build a branch as an ONNX sub-graph; its outputs are set when both branches are known."""
     graph = g.subgraph(list, name=name)
-    return graph, continued(g, graph, emit)
+    return graph, extend_branch(g, graph, emit)
 
 
-def continued(g: GraphContext, graph: ir.Graph, emit: Branch) -> list[Value]:
+def extend_branch(g: GraphContext, graph: ir.Graph, emit: Branch) -> list[Value]:
     """Append nodes to a branch, and return their results."""
     results: list[Value] = []
 
@@ -121,7 +121,7 @@ def continued(g: GraphContext, graph: ir.Graph, emit: Branch) -> list[Value]:
 
 
 @onnx_symbolic("composed::branch_result")
-def hidden(g: GraphContext, value: Value, chosen: Value, same_rank: bool) -> Value:
+def hide_shape(g: GraphContext, value: Value, chosen: Value, same_rank: bool) -> Value:
     """Hide the shape of a branch's result from shape inference.
 
     Below opset 11 the results of both branches must have the same inferred shape: otherwise shape inference

@@ -13,7 +13,7 @@ Combine = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
 """Combines the result of earlier elements with the result of later ones."""
 
 
-def scanned(g: GraphContext, values: Sequence[Value], at: int, combine: Combine) -> list[Value]:
+def inclusive_scan(g: GraphContext, values: Sequence[Value], at: int, combine: Combine) -> list[Value]:
     """The inclusive scan of all values along one dim.
 
     Unrolled if the size of the dim is known; else a Loop until the step has passed it.

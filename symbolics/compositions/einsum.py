@@ -25,7 +25,7 @@ def _spelled(g: GraphContext, subscripts: str, rank: int) -> Labels:
     return (*before, *(f".{i}" for i in reversed(range(covered))), *after)
 
 
-def read(g: GraphContext, equation: str, ranks: list[int]) -> Equation:
+def parse_equation(g: GraphContext, equation: str, ranks: list[int]) -> Equation:
     """Parse an equation as torch.einsum does.
 
     Without an arrow the output has the ellipsis, then the labels that occur once, capitals first.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ..compositions.doubling import scanned
-from ..compositions.einsum import contract, read
+from ..compositions.doubling import inclusive_scan
+from ..compositions.einsum import contract, parse_equation
 from ..compositions.remainders import remainder
 from ..compositions.sizes import axis as front
 from ..compositions.sizes import known_rank, same
@@ -79,7 +79,7 @@ def _running(g: GraphContext, x: Value, at: int, op_type: str) -> Value:
         return x
     if op_type == "Add" and isinstance(g.size(x, at), Value):
         return _masked_sum(g, x, at)
-    return scanned(g, [x], at, lambda before, now: [g.op(op_type, now[0], before[0])])[0]
+    return inclusive_scan(g, [x], at, lambda before, now: [g.op(op_type, now[0], before[0])])[0]
 
 
 def _masked_sum(g: GraphContext, x: Value, dim: int) -> Value:
@@ -306,7 +306,7 @@ def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
     ranks = [rank for rank in map(g.rank, Inputs) if rank is not None]
     if len(ranks) != len(Inputs):
         raise g.refuse("the rank of every tensor must be known", first_opset=12)
-    return contract(g, read(g, equation, ranks), Inputs)
+    return contract(g, parse_equation(g, equation, ranks), Inputs)
 
 
 def _register_position(op_type: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
-from ..compositions.branches import check_carried, constant_condition, continued, opened
+from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import (
     Known,
     as_sequence,
@@ -112,7 +112,7 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     expected = list(g.expected)
     if not expected:
         return []
-    branches = [opened(g, block.inline, block.graph.name or "branch") for block in blocks]
+    branches = [open_branch(g, block.inline, block.graph.name or "branch") for block in blocks]
     forms = [_branch_form(g, o, [results[i] for _, results in branches]) for i, o in enumerate(expected)]
     formed = [_formed(g, graph, forms, results) for graph, results in branches]
     types = [_branch_type(g, output, pair) for output, *pair in zip(expected, *formed, strict=True)]
@@ -131,7 +131,9 @@ def _formed(
     g: GraphContext, graph: ir.Graph, forms: Sequence[_Form], results: Sequence[Value]
 ) -> list[Value]:
     """Convert the results of a branch to the representations common to both branches."""
-    return continued(g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)])
+    return extend_branch(
+        g, graph, lambda: [form(g, value) for form, value in zip(forms, results, strict=True)]
+    )
 
 
 def _close(

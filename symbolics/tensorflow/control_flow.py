@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.branches import check_carried, constant_condition, continued, opened
+from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import common, is_settled
 from ..compositions.sizes import Dim
 from ._common import number
@@ -67,12 +67,12 @@ def _either(
     g: GraphContext, condition: Value, then: Callable[[], list[Value]], otherwise: Callable[[], list[Value]]
 ) -> list[Value]:
     """An If; the shape of each result is the common part of both branches' shapes."""
-    first, second = opened(g, then, "then_branch"), opened(g, otherwise, "else_branch")
+    first, second = open_branch(g, then, "then_branch"), open_branch(g, otherwise, "else_branch")
     pairs = list(zip(first[1], second[1], strict=True))
     if not pairs:
         return []
-    ours = continued(g, first[0], lambda: [_alike(g, a, b) for a, b in pairs])
-    others = continued(g, second[0], lambda: [_alike(g, b, a) for a, b in pairs])
+    ours = extend_branch(g, first[0], lambda: [_alike(g, a, b) for a, b in pairs])
+    others = extend_branch(g, second[0], lambda: [_alike(g, b, a) for a, b in pairs])
     shapes = [common([a.shape, b.shape]) for a, b in zip(ours, others, strict=True)]
     for (graph, _), values, taken in ((first, ours, True), (second, others, False)):
         _close(g, graph, condition, taken, list(zip(values, shapes, strict=True)))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.command_line.application import app
-from opsetta.exporter.entry import captured
+from opsetta.exporter.entry import capture_model
 
 from .torch_boundary.process_snapshot import changes, snapshot
 
@@ -68,13 +68,13 @@ def test_auto_leaves_to_torch_export_what_direct_capture_refuses() -> None:
     model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval())
     with pytest.raises(opsetta.CaptureError, match="torch.fx.GraphModule"):
         opsetta.export(model, X, capture="direct")
-    found = captured(model, X)
+    found = capture_model(model, X)
     assert isinstance(found.exported, torch.export.ExportedProgram)
     opsetta.export(model, X).verify()
 
 
 def test_auto_is_direct_capture_where_it_serves() -> None:
-    assert not isinstance(captured(nn.Linear(3, 3).eval(), X).exported, torch.export.ExportedProgram)
+    assert not isinstance(capture_model(nn.Linear(3, 3).eval(), X).exported, torch.export.ExportedProgram)
 
 
 @pytest.mark.parametrize(

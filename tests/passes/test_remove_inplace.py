@@ -330,7 +330,7 @@ def test_twin_of_every_inplace_operator_takes_its_arguments() -> None:
         if overload in ("t", "hacked_twin"):  # TorchScript's own, of lists.
             continue
         node = source_node(f"aten::{name}", {}, overload=overload or "default")
-        twin, twin_overload, given = table.twin(node, formal)
+        twin, twin_overload, given = table.functional_form(node, formal)
         found = known.get((twin, "" if twin_overload == "default" else twin_overload))
         assert found is not None, (name, overload, twin, twin_overload)
         for key, kind in given.items():
@@ -349,7 +349,7 @@ def test_twin_of_every_out_overload_exists() -> None:
         if not table.is_out_overload(node):
             continue
         try:
-            twin, written, _ = table.out_twin(node, formal)
+            twin, written, _ = table.functional_form_of_out(node, formal)
         except GraphError:
             continue
         assert list(written) == outs, (name, overload)

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from onnx.reference import ReferenceEvaluator
 
 import opsetta
-from opsetta.exporter.entry import captured, lowered
+from opsetta.exporter.entry import capture_model, lower_capture
 from opsetta.exporter.running.tensors import as_real
 from opsetta.exporter.running.verification import compare
 from opsetta.exporter.source.capture import Capture
@@ -87,7 +87,7 @@ def judge(case: Case, opsets: Sequence[int], dynamic: bool) -> Verdict | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = captured(case.model, case.inputs, dynamic_shapes=shapes, mutations="outputs")
+            found = capture_model(case.model, case.inputs, dynamic_shapes=shapes, mutations="outputs")
     except opsetta.OpsettaError as error:
         if dynamic:
             return None
@@ -135,7 +135,7 @@ def _outcome(
     found: Capture, opset: int, case: Case, inputs: tuple[torch.Tensor, ...], operators: Sequence[str]
 ) -> Outcome:
     try:
-        program = lowered(found, opset)
+        program = lower_capture(found, opset)
     except opsetta.UnsupportedOperatorsError as error:
         refused = {operator.name: operator.reason for operator in error.operators}
         return Outcome(REFUSED, "; ".join(f"{name}: {why}" for name, why in refused.items()), refused)

@@ -74,11 +74,11 @@ def export(
             keyword. Each is also a `torch.onnx.OnnxExporterError`.
     """
     options = dict(locals())
-    from ...exporter.targets.loading import chosen
+    from ...exporter.targets.loading import resolve_target
 
     with _as_error_of_torch():
         keywords.check(options)
-        options["opset_version"] = chosen(opset_version, None)[0]
+        options["opset_version"] = resolve_target(opset_version, None)[0]
         artifacts = Artifacts(options)
         try:
             result = _exported(options, artifacts)
@@ -135,7 +135,7 @@ def _static_symbolics(
 def _lowered(
     options: Mapping[str, Any], call: Call, table: TranslationTable, artifacts: Artifacts
 ) -> Program:
-    from ...exporter.entry import lowered
+    from ...exporter.entry import lower_capture
 
     found = _captured(options, call, artifacts)
     artifacts.begin("lowering")
@@ -143,7 +143,7 @@ def _lowered(
     outputs = call.output_names
     if options["dynamo"]:
         outputs = _as_many("output_names", outputs, len(found.source.graph.outputs))
-    return lowered(
+    return lower_capture(
         found,
         options["opset_version"],
         table.registry,
@@ -155,10 +155,10 @@ def _lowered(
 
 def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Capture:
     """Capture the model; with fixed decisions, trace it if that keeps branches or loops of scripts."""
-    from ...exporter.entry import captured
+    from ...exporter.entry import capture_model
 
     capture = functools.partial(
-        captured,
+        capture_model,
         call.model,
         call.args,
         call.kwargs,

@@ -76,12 +76,12 @@ def replaced(opset: int | None = None) -> Iterator[None]:
         OpsettaError: torch is not installed.
         OpsetError: an opset outside 7 to 26.
     """
-    from ...exporter.targets.loading import chosen
+    from ...exporter.targets.loading import resolve_target
     from ...exporter.torch_boundary.boundary import interrupts_deferred
     from ...exporter.torch_boundary.requirements import need_torch
 
     need_torch("replacing torch.onnx")
-    use = _Use(None if opset is None else chosen(opset, None)[0])
+    use = _Use(None if opset is None else resolve_target(opset, None)[0])
     try:
         with interrupts_deferred(), _LOCK:
             _uses.append(use)
@@ -106,7 +106,7 @@ def _replace(use: _Use) -> None:
             original = getattr(holder, name)
             if id(original) not in ours:
                 traced = holder is utils and name == "export"
-                stand_in = _sent(original, functools.partial(own, dynamo=False) if traced else own)
+                stand_in = _redirected(original, functools.partial(own, dynamo=False) if traced else own)
                 ours[id(original)] = original, stand_in
             _set(holder, name, ours[id(original)][1], original)
     for module in _modules():
@@ -185,7 +185,7 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _sent(original: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+def _redirected(original: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function that calls ours within a block, and torch's after it, because callers may keep it."""
 
     @functools.wraps(original)

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        return _told(error)
+        return _report_error(error)
     finally:
         sys.argv, sys.path[:] = before[0], before[1]
         if before[2] is not None:
@@ -108,7 +108,7 @@ def _safe_path() -> bool:
     return bool(getattr(sys.flags, "safe_path", False))
 
 
-def _told(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Print an error as Python does, without this package's frames above the program's first frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):

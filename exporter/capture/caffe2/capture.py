@@ -23,7 +23,7 @@ from .arguments import arguments_of, by_name, text_of, value_of
 from .fillers import Fillers
 from .operators import BOOL_INPUTS, EQUAL_QUANTIZATION, INTEGER_INPUTS, WINDOWS, table
 from .reading import read_net
-from .shapes import Description, Given, beside, described
+from .shapes import Description, Given, parse_descriptions, read_value_info
 
 INIT_NET, PREDICT_NET = "init_net", "predict_net"
 _SUFFIXES = (".pb", ".pbtxt", ".prototxt")
@@ -47,7 +47,7 @@ def load_nets(
         path: the file of the predict_net.
         init_net: the file of the init_net. By default the one beside a predict_net, which is named like it:
             init_net.pb beside predict_net.pb.
-        shapes: the shapes of inputs, see `shapes.described`.
+        shapes: the shapes of inputs, see `shapes.parse_descriptions`.
         bounds: what the files may take.
 
     Raises:
@@ -55,11 +55,11 @@ def load_nets(
         CaptureError: the nets cannot run: a blob is read before it is written.
         UsageError: `shapes` has another form, or names no input.
     """
-    given = described(shapes)
+    given = parse_descriptions(shapes)
     predict = read_net(path, bounds)
     file = init_net if init_net is not None else _beside(path)
     init = read_net(file, bounds) if file is not None else None
-    described_inputs = {**beside(path), **given}
+    described_inputs = {**read_value_info(path), **given}
     net = _Net(Fillers(bounds), described_inputs)
     if init is not None:
         net.initialize(init, _placeholders(init, predict, described_inputs))

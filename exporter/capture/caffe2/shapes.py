@@ -51,7 +51,7 @@ class Description:
     shape: tuple[int | str | None, ...]
 
 
-def described(shapes: Mapping[str, Given] | None) -> dict[str, Description]:
+def parse_descriptions(shapes: Mapping[str, Given] | None) -> dict[str, Description]:
     """Parse the descriptions of inputs that a caller gives, by name.
 
     A text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), and may state the element type:
@@ -94,7 +94,7 @@ def _size(name: str, size: Any) -> int | str | None:
     raise UsageError(f"the shape of '{name}' has the size {size!r}, which is neither a size nor a name")
 
 
-def beside(path: str | os.PathLike) -> dict[str, Description]:
+def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
     """Read the descriptions in value_info.json in the folder of a net; none if there is no such file.
 
     Raises:

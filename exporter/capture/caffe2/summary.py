@@ -11,7 +11,7 @@ from ...files.reading import bounds_of
 from .arguments import text_of
 from .fillers import is_filler
 from .reading import form_of, read_net
-from .shapes import Description, beside
+from .shapes import Description, read_value_info
 
 
 def describe_net(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def describe_net(path: str | os.PathLike, *, trusted: bool = False) -> dict[str,
         ModelFileError: see `read_net`.
     """
     net = read_net(path, bounds_of(trusted))
-    known = beside(path)
+    known = read_value_info(path)
     counts = collections.Counter(text_of(operator.type, "an operator") for operator in net.op)
     fillers = [operator for operator in net.op if is_filler(operator)]
     filled = {name for operator in fillers for name in operator.output}

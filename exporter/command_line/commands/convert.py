@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ....passes.target.levels import check_level
-from ...targets.loading import chosen
+from ...targets.loading import resolve_target
 from ..options import caffe2, quantization, tensorflow
 from ..options import export as options
 from ..options.export import Trusted
@@ -63,7 +63,7 @@ def convert(
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ...loading import load
 
-    wanted, aim = chosen(opset, target)
+    wanted, aim = resolve_target(opset, target)
     if optimize is not None:
         check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
@@ -73,7 +73,9 @@ def convert(
         inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
     )
     source = load(model, allow_links=allow_links, trusted=trusted, **given)
-    converted, _ = quantization.applied(source.lower(wanted, optimize=optimize, target=aim), quantized)
+    converted, _ = quantization.quantize_and_compare(
+        source.lower(wanted, optimize=optimize, target=aim), quantized
+    )
     written.save(converted, external_data)
     found = {
         "file": str(output),
@@ -83,8 +85,8 @@ def convert(
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
-        **quantization.facts(converted),
+        **quantization.quantization_json(converted),
     }
     text = f"{output}: opset {wanted}, {found['nodes']} nodes, {found['bytes']} bytes"
-    text = "\n".join([text, *quantization.described(converted)])
+    text = "\n".join([text, *quantization.quantization_lines(converted)])
     written.report(found, text, as_json=as_json)

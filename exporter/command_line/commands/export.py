@@ -11,7 +11,7 @@ import typer
 
 from ....passes.target.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
-from ...targets.loading import chosen
+from ...targets.loading import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options import quantization
@@ -60,7 +60,7 @@ def export(
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
-    to_opset, aim = chosen(opset, target)
+    to_opset, aim = resolve_target(opset, target)
     check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     if hf is not None:
@@ -78,7 +78,7 @@ def export(
         if verify:
             stage("verifying")
             checked = program.verify(rtol=rtol, atol=atol)
-        model, error = quantization.applied(program, quantized, stage, compare=verify)
+        model, error = quantization.quantize_and_compare(program, quantized, stage, compare=verify)
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     found = {
@@ -90,12 +90,12 @@ def export(
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
         "verification": None if checked is None else _report(checked),
-        **quantization.facts(model, error),
+        **quantization.quantization_json(model, error),
     }
     text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
-    text = "\n".join([text, *quantization.described(model, error)])
+    text = "\n".join([text, *quantization.quantization_lines(model, error)])
     written.report(found, text, as_json=as_json)
 
 

@@ -86,7 +86,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
         )
         if graph.report is not None:
             say(f"  agrees with eager PyTorch: largest absolute error {graph.report.max_absolute_error:.3g}")
-        for line in quantization.described(graph, graph.output_error):
+        for line in quantization.quantization_lines(graph, graph.output_error):
             say(f"  {line}")
     say(f"copied: {', '.join(found.copied)}")
 
@@ -106,7 +106,7 @@ def _facts(found: Any) -> dict[str, Any]:
                 "inputs": graph.inputs,
                 "outputs": graph.outputs,
                 "max_absolute_error": None if graph.report is None else graph.report.max_absolute_error,
-                **quantization.facts(graph, graph.output_error),
+                **quantization.quantization_json(graph, graph.output_error),
             }
             for graph in found.graphs
         ],

@@ -11,7 +11,7 @@ import typer
 from ....passes.target.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
 from ...files.targets import resolve
-from ...targets.loading import chosen
+from ...targets.loading import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options.export import Trusted
@@ -66,7 +66,7 @@ def report(
 
     The exit code is 1 if the model cannot be written, or its results differ.
     """
-    chosen(opset, target)
+    resolve_target(opset, target)
     check_level(optimize)
     resolve(output)
     to = {"opset": opset, "optimize": optimize, "target": target}

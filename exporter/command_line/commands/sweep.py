@@ -14,7 +14,7 @@ from ....passes.target.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, OpsettaError
 from ....registration.printable import printable
 from ...sweeps.engines.opening import LOCAL
-from ...sweeps.rows import NO_TARGET, OWN, Row, counted
+from ...sweeps.rows import NO_TARGET, OWN, Row, count_statuses
 from ..options import export as options
 from ..options import sweep as sweep_options
 from ..terminal.output import say
@@ -107,7 +107,7 @@ def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | 
 
     rows = read_rows(path)
     write_matrix(html, rows)
-    say(f"{html}: {_counts(counted(rows))}")
+    say(f"{html}: {_counts(count_statuses(rows))}")
 
 
 def _listed(text: str) -> list[str]:
@@ -149,7 +149,7 @@ def _progress() -> Iterator[Callable[[Row, int, int], None]]:
                 # The time left is estimated from the jobs of this sweep.
                 bar.reset(task, total=total, completed=count - 1)
             seen.append(entry)
-            bar.update(task, completed=count, description=_counts(counted(seen)))
+            bar.update(task, completed=count, description=_counts(count_statuses(seen)))
 
         yield show_job
 
@@ -170,7 +170,7 @@ def _summarize(results: SweepResults) -> None:
     shown = table("opset", "jobs", *statuses)
     for opset in sorted({entry.opset for entry in results.rows}):
         rows = [entry for entry in results.rows if entry.opset == opset]
-        counts = counted(rows)
+        counts = count_statuses(rows)
         row(shown, str(opset), str(len(rows)), *(str(counts.get(status, 0)) for status in statuses))
     show(shown)
     for entry in results.failures[:_MOST_FAILURES]:

@@ -58,7 +58,7 @@ def arguments(
     return found
 
 
-def applied(
+def quantize_and_compare(
     model: Any,
     given: dict[str, Any] | None,
     stage: Callable[[str], None] = lambda stage: None,
@@ -83,7 +83,7 @@ def applied(
     return quantized, output_error(quantized, model)
 
 
-def facts(model: Any, error: Any = None) -> dict[str, Any]:
+def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
     """What is quantized in a model that has been written, for JSON.
 
     Args:
@@ -104,7 +104,7 @@ def facts(model: Any, error: Any = None) -> dict[str, Any]:
     }
 
 
-def described(model: Any, error: Any = None) -> list[str]:
+def quantization_lines(model: Any, error: Any = None) -> list[str]:
     """The same as lines of text."""
     found = getattr(model, "quantization", None)
     if found is None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from ...files.reading.carried import carried_by, keep
+from ...files.reading.carried import attach, carried_by
 
 STREAMED_FROM = 1025
 """Weights of at least this many bytes are streamed; smaller ones stay with the graph."""
@@ -28,7 +28,7 @@ def prepared(model: ir.Model, *, stored: bool = False) -> ir.Model:
     """
     copy = model.clone()
     # Packed forms are valid for the original graph only, and training is not streamed.
-    keep(copy, dataclasses.replace(carried_by(model), packed={}, training=[]))
+    attach(copy, dataclasses.replace(carried_by(model), packed={}, training=[]))
     copy.ir_version = max(copy.ir_version, _INITIALIZERS_ALONE)
     passes: list[ir.passes.InPlacePass] = [
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),

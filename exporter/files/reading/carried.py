@@ -103,7 +103,7 @@ def clear_foreign_types(graph: onnx.GraphProto) -> None:
                 info.ClearField("type")
 
 
-def keep(model: ir.Model, carried: Carried) -> None:
+def attach(model: ir.Model, carried: Carried) -> None:
     """Attach the removed parts of a message to its model."""
     if carried.types or carried.sparse or carried.training or carried.packed:
         model.meta[_KEY] = carried

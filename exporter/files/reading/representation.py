@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from .bounds import BOUNDS, Bounds
-from .carried import Carried, keep, take_out
+from .carried import Carried, attach, take_out
 from .checks.content import check_content
 from .checks.functions import check_calls, title_of
 from .checks.graphs import DEVICE_CONFIGURATIONS, GraphChecks
@@ -64,7 +64,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
     if checks.tensor_metadata:
         _forget_copies(model)
     carried.packed = files.packed()
-    keep(model, carried)
+    attach(model, carried)
     left_out = notes.sentences()
     if left_out:
         model.meta[LEFT_OUT] = left_out

@@ -15,7 +15,7 @@ from ...source.capture import Capture
 from ..message import Initializer, Message
 from ..publishing import DataFile, publish
 from ..reading.encodings.text import BoundError, SyntaxFault, exact_largest_floats, parse
-from ..writing import fitting, write_to_object
+from ..writing import message_if_it_fits, write_to_object
 from .decompositions import Decompositions, write_decompositions
 from .graphs import GraphWriter
 from .layout import DOMAIN, INTERFACE, VERSION, naming, write_metadata
@@ -116,7 +116,7 @@ def _model(
 
 def _write(file: IO[bytes], model: onnx.ModelProto, weights: list[Initializer], format: str) -> None:
     if format == "binary":
-        fitting(Message(model, weights), "save to a file with weights='external'").write(file)
+        message_if_it_fits(Message(model, weights), "save to a file with weights='external'").write(file)
         return
     for header, tensor in weights:
         if tensor is not None:

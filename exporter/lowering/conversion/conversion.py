@@ -36,7 +36,7 @@ from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
-from ...files.reading.carried import carried_by, check_training, keep
+from ...files.reading.carried import attach, carried_by, check_training
 from ...torch_boundary.process.process_lock import random_state_preserved
 from ..driver import Driver, Observation, Scope
 from . import binding, constants, control_flow
@@ -89,7 +89,7 @@ def convert(
 
 def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
     """The converted model with the parts of the source model, without weights packed for its graph."""
-    keep(converted, dataclasses.replace(carried_by(model), packed={}))
+    attach(converted, dataclasses.replace(carried_by(model), packed={}))
     return converted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...targets.loading import chosen
+from ...targets.loading import resolve_target
 from ..rows import NO_TARGET, PASSED, WRITTEN
 from .measuring import Measurement
 from .settings import Settings, Task
@@ -19,7 +19,7 @@ def measure(settings: Settings, task: Task) -> dict[str, Any]:
     found = Measurement()
     try:
         named = task.job.target
-        _, aim = chosen(task.job.opset, None if named == NO_TARGET else named)
+        _, aim = resolve_target(task.job.opset, None if named == NO_TARGET else named)
         run(settings, task, aim, found)
         found.columns["status"] = PASSED if settings.verify else WRITTEN
     except Exception as error:

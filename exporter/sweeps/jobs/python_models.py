@@ -36,12 +36,12 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
     with found.stage("loading"):
         need_torch("a sweep of PyTorch models")
         example = _example(task)
-    from ...entry import captured, lowered
+    from ...entry import capture_model, lower_capture
 
     with found.stage("capture"):
-        capture = captured(example.model, example.args, example.kwargs, **example.options)
+        capture = capture_model(example.model, example.args, example.kwargs, **example.options)
     with found.stage("lowering"):
-        program = lowered(
+        program = lower_capture(
             capture, task.job.opset, optimize=settings.optimize, target=target, **_names(example)
         )
     record_graph(found, program.model, _composed(capture.source.graph, program.model.graph))

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from ...files.publishing import publish
-from ..rows import STATUSES, Row, counted
+from ..rows import STATUSES, Row, count_statuses
 
 _TEMPLATE = pathlib.Path(__file__).with_name("matrix.html")
 _AXES = ("dtype", "shape", "target")
@@ -35,7 +35,7 @@ def matrix_page(rows: Sequence[Row]) -> str:
         dict.fromkeys((row.opset, _variant(row, axes)) for row in rows),
         key=lambda column: column[0],
     )
-    counts = counted(rows)
+    counts = count_statuses(rows)
     parts = {
         "summary": html.escape(_summary(rows)),
         "chips": "".join(_chip(status, counts[status]) for status in counts),

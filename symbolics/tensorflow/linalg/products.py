@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.einsum import read
+from ...compositions.einsum import parse_equation
 from ...compositions.integers import widened
 from ...compositions.sizes import known_rank
 from .._common import restored, shaped
@@ -47,7 +47,7 @@ def batch_matmul_v3(
 @onnx_symbolic("tf::Einsum")
 def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
     found = g.call("aten::einsum", equation=equation, tensors=inputs)
-    terms = read(g, equation, [known_rank(g, item) for item in inputs])
+    terms = parse_equation(g, equation, [known_rank(g, item) for item in inputs])
     return shaped(found, [None] * len(terms.output))
 
 

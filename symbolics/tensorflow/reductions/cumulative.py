@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.doubling import scanned
+from ...compositions.doubling import inclusive_scan
 from ...compositions.integers import widened
 from ...compositions.sizes import known_rank
 from .._common import HALVES, constant_integer, integers, restored, shaped
@@ -45,7 +45,7 @@ def cumulative_logsumexp(
         nothing = g.call("aten::full_like", first, -math.inf, dtype)
         values = g.op("Concat", nothing, g.call("aten::slice", self=values, dim=at, end=-1), axis=at)
         values.shape = x.shape
-    [result] = scanned(g, [values], at, lambda before, now: [_log_sum(g, now[0], before[0])])
+    [result] = inclusive_scan(g, [values], at, lambda before, now: [_log_sum(g, now[0], before[0])])
     return g.call("aten::flip", self=result, dims=[at]) if reverse else result
 
 

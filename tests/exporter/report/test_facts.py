@@ -14,7 +14,7 @@ import opsetta
 from opsetta import GraphContext, Value, default_registry
 from opsetta.exporter.lowering.driver import Observation
 from opsetta.exporter.report.collecting import Choices, Subject, collect
-from opsetta.exporter.report.parity import affordable
+from opsetta.exporter.report.parity import selected_values
 from opsetta.exporter.report.pictures import MOST_NODES, type_text
 from opsetta.exporter.report.problems import problems_of
 from opsetta.exporter.report.records import ORIGINS, Picture, Report
@@ -292,8 +292,8 @@ def test_many_results_are_compared_evenly():
         return ir.Value(type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([size]))
 
     few = [result(2) for _ in range(10)]
-    assert affordable(few) == (few, "")
-    kept, note = affordable([result(2**28) for _ in range(10)])
+    assert selected_values(few) == (few, "")
+    kept, note = selected_values([result(2**28) for _ in range(10)])
     assert len(kept) == 1
     assert note == "of 10 intermediate results, 1 are compared, evenly spread"
 

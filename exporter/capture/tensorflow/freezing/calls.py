@@ -15,7 +15,7 @@ from ..messages import message_type
 from .bodies import freeze_scope
 from .conditions import Carried, Conditions, analyze
 from .handles import plan_of_handles, set_types
-from .plans import Plan, made, without_inputs
+from .plans import Plan, make_node, without_inputs
 from .ranges import Range
 from .scope import Node, Reference, Scope, reference
 
@@ -149,7 +149,7 @@ class Functions:
         inputs = [r for r, used in zip(node.inputs[first:], version.used, strict=True) if used]
         if chosen is not None:
             stateful = not node.op.startswith("Stateless")
-            message = made(node.name, "StatefulPartitionedCall" if stateful else "PartitionedCall")
+            message = make_node(node.name, "StatefulPartitionedCall" if stateful else "PartitionedCall")
             message.device = node.message.device
             message.attr["Tin"].CopyFrom(node.attribute("Tin"))
             message.attr["Tout"].CopyFrom(node.attribute("Tout"))

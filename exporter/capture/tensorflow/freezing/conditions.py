@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .....registration import ModelFileError
-from .ranges import Range, computed, constant
+from .ranges import Range, constant, infer_range
 from .scope import MERGE, NEXT_ITERATION, Node, Reference, Scope
 
 SWITCH = frozenset({"Switch", "RefSwitch"})
@@ -231,7 +231,7 @@ def _add_range(found: Conditions, node: Node) -> None:
         known = found.range_of(node.inputs[0])
         known = known if known is not None and known.is_scalar else None
     else:
-        known = computed(node, [found.range_of(r) for r in node.inputs])
+        known = infer_range(node, [found.range_of(r) for r in node.inputs])
     if known is not None:
         found.ranges[node.name] = known
 

@@ -21,8 +21,8 @@ from .bodies import freeze_scope
 from .calls import Functions
 from .conditions import WRITERS, Carried
 from .frozen_graph import FrozenGraph
-from .inputs import PLACEHOLDERS, feed, give
-from .plans import has_no_results, made
+from .inputs import PLACEHOLDERS, feed_results, set_placeholders
+from .plans import has_no_results, make_node
 from .scope import Reference, Scope, reference
 from .variables import GraphVariable, Stored, VariableKeys, variables_of
 
@@ -73,8 +73,8 @@ def frozen_graph(
     file = graph_file(graph, signature=signature, trusted=trusted)
     functions = list(file.graph_def.library.function)
     scope = Scope(file.graph_def.node, "the graph")
-    feed(scope, file.definitions, _names(inputs))
-    give(scope, values or {})
+    feed_results(scope, file.definitions, _names(inputs))
+    set_placeholders(scope, values or {})
     wanted = wanted_outputs(scope, file, outputs)
     variables = variables_of(scope)
     calls = Functions(functions)
@@ -90,7 +90,7 @@ def frozen_graph(
         written=calls.written,
         plan_call=calls.plan,
         constants={
-            variable.node: made(variable.node, "Const", dtype=variable.dtype)
+            variable.node: make_node(variable.node, "Const", dtype=variable.dtype)
             for variable in variables.values()
         },
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from .....registration import CaptureError, Names
 from .conditions import Conditions
-from .plans import Plan, made, scalar_constant, without_inputs
+from .plans import Plan, make_node, scalar_constant, without_inputs
 from .scope import Node, Reference
 
 _TYPED = frozenset("Identity Switch Merge Enter Exit NextIteration".split())
@@ -27,12 +27,12 @@ def plan_of_handles(node: Node, found: Conditions, names: Names) -> Plan | None:
         return None
     inputs, device = list(node.inputs), node.message.device
     if node.op in ("ReadVariableOp", "DisableCopyOnRead"):
-        return Plan(made(node.name, "Identity", device, T=first), inputs, is_single=True)
+        return Plan(make_node(node.name, "Identity", device, T=first), inputs, is_single=True)
     if node.op in ("VarIsInitializedOp", "IsVariableInitialized"):
         return Plan(scalar_constant(node.name, _BOOL, 1), [], is_single=True)
     if node.op == "VariableShape":
         out_type = node.attribute("out_type").type or _INT32
-        return Plan(made(node.name, "Shape", device, T=first, out_type=out_type), inputs, is_single=True)
+        return Plan(make_node(node.name, "Shape", device, T=first, out_type=out_type), inputs, is_single=True)
     if node.op in ("ResourceGather", "ResourceGatherNd"):
         return _gather(node, first, found, names)
     if node.op in _TYPED:
@@ -57,9 +57,9 @@ def set_types(message: Any, attribute: str, dtypes: Sequence[int | None]) -> Non
 def _gather(node: Node, dtype: int, found: Conditions, names: Names) -> Plan:
     types = {"Tparams": dtype, "Tindices": node.attribute("Tindices")}
     if node.op == "ResourceGatherNd":
-        return Plan(made(node.name, "GatherNd", node.message.device, **types), list(node.inputs))
+        return Plan(make_node(node.name, "GatherNd", node.message.device, **types), list(node.inputs))
     batch = node.attribute("batch_dims").i
-    message = made(node.name, "GatherV2", node.message.device, **types, Taxis=_INT32)
+    message = make_node(node.name, "GatherV2", node.message.device, **types, Taxis=_INT32)
     message.attr["batch_dims"].i = batch
     # The dimension after those of the batch.
     axis = Plan(scalar_constant(names.unique(f"{node.name}/axis"), _INT32, batch), [])

@@ -12,13 +12,13 @@ from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
 from ..messages import message_type
 from ..operator_definitions import Definitions
-from .plans import made
+from .plans import make_node
 from .scope import Node, Reference, Scope, reference
 
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 
 
-def feed(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> None:
+def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> None:
     """Replace results by placeholders: the first of a node under its name, the next as `name_1`.
 
     Raises:
@@ -36,7 +36,7 @@ def feed(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> None:
         name = f"{node.name}_{index}" if index else node.name
         if index and name in scope.nodes:
             raise UsageError(f"the input {quoted(text)} would be called {quoted(name)}, as another node is")
-        message = made(name, "Placeholder", node.message.device, dtype=types[index])
+        message = make_node(name, "Placeholder", node.message.device, dtype=types[index])
         message.attr["shape"].shape.CopyFrom(_result_shape(node, index, len(types)))
         fed[result] = Reference(name, "")
         scope.nodes[name] = Node(message, (), ())
@@ -46,7 +46,7 @@ def feed(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> None:
             scope.nodes[node.name] = node._replace(inputs=inputs_of_node)
 
 
-def give(scope: Scope, values: Mapping[str, Any]) -> None:
+def set_placeholders(scope: Scope, values: Mapping[str, Any]) -> None:
     """Replace placeholders by constants.
 
     Raises:
@@ -66,7 +66,7 @@ def give(scope: Scope, values: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"the placeholder {quoted(name)} is {type_name(dtype)}, and takes no {value!r}: {error}"
             ) from None
-        message = made(node.name, "Const", node.message.device, dtype=dtype)
+        message = make_node(node.name, "Const", node.message.device, dtype=dtype)
         tensor = message.attr["value"].tensor
         tensor.dtype, tensor.tensor_content = dtype, array.tobytes()
         tensor.tensor_shape.SetInParent()

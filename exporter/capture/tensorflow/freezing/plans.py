@@ -56,7 +56,7 @@ class Plan:
     controls: tuple[str, ...] | None = None
 
 
-def made(name: str, op: str, device: str = "", **attributes: Any) -> Any:
+def make_node(name: str, op: str, device: str = "", **attributes: Any) -> Any:
     """A node message with attributes that are element types: numbers, or AttrValue messages."""
     message = message_type("NodeDef")(name=name, op=op, device=device)
     for attribute, value in attributes.items():
@@ -70,7 +70,7 @@ def made(name: str, op: str, device: str = "", **attributes: Any) -> Any:
 def scalar_constant(name: str, dtype: int, value: float) -> Any:
     """Make a scalar Const."""
     kind = numpy_type(dtype)
-    message = made(name, "Const", dtype=dtype)
+    message = make_node(name, "Const", dtype=dtype)
     tensor = message.attr["value"].tensor
     tensor.dtype = dtype
     tensor.tensor_shape.SetInParent()
@@ -172,14 +172,14 @@ class Planner:
             producer = self._found.scope.nodes.get(result.node)
             if producer is not None and producer.op in SWITCH and producer.name not in self._found.untaken:
                 # A control input from a Switch itself would not say which branch.
-                pivot = made(
+                pivot = make_node(
                     self._names.unique(f"{result.node}/pivot"), "Identity", T=producer.attribute("T")
                 )
                 pivots.append(Plan(pivot, [result]))
                 controls.append(pivot.name)
             elif producer is not None:
                 controls.append(result.node)
-        message = made(node.name, "NoOp", node.message.device)
+        message = make_node(node.name, "NoOp", node.message.device)
         return Plan(message, [], pivots, controls=tuple(controls))
 
     def _check(self, node: Node) -> None:
@@ -207,11 +207,13 @@ class Planner:
         carried = self._found.carried.get(source)
         if carried is not None and carried.is_handle:
             dtype = carried.dtype
-        message = made(node.name, "Identity", node.message.device, T=dtype)
+        message = make_node(node.name, "Identity", node.message.device, T=dtype)
         return Plan(message, [source], is_single=True)
 
     def _fill(self, node: Node, filled: Filled) -> Plan:
         added = scalar_constant(self._names.unique(f"{node.name}/value"), filled.dtype, filled.value)
-        message = made(node.name, "Fill", node.message.device, T=filled.dtype, index_type=filled.shape_dtype)
+        message = make_node(
+            node.name, "Fill", node.message.device, T=filled.dtype, index_type=filled.shape_dtype
+        )
         value = Reference(added.name, "output:0" if self._found.scope.is_function else "")
         return Plan(message, [filled.shape, value], [Plan(added, [])], is_single=True)

@@ -162,7 +162,7 @@ _ROUNDED = frozenset("Add AddV2 Sub Mul RealDiv Div Floor".split())
 """Operators whose results are rounded to the element type."""
 
 
-def computed(node: Node, inputs: Sequence[Range | None]) -> Range | None:
+def infer_range(node: Node, inputs: Sequence[Range | None]) -> Range | None:
     """The range of a node's first result, from those of its inputs; None if it is not known."""
     if node.op in RANDOM:
         return Range(0.0, 1.0, is_open=True)

@@ -76,7 +76,7 @@ class Branching:
         return len(self.merges[0][1])
 
 
-def plain(edge: Edge) -> Edge:
+def skip_identities(edge: Edge) -> Edge:
     """Skip a chain of Identity nodes."""
     while edge.node.op in IDENTITIES and len(edge.node.inputs) == 1 and edge.output == 0:
         edge = edge.node.inputs[0]
@@ -138,7 +138,7 @@ class Flow:
                 if not missing[reader]:
                     order.append(reader)
         if len(order) != len(nodes):
-            raise cycle([node for node in nodes if missing[node]])
+            raise cycle_error([node for node in nodes if missing[node]])
         return order
 
     def _find_frames(self, order: Iterable[Node]) -> None:
@@ -192,7 +192,11 @@ class Flow:
 
     def is_loop_switch(self, node: Node) -> bool:
         """Whether a Switch belongs to a loop: its predicate is the LoopCond."""
-        return node.op in SWITCH and len(node.inputs) == 2 and plain(node.inputs[1]).node.op == "LoopCond"
+        return (
+            node.op in SWITCH
+            and len(node.inputs) == 2
+            and skip_identities(node.inputs[1]).node.op == "LoopCond"
+        )
 
     def is_read(self, edge: Edge) -> bool:
         """Whether a result is needed as data."""
@@ -230,7 +234,7 @@ class Flow:
         node = edge.node
         found = self._guards.get(node, _NO_GUARDS)
         if node.op in SWITCH and edge not in self._given and not self.is_loop_switch(node):
-            return found | {(plain(node.inputs[1]), edge.output)}
+            return found | {(skip_identities(node.inputs[1]), edge.output)}
         return found
 
     def _merged(
@@ -332,7 +336,7 @@ def _deciding(sides: Sequence[frozenset[Guard]]) -> tuple[Edge, tuple[int, ...]]
     return min(found, key=lambda each: (each[0].node.name, each[0].output))
 
 
-def cycle(nodes: Sequence[Node]) -> ModelFileError:
+def cycle_error(nodes: Sequence[Node]) -> ModelFileError:
     """The error for nodes that depend on each other."""
     names = sorted(node.name for node in nodes)
     rest = f" and {len(names) - 4} more" if len(names) > 4 else ""

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError
-from .flow import ENTER, EXIT, MERGE, NEXT, SWITCH, Branching, Flow, Frame, plain
+from .flow import ENTER, EXIT, MERGE, NEXT, SWITCH, Branching, Flow, Frame, skip_identities
 from .nodes import Edge, Node
 from .scope import Scope, Slot, Unit
 
@@ -90,7 +90,7 @@ def _switch(scope: Scope, flow: Flow, edge: Edge) -> Unit:
         if edge.output == 1:
             return _alias(scope, edge, node.inputs[0])
         raise CaptureError(f"result 0 of {node.shown} is read in the body of its loop")
-    predicate = plain(node.inputs[1])
+    predicate = skip_identities(node.inputs[1])
     decided = flow.decided(predicate)
     if scope.takes(predicate, edge.output) or decided == edge.output:
         return _alias(scope, edge, node.inputs[0])

@@ -19,7 +19,7 @@ from ....files.reading.bounds import REMEDY, Bounds
 from ..element_types import onnx_type
 from ..tensors import array_of
 from .attributes import attributes_of, shape_of
-from .flow import Flow, cycle
+from .flow import Flow, cycle_error
 from .functions import Library
 from .nodes import Edge, Node
 
@@ -253,7 +253,7 @@ class Scope:
         return self.emitter.begin(self, edge)
 
     def _circle(self, open_units: Iterable[object]) -> ModelFileError:
-        return cycle([unit for unit in open_units if isinstance(unit, Node)])
+        return cycle_error([unit for unit in open_units if isinstance(unit, Node)])
 
     def formal(self, slot: Slot) -> ir.Value:
         """Return the block input of a slot."""

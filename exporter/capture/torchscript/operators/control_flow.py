@@ -207,7 +207,7 @@ class _Join:
             return self.give(a, b, self.machine.build.number(number_kind(a), stem=stem))
         if _is_tensor(a) and _is_tensor(b):
             return self._tensor(a, b, stem)
-        raise self._refused(f"one gives {described(a)}, the other {described(b)}")
+        raise self._refused(f"one gives {describe_item(a)}, the other {describe_item(b)}")
 
     def _refused(self, reason: str) -> CaptureError:
         return CaptureError(
@@ -283,7 +283,7 @@ class _Join:
     def _optional(self, a: Any, b: Any, stem: str) -> Any:
         """Join None in one branch with a value in the other: whether there is a value is computed too."""
         present = self.item(_present(a), _present(b), f"{stem}_present")
-        first, second = map(within, (a, b))
+        first, second = map(unwrap_optional, (a, b))
         return Optional(present, self.item(first, second, stem))
 
 
@@ -295,7 +295,7 @@ def _present(item: Any) -> Any:
     return item.present if isinstance(item, Optional) else item is not None
 
 
-def within(item: Any) -> Any:
+def unwrap_optional(item: Any) -> Any:
     """The value of an optional item; other items are returned unchanged."""
     if item is None:
         return UNINITIALIZED
@@ -306,7 +306,7 @@ def _is_tensor(item: Any) -> bool:
     return isinstance(item, (Value, torch.Tensor)) and not is_number(item)
 
 
-def described(item: Any) -> str:
+def describe_item(item: Any) -> str:
     """A short description of an item, for messages."""
     if is_number(item) or isinstance(item, (str, type(None))):
         return f"a computed {number_kind(item)}" if isinstance(item, Value) else repr(item)
@@ -319,7 +319,7 @@ def described(item: Any) -> str:
     if isinstance(item, Object):
         return f"the module '{item.path}'" if item.handle is not None else "an object that the program makes"
     if isinstance(item, Optional):
-        return f"None or {described(item.value)}"
+        return f"None or {describe_item(item.value)}"
     return {"Uninitialized": "nothing"}.get(type(item).__name__, f"a {type(item).__name__}")
 
 

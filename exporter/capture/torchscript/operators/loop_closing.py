@@ -12,7 +12,7 @@ from ..builder import DTYPES
 from ..fake_values import UNKNOWN
 from ..interpreter import Interpreter
 from ..objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
-from .control_flow import Block, placeholder, within
+from .control_flow import Block, placeholder, unwrap_optional
 
 Path = tuple[Any, ...]
 
@@ -111,7 +111,9 @@ class Closing:
             return first
         if isinstance(was, Optional):
             present = self.value(_present(first), was.present, _present(now), self.kept.formals[path])
-            return Optional(present, self.item(within(first), was.value, within(now), (*path, INSIDE)))
+            return Optional(
+                present, self.item(unwrap_optional(first), was.value, unwrap_optional(now), (*path, INSIDE))
+            )
         if isinstance(was, tuple):
             firsts = first if isinstance(first, tuple) else (UNINITIALIZED,) * len(was)
             nows = now if isinstance(now, tuple) else (UNINITIALIZED,) * len(was)

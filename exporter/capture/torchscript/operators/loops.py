@@ -31,7 +31,7 @@ from ..objects import (
     number_kind,
     same,
 )
-from .control_flow import Block, described, read_block
+from .control_flow import Block, describe_item, read_block
 from .loop_closing import INSIDE, Closing, Loop, Path, members_of
 
 UNROLLED_NODES = 1000
@@ -293,7 +293,7 @@ class Kept(Loop):
         elif isinstance(was, (Value, torch.Tensor)) and isinstance(now, (Value, torch.Tensor)):
             self._compare_tensors(was, now, path)
         else:
-            raise self._refused(f"{described(was)} becomes {described(now)}")
+            raise self._refused(f"{describe_item(was)} becomes {describe_item(now)}")
 
     def _compare_tensors(self, was: Any, now: Any, path: Path) -> None:
         own, new = self.machine.fake(was), self.machine.fake(now)

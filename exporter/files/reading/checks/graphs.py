@@ -15,7 +15,7 @@ from .metadata import canonical, check_entries, merge_entries
 from .notes import Notes
 from .scopes import Scope
 from .tensors import check_tensor
-from .values import check_agreement, check_value, statements, unite
+from .values import check_agreement, check_value, declarations_by_name, merge_declarations
 
 DEVICE_CONFIGURATIONS = 11
 """The IR version that introduced device configurations."""
@@ -74,7 +74,7 @@ class GraphChecks:
         scope.make((info.name for info in graph.input), "an input")
         for info in (*graph.input, *graph.output):
             check_value(info, f"value {quoted(info.name)}")
-        stated = statements(graph.value_info, title)
+        stated = declarations_by_name(graph.value_info, title)
         self._check_initializers(graph, scope, stated)
         self._check_nodes(graph.node, domains, scope, in_function)
         self._check_interface(graph, scope, stated)
@@ -125,7 +125,7 @@ class GraphChecks:
             shown = f"value {quoted(info.name)}"
             for other in (interface.get(info.name), stated.get(info.name)):
                 if other is not None:
-                    unite(other, info, shown)
+                    merge_declarations(other, info, shown)
             if info.name in interface and interface[info.name] != info:
                 raise ModelFileError(f"{shown} is stated in two ways, as an input and an output or twice")
             interface[info.name] = info
@@ -207,7 +207,7 @@ class GraphChecks:
             if check_attribute(attribute, self._files, title, in_function=False):
                 raise ModelFileError(f"{title} has a graph as the default of an attribute")
             self.tensor_metadata |= _has_metadata(attribute)
-        stated = statements(function.value_info, title)
+        stated = declarations_by_name(function.value_info, title)
         self._check_nodes(function.node, domains, scope, True)
         for name in function.output:
             if not scope.is_made(name):

@@ -87,7 +87,7 @@ def check_agreement(info: onnx.ValueInfoProto, tensor: onnx.TensorProto, shown: 
         raise ModelFileError(f"{shown} has another shape than is stated")
 
 
-def unite(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, shown: str) -> None:
+def merge_declarations(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, shown: str) -> None:
     """Merge another declaration of an input or output into its own.
 
     If both declare sizes, those of the target stay.
@@ -128,7 +128,7 @@ def _unite_shapes(source: onnx.TypeProto, target: onnx.TypeProto) -> None:
         target.tensor_type.shape.CopyFrom(source.tensor_type.shape)
 
 
-def statements(infos: Any, title: str) -> dict[str, onnx.ValueInfoProto]:
+def declarations_by_name(infos: Any, title: str) -> dict[str, onnx.ValueInfoProto]:
     """The declarations in `value_info`, by name; duplicates must be identical."""
     found: dict[str, onnx.ValueInfoProto] = {}
     for info in infos:

@@ -2,7 +2,7 @@
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .....registration.dtypes import INTEGERS
-from ....compositions.einsum import read, written
+from ....compositions.einsum import parse_equation, written
 from ....compositions.integers import summed_as
 
 
@@ -174,7 +174,7 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
     text = equation.replace(" ", "")
     if "..." in text and len(ranks) == len(tensors):
-        text = written(read(g, text, ranks))
+        text = written(parse_equation(g, text, ranks))
     wide, dtype = summed_as(g, tensors)
     is_empty = len(ranks) == len(tensors) and any(0 in (g.shape(tensor) or ()) for tensor in tensors)
     result = g.call("onnx::Einsum", wide, text) if is_empty else g.op("Einsum", *wide, equation=text)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.doubling import scanned
+from ....compositions.doubling import inclusive_scan
 from ....compositions.sizes import axis
 from .._common import is_integral
 
@@ -32,7 +32,7 @@ def _register_running(name: str, largest: bool) -> None:
         places = g.call("aten::expand_as", places, self)
         kind = g.dtype(self)
         held = g.cast(self, DataType.INT32) if kind == DataType.BOOL else self
-        value, index = scanned(g, (held, places), at, lambda *pairs: _later(g, largest, *pairs))
+        value, index = inclusive_scan(g, (held, places), at, lambda *pairs: _later(g, largest, *pairs))
         return [value if kind is None else g.cast(value, kind), index]
 
 

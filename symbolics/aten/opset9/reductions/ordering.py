@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ....compositions.doubling import scanned
+from ....compositions.doubling import inclusive_scan
 from ....compositions.sizes import axis, compute, known, known_rank, product, sizes_of
 from .._common import counted, is_integral
 
@@ -155,7 +155,7 @@ def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, V
     """A cumulative reduction, from a function that combines a later and an earlier part."""
     if g.rank(self) == 0:
         return self
-    return scanned(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
+    return inclusive_scan(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
 
 
 @onnx_symbolic("aten::cumsum")
