@@ -137,7 +137,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # `import opsetta` starts fast: the rest comes in when it is asked for.
+    # `import opsetta` is fast: other modules are imported at their first use.
     if name in ("exporter", "registration"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in __all__:

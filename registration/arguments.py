@@ -74,7 +74,7 @@ def _encode(value: Any, inputs: list[ir.Value]) -> Any:
         return {"complex": [_encode(value.real, inputs), _encode(value.imag, inputs)]}
     if kind in _KIND_OF_TEXT:
         return {_KIND_OF_TEXT[kind]: str(value)}
-    raise GraphError(f"an argument of type {kind.__name__} cannot be kept on a source node: {value!r}")
+    raise GraphError(f"an argument of type {kind.__name__} cannot be stored on a source node: {value!r}")
 
 
 def _decode_object(pairs: list[tuple[str, Any]]) -> Any:

@@ -79,7 +79,7 @@ def pairs_of(cache: Any) -> Pairs:
     pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers]
     if not pairs or any(part is None for pair in pairs for part in pair):
         raise UsageError(
-            "the cache of the model holds other states than keys and values, such as those of recurrent "
+            "the cache of the model has other states than keys and values, such as those of recurrent "
             "layers, which text-generation does not support: export the model with opsetta.export"
         )
     return pairs

@@ -61,7 +61,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelFileError(f"'{path}' cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise ModelFileError(f"'{path}' holds no JSON object")
+        raise ModelFileError(f"'{path}' has no JSON object")
     return found
 
 

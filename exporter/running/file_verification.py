@@ -91,7 +91,7 @@ def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str,
         given = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
     if len(given) != len(rest):
         raise OpsettaError(
-            f"the file has {len(names)} inputs ({', '.join(names)}), and the example arguments hold "
+            f"the file has {len(names)} inputs ({', '.join(names)}), and the example arguments have "
             f"{len(given) + len(by_name)} tensors and numbers"
         )
     feed = by_name | dict(zip(rest, given, strict=True))

@@ -124,7 +124,7 @@ class _Exporter:
             content = Storage(self._scope.graph.outputs[place], self._scope, frozenset())
             seen_inside = _replaced(whole, own, Whole(content))
         if self._is_made_inside(location):
-            # Compute only the side that is taken: the views of the other side may be invalid.
+            # Compute only the selected branch: the views of the other one may be invalid.
             with self._memory.at_end(self._scope):
                 positions = positions_of(self._memory, seen_inside)
             parent = storages_of(self._memory, location)

@@ -324,8 +324,8 @@ class _Loop:
             known = variable.slots if storage.home is self._scope else storage in variable.storages
             if not known:
                 raise GraphError(
-                    f"{where(self._node)}: what it carries at place {variable.place} may share memory with "
-                    "an outer tensor in a way that cannot be followed; put a clone() there"
+                    f"{where(self._node)}: carried value {variable.place} may share memory with "
+                    "an outer tensor, which is not supported; insert a clone()"
                 )
         return location
 

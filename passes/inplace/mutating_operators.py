@@ -177,5 +177,5 @@ def functional_form_of_out(
         written = ("out",) if count == 1 and "out" in arguments else tuple(f"out{i}" for i in range(count))
     unknown = (node.op_type, node.overload) == ("normal", "out")  # It has no functional overload.
     if unknown or not node.outputs or not all(name in arguments for name in written):
-        raise GraphError(f"{where(node)}: what this overload writes to is unknown")
+        raise GraphError(f"{where(node)}: the arguments that this overload writes to are unknown")
     return overload, written, {key: item for key, item in arguments.items() if key not in written}

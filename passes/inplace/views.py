@@ -203,7 +203,7 @@ def _split_dim(step: ViewStep, base: Value) -> int:
     name = step.name.partition("::")[2]
     if name == "hsplit":
         if base.shape is None:
-            raise GraphError(f"{step.place}: the rank of what it splits must be known to write to a part")
+            raise GraphError(f"{step.place}: the rank of the split tensor must be known to write to a part")
         return 1 if len(base.shape) > 1 else 0
     return {"vsplit": 0, "dsplit": 2}.get(name, step.arguments.get("dim", 0))
 

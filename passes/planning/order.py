@@ -45,7 +45,7 @@ def execution_order(graph: ir.Graph, ranks: Mapping[ir.Node, tuple[int, ...]] | 
                 heapq.heappush(ready, keys[reader])
     if len(ordered) < len(nodes):
         held = next(node for node in nodes if missing[position[node]])
-        raise GraphError(f"the graph has a cycle: node '{held.name}' reads what depends on it")
+        raise GraphError(f"the graph has a cycle: node '{held.name}' reads a value that depends on it")
     return ordered
 
 

@@ -116,7 +116,7 @@ def _quantized(
         low = np.minimum(part.min(axis=-1), 0)
         steps = (np.maximum(part.max(axis=-1), 0) - low) / top
     scale = steps.astype(scale_type)
-    # A block of zeros, and one whose step the type cannot hold.
+    # A block of zeros, or one whose scale underflows in the type.
     scale = np.where(scale == 0, np.ones_like(scale), scale)
     exact = scale.astype(np.float32)
     zero = (

@@ -29,7 +29,7 @@ class PrefixNames(ir.passes.InPlacePass):
         for name in taken:
             if not name.startswith(self._prefix) and self._prefix + name in taken:
                 raise GraphError(
-                    f"'{name}' cannot become '{self._prefix}{name}', which is taken: choose another prefix"
+                    f"'{name}' cannot become '{self._prefix}{name}', which exists: choose another prefix"
                 )
         modified = False
         for graph in graphs_of(model):

@@ -57,7 +57,7 @@ def _unroll_loop(rewriter: Rewriter, node: ir.Node) -> None:
         raise GraphError(f"the body of {title(node)} takes {len(body.inputs)} inputs, not {2 + size}")
     collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + size :]]
     if not count and any(value.uses() or value.is_graph_output() for value in node.outputs[size:]):
-        raise GraphError(f"{title(node)} has no iteration, and something reads what its iterations collect")
+        raise GraphError(f"{title(node)} has no iterations, but its scan outputs are used")
     iterations = _Iterations(rewriter, node, body, count)
     for number in range(count):
         with rewriter.before(node) as g:
@@ -142,7 +142,7 @@ def _scan_length(node: ir.Node, scanned: list[ir.Value], axes: list[int]) -> int
         size = None if value.shape is None else value.shape[axis]
         if isinstance(size, int):
             return size
-    raise GraphError(f"the length of what {title(node)} scans is unknown: give the input a fixed size")
+    raise GraphError(f"{title(node)} scans a dimension of unknown length: give the input a fixed size")
 
 
 def _finish(

@@ -113,10 +113,10 @@ class Construction:
         if self.limits is not None:
             self.limits.nodes -= 1
             if self.limits.nodes < 0:
-                text = "the model would be more nodes at this opset than are made of a file"
+                text = "the model would have more nodes at this opset than the limit for its file"
                 raise GraphError(self.limits.beyond(text))
         for value in node.inputs:
-            # Neither a constant nor a value that another one holds is made by a node.
+            # Constants, and values stored in another type, have no producer.
             if value is not None and value.producer() is None and not self._pool.use(value):
                 self._check_not_held(value, f"ONNX operator {node.op_type} does not take")
         name = self.names.unique(f"{self.place.scope}{node.op_type}")
@@ -194,7 +194,5 @@ class Construction:
             version = _NEWEST.get(domain, 1) if wanted is None else wanted
             self._opset_imports[domain] = version
         elif wanted not in (None, version):
-            raise UnsupportedError(
-                f"the model asks for version {wanted} of domain '{domain}', and elsewhere for {version}"
-            )
+            raise UnsupportedError(f"the model uses the versions {version} and {wanted} of domain '{domain}'")
         return version

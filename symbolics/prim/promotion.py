@@ -27,7 +27,7 @@ def promote(
     if decided is None:
         what = "element type" if any(o.dtype is None for o in known) else "number of dimensions"
         raise g.refuse(
-            f"what {operator} computes in depends on the {what} of an operand, which is unknown; "
+            f"the element type that {operator} computes in depends on the unknown {what} of an operand; "
             "give the operand its type with .to(dtype) in the model"
         )
     if isinstance(decided, DataType):

@@ -187,7 +187,7 @@ def test_type_that_stays_unknown_is_refused_with_the_operator() -> None:
     graph = _Graph()
     hidden = graph.call("user::opaque", self=graph.input(DataType.FLOAT, 2))
     message = _refusal(graph, graph.call("aten::add", "Tensor", self=hidden, other=2.5))
-    assert "what aten::add.Tensor computes in depends on the element type of an operand" in message
+    assert "aten::add.Tensor computes in depends on the unknown element type of an operand" in message
     assert ".to(dtype)" in message
 
 
@@ -195,7 +195,7 @@ def test_rank_that_stays_unknown_is_refused_with_the_operator() -> None:
     graph = _Graph()
     x, y = graph.input(DataType.FLOAT16, ranked=False), graph.input(DataType.FLOAT, ranked=False)
     message = _refusal(graph, graph.call("aten::lt", "Tensor", self=x, other=y))
-    assert "what aten::lt.Tensor computes in depends on the number of dimensions" in message
+    assert "aten::lt.Tensor computes in depends on the unknown number of dimensions" in message
 
 
 @pytest.mark.parametrize("opset", [15, 18, 23])

@@ -90,7 +90,7 @@ class Fillers:
         """Subtract bytes from the remaining limit."""
         self._left -= size
         if self._left < 0:
-            raise ModelFileError(f"{shown} takes the weights beyond what is filled of a file; {REMEDY}")
+            raise ModelFileError(f"{shown} exceeds the limit on weights that fillers make; {REMEDY}")
 
     def _given(
         self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str

@@ -92,7 +92,7 @@ def _header(tensor: Any, shown: str) -> tuple[str, np.dtype, tuple[int, ...]]:
     """The element type, in TensorFlow and in numpy, and the shape; an unknown rank means a scalar."""
     name, dtype = type_name(tensor.dtype), numpy_type(tensor.dtype)
     if dtype is None:
-        raise ModelFileError(f"{shown} has the element type {name}, whose contents no file holds")
+        raise ModelFileError(f"{shown} has the element type {name}, whose contents cannot be in a file")
     sizes = tuple(dimension.size for dimension in tensor.tensor_shape.dim)
     if sizes and tensor.tensor_shape.unknown_rank:
         raise ModelFileError(f"{shown} has {len(sizes)} dimensions and an unknown rank")
@@ -101,7 +101,7 @@ def _header(tensor: Any, shown: str) -> tuple[str, np.dtype, tuple[int, ...]]:
     if len(sizes) > _MAXIMUM_RANK:
         raise ModelFileError(f"{shown} has {len(sizes)} dimensions, more than {_MAXIMUM_RANK}")
     if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
-        raise ModelFileError(f"{shown} has sizes beyond what any memory holds")
+        raise ModelFileError(f"{shown} has sizes that exceed any memory")
     return name, dtype, sizes
 
 
@@ -131,7 +131,7 @@ def elements_of(content: bytes | np.ndarray, number: int, count: int, shown: str
     """
     name, dtype = type_name(number), numpy_type(number)
     if dtype is None:
-        raise ModelFileError(f"{shown} has the element type {name}, whose contents no file holds")
+        raise ModelFileError(f"{shown} has the element type {name}, whose contents cannot be in a file")
     held = np.frombuffer(content, np.uint8)
     if held.size != count * dtype.itemsize:
         raise ModelFileError(

@@ -201,7 +201,7 @@ class Fakes:
         if kind == "int" and name in _EXACT and all(e is not None for e in expressions):
             expression = sympy.expand(_EXACT[name](*expressions))
         if expression is None and len(set(samples)) == 1:
-            # A comparison that no sample satisfies may hold for other numbers.
+            # A comparison that is false for all samples may be true for other numbers.
             return self.number(kind)
         return Number(kind, samples, expression)
 

@@ -42,7 +42,7 @@ def export(
     input_names: options.InputNames = None,
     output_names: options.OutputNames = None,
     mutations: options.Mutations = None,
-    capture: options.CaptureWay = None,
+    capture: options.CaptureMethod = None,
     specialize: options.Specialize = False,
     external_data: options.ExternalData = None,
     weights: options.StoredWeights = None,
@@ -67,7 +67,7 @@ def export(
         huggingface.export_folder(context, quantized)
         return
     if factory is None or task is not None or dtype is not None:
-        raise UsageError("give a FACTORY, or --hf FOLDER, to which --task and --dtype belong")
+        raise UsageError("give a FACTORY, or --hf FOLDER; --task and --dtype are options for --hf")
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()

@@ -53,7 +53,7 @@ def report(
     input_names: options.InputNames = None,
     output_names: options.OutputNames = None,
     mutations: options.Mutations = None,
-    capture: options.CaptureWay = None,
+    capture: options.CaptureMethod = None,
     specialize: options.Specialize = False,
     weights: options.StoredWeights = None,
     optimize: options.Optimize = DEFAULT_LEVEL,

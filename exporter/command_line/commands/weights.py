@@ -97,7 +97,7 @@ def _found(
             trusted=trusted,
         )
     if checkpoint is not None or outputs is not None or keys or signature is not None:
-        raise ModelFileError(f"'{model}' is not a graph of TensorFlow, to which the options belong")
+        raise ModelFileError(f"'{model}' is not a TensorFlow graph, which these options need")
     if is_checkpoint(model):
         return weights_of_checkpoint(model, allow_links=allow_links)
     return _of_onnx(model, allow_links, trusted)

@@ -62,7 +62,7 @@ Mutations = Annotated[
     str | None,
     typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop."),
 ]
-CaptureWay = Annotated[
+CaptureMethod = Annotated[
     str | None,
     typer.Option(help="How to capture the model: auto, direct, torch.export, strict or trace."),
 ]

@@ -41,7 +41,7 @@ def arguments(
     if dtype is None:
         if block_size is not None or asymmetric or embeddings or keep_lm_head:
             raise UsageError(
-                "--block-size, --asymmetric, --quantize-embeddings and --keep-lm-head belong to --quantize"
+                "--block-size, --asymmetric, --quantize-embeddings and --keep-lm-head need --quantize"
             )
         return None
     from ...quantizing import scheme_of

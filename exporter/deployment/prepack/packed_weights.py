@@ -257,7 +257,7 @@ def _safetensors() -> Any:
         import safetensors.torch
     except ImportError as error:
         raise ModelFileError(
-            "packed weights are kept in safetensors files: pip install 'opsetta[safetensors]'"
+            "packed weights are stored in safetensors files: pip install 'opsetta[safetensors]'"
         ) from error
     return safetensors.torch
 

@@ -60,7 +60,7 @@ class Structure:
             passed = changes if name in parts.types else barred
             last = min(life.last, count)
             if last == count and name not in parts.types:
-                # An output of another type goes to the caller, but to no other segment.
+                # An output of another type is returned to the caller, but not passed to other segments.
                 last = self._last_read(name)
             passed[life.made + 1] += 1
             passed[last + 1] -= 1

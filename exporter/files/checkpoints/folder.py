@@ -92,7 +92,7 @@ def _of_file(file: StoredFile, shown: str, read_zip: ReadZip) -> Tensors:
 def _indexed(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
     """Read the tensors of the files that an index lists; the files are in its folder."""
     if index.stat().st_size > MAXIMUM_HEADER:
-        raise ModelFileError(f"the index is larger than {MAXIMUM_HEADER} bytes, which is what is read")
+        raise ModelFileError(f"the index is larger than {MAXIMUM_HEADER} bytes, the limit")
     weights = parsed(index.read_bytes(), f"the index {quoted(index.name)}").get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
         raise ModelFileError(f"the index {quoted(index.name)} has no weight_map from tensors to files")

@@ -57,7 +57,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise ModelFileError(f"the model cannot be kept: {str(cause)[:300]}") from None
+        raise ModelFileError(f"onnx-ir cannot represent the model: {str(cause)[:300]}") from None
     except RecursionError:
         raise ModelFileError("the caller's stack is too deep to read the model") from None
     _complete(model, proto, files.folder)

@@ -99,5 +99,5 @@ def original_name(own: dict[str, str], name: str) -> str | None:
         return name
     found = json.loads(own[NAME])
     if found is not None and not isinstance(found, str):
-        raise ModelFileError(f"the name kept for '{name}' is no name")
+        raise ModelFileError(f"the original name of '{name}' is not a valid name")
     return found

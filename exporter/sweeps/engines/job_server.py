@@ -53,10 +53,10 @@ def serve(descriptor: int) -> None:
 
 def _import(names: list[str]) -> None:
     for name in names:
-        # A job that needs what is missing says so itself.
+        # A job that needs a missing module reports the error itself.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # Objects that no collection visits stay in memory that all processes share.
+    # The garbage collector does not visit frozen objects, so all processes share their memory.
     gc.collect()
     gc.freeze()
 

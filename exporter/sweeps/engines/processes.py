@@ -64,7 +64,7 @@ class JobServer:
         self._send((pickle.dumps((work, job)), limits))
 
     def _send(self, message: Any) -> None:
-        # `receive` says that the process is dead.
+        # `receive` reports that the process is dead.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 

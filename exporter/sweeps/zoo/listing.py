@@ -89,7 +89,7 @@ def _entry(file: pathlib.Path) -> Entry:
     try:
         found = describe_file(file, trusted=True)
     except ModelFileError:
-        # The job of this file reports what is wrong with it.
+        # The job of this file reports the error.
         return Entry((), digest)
     sizes = dict.fromkeys(
         size for value in found["inputs"] for size in value["shape"] or () if isinstance(size, str)

@@ -233,7 +233,7 @@ def _transposed(
     listed = numbers(pads)
     short = [more for more in missing if isinstance(more, int)]
     if listed is not None and len(short) == layout.dimensions:
-        # What is missing at the end is output padding, or less padding.
+        # Missing elements at the end become output padding, or reduce the padding.
         extra, less = [max(more, 0) for more in short], [max(-more, 0) for more in short]
         ends = [end + cut for end, cut in zip(listed[layout.dimensions :], less, strict=True)]
         result = g.op(

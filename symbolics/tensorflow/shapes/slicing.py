@@ -153,7 +153,7 @@ def _sliced(g: GraphContext, input: Value, begin: Value, end: Value, strides: Va
             first, last = 0 if start is None else start, END if stop is None else stop
             ranges.append(_Range(axis, first, last, steps[item]))
             continue
-        # Take what is between the bounds, then walk back from its end.
+        # Slice between the bounds, then step backwards from the end.
         first, last = (
             0 if stop is None else _successor(g, stop),
             END if start is None else _successor(g, start),

@@ -93,13 +93,13 @@ def test_a_factory_and_a_file_are_quantized(run, folder):
     ("line", "message"),
     [
         ("export -o x", "give a FACTORY, or --hf FOLDER"),
-        ("export factory.py:layers -o x --task text-generation", "to which --task and --dtype belong"),
+        ("export factory.py:layers -o x --task text-generation", "are options for --hf"),
         (
             "export a.py:b --hf gpt2 -o x --rtol 1 --dynamic x:0=n",
             "takes no FACTORY, --dynamic, --rtol",
         ),
         ("export --hf none -o x", "there is no folder 'none'"),
-        ("export --hf gpt2 -o x --block-size 32", "belong to --quantize"),
+        ("export --hf gpt2 -o x --block-size 32", "need --quantize"),
         ("export --hf gpt2 -o x --quantize int4 --block-size 24", "power of two"),
         ("convert none.onnx -o x.onnx --quantize int3", "'int8' or 'int4'"),
         ("generate gpt2 w5", "there is no file 'gpt2/model.onnx'"),

@@ -129,7 +129,7 @@ def checked_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, shown: s
     if unknown_rank or len(sizes) > MAXIMUM_RANK or min(sizes, default=0) < 0:
         raise ModelFileError(f"{shown} has no shape of at most {MAXIMUM_RANK} known sizes")
     if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
-        raise ModelFileError(f"{shown} has sizes beyond what any memory holds")
+        raise ModelFileError(f"{shown} has sizes that exceed any memory")
     return tuple(sizes)
 
 

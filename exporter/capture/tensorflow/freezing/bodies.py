@@ -60,7 +60,7 @@ def freeze_scope(
     found = analyze(scope, order, carried, ranges, written)
     for result in wanted:
         if found.is_dead(result):
-            raise CaptureError(f"'{result}' of {scope.shown} is in a branch that is never taken")
+            raise CaptureError(f"'{result}' of {scope.shown} is in a branch that never runs")
     names = Names()
     for name in (*scope.nodes, *scope.arguments):
         names.take(name)
@@ -124,7 +124,7 @@ class _Freezer:
         self._controls[node.name] = found = sorted(own) if plan.controls is not None else []
         supplied = frozenset().union(*(self._found.conditions_of(result) for result in plan.inputs))
         controls = dict.fromkeys(node.controls if plan.controls is None else plan.controls)
-        # A node that does something says the same as one that only checks.
+        # A node with an effect states the same condition as one that only checks.
         for name in sorted(controls, key=lambda name: name in own or has_no_results(self._scope.nodes[name])):
             needed = frozenset() if name in own else self._found.needed.get(name, frozenset())
             if needed - supplied:

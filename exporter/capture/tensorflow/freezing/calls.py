@@ -199,7 +199,7 @@ class Functions:
             passed = body.results[index] if index < len(body.results) else None
             if passed is None or passed.origin != arguments[index]:
                 raise CaptureError(
-                    f"{node.shown} gives its next iteration another variable, which is not supported"
+                    f"{node.shown} passes another variable to its next iteration, which is not supported"
                 )
             if index in self.written(node) and (cond.used[index] or body.used[index]):
                 raise CaptureError(f"{node.shown} reads a variable that it changes, so it is not a constant")

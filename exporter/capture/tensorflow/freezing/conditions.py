@@ -169,7 +169,7 @@ def _mark_dead(found: Conditions, node: Node) -> None:
         elif len(alive) == 1 and 1 < len(node.inputs) == len(entered):
             found.taken[node.name] = alive[0]
         elif len(alive) < len(entered):
-            raise ModelFileError(f"{node.shown} merges several branches of which some are never taken")
+            raise ModelFileError(f"{node.shown} merges several branches, some of which never run")
     elif any(map(found.is_dead, node.inputs)):
         found.dead.add(node.name)
     elif node.op in SWITCH and len(node.inputs) == 2:

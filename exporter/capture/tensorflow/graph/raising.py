@@ -72,7 +72,7 @@ def begin(scope: Scope, edge: Edge) -> Unit | None:
         return _switch(scope, flow, edge)
     if node.op == "LoopCond" and node.inputs:
         return _alias(scope, edge, node.inputs[0])
-    raise CaptureError(f"{node.shown} is read where it is part of no loop and no branch")
+    raise CaptureError(f"{node.shown} is used outside of a loop or a branch")
 
 
 def _alias(scope: Scope, edge: Edge, other: Edge) -> Unit:

@@ -115,7 +115,7 @@ def _without(layout: Layout, expanded: tuple[int, ...]) -> Layout:
     """Remove the dimensions that are added to a weight before it is read."""
     kept = [i for i in range(len(layout.dimensions)) if i not in expanded]
     order = tuple(kept.index(i) for i in layout.order or () if i in kept)
-    # What is left of "h, w" is the one dimension of a convolution along a line.
+    # One remaining dimension of "h, w" is that of a one-dimensional convolution.
     names = tuple("w" if layout.dimensions[i] in "hw" and expanded else layout.dimensions[i] for i in kept)
     return Layout(layout.operator, names, order)
 

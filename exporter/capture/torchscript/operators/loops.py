@@ -158,7 +158,7 @@ class Kept(Loop):
                 raise self._refused(f"its body always raises: {block.raises}")
             if self._confirmed(block, formal, before, entered):
                 return Closing(self, block, iteration).run(formal, before, entered)
-        raise self._refused("what it carries changes from iteration to iteration")
+        raise self._refused("its carried values change between iterations")
 
     def _read(
         self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]

@@ -229,7 +229,7 @@ def item(machine: Interpreter, tensor: Any) -> Any:
         return tensor
     found = dtype_of(machine, tensor)
     if found is None:
-        raise CaptureError(f"the element type of '{tensor.name}', of which a number is made, is not known")
+        raise CaptureError(f"the element type of '{tensor.name}' is unknown, and a number is made of it")
     kind = "bool" if found == torch.bool else "float" if found.is_floating_point else "int"
     result = machine.build.number(kind, stem="item")
     machine.build.append("aten::item", {"self": tensor}, [result], "default")

@@ -49,7 +49,7 @@ def uninitialized(machine: Interpreter, node: Any) -> Any:
 def _object(machine: Interpreter, node: Any, owner: Any) -> Object:
     if not isinstance(owner, Object):
         raise CaptureError(
-            f"{machine.place(node)}: a module holds an instance of the class {type(owner).__name__}, which "
+            f"{machine.place(node)}: a module has an attribute of the class {type(owner).__name__}, which "
             "cannot be captured: store its attributes instead, and make the instance in the program"
         )
     return owner

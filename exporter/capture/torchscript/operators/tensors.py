@@ -45,7 +45,7 @@ def sizes(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
     """All sizes of a tensor as a list, or one."""
     if dim is not None:
         if not isinstance(dim, int):
-            raise CaptureError(f"{machine.place(node)}: which size is asked for must be constant")
+            raise CaptureError(f"{machine.place(node)}: the dimension must be constant")
         return size(machine, item, dim)
     rank = _known(machine, node, item).dim()
     return machine.list([size(machine, item, d) for d in range(rank)], "int")

@@ -47,19 +47,19 @@ def check_attribute(
     filled = [field for field in _SINGLE if attribute.HasField(field)]
     filled += [field for field in _LISTS if len(getattr(attribute, field))]
     if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-        raise ModelFileError(f"{shown} is a sparse tensor, which cannot be kept")
+        raise ModelFileError(f"{shown} is a sparse tensor, which onnx-ir does not support")
     if attribute.ref_attr_name:
         if filled or not in_function:
             where = "and has a value" if filled else "outside of a function"
             raise ModelFileError(f"{shown} refers to {quoted(attribute.ref_attr_name)} {where}")
         if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            raise ModelFileError(f"{shown} refers to a graph, which cannot be kept")
+            raise ModelFileError(f"{shown} refers to a graph, which onnx-ir does not support")
         return []
     if not attribute.type and len(filled) == 1:
         attribute.type = _type_of(filled[0])
     field = _TYPES.get(attribute.type)
     if field is None:
-        raise ModelFileError(f"{shown} states no type that can be kept")
+        raise ModelFileError(f"{shown} has no supported type")
     if filled not in ([], [field]):
         others = [other for other in filled if other != field]
         kind = onnx.AttributeProto.AttributeType.Name(attribute.type)

@@ -127,7 +127,7 @@ class GraphChecks:
                 if other is not None:
                     merge_declarations(other, info, shown)
             if info.name in interface and interface[info.name] != info:
-                raise ModelFileError(f"{shown} is stated in two ways, as an input and an output or twice")
+                raise ModelFileError(f"{shown} has two different declarations")
             interface[info.name] = info
 
     def _check_annotations(self, graph: onnx.GraphProto, scope: Scope) -> None:

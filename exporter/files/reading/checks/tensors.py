@@ -52,7 +52,7 @@ def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> 
     if len(dims) > MAXIMUM_RANK:
         raise ModelFileError(f"{shown} has {len(dims)} dimensions, more than {MAXIMUM_RANK}")
     if math.prod(size for size in dims if size) >= 2**48:
-        raise ModelFileError(f"{shown} has sizes beyond what any memory holds")
+        raise ModelFileError(f"{shown} has sizes that exceed any memory")
     if tensor.HasField("segment"):
         raise ModelFileError(f"{shown} is one segment of a tensor, which is not read")
     kind = ir.DataType(tensor.data_type)
@@ -66,7 +66,7 @@ def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> 
         files.check(tensor, _size(kind, count), shown)
         return
     if tensor.external_data:
-        raise ModelFileError(f"{shown} has external data, and says that it has not")
+        raise ModelFileError(f"{shown} has external data, but its data location says otherwise")
     if len(filled) + tensor.HasField("raw_data") > 1:
         raise ModelFileError(f"{shown} has its contents twice, in {' and '.join([*filled, 'raw_data'][:2])}")
     if tensor.HasField("raw_data"):

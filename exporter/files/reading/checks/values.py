@@ -40,7 +40,7 @@ def check_type(kind: onnx.TypeProto, shown: str) -> None:
             return
         if which not in ("sequence_type", "optional_type"):
             name = which.removesuffix("_type")
-            raise ModelFileError(f"{shown} is of a type that cannot be kept: {name}")
+            raise ModelFileError(f"{shown} has a type that onnx-ir does not support: {name}")
         inner = getattr(kind, which)
         if not inner.HasField("elem_type") or inner.elem_type.WhichOneof("value") is None:
             raise ModelFileError(f"{shown} is a {which.removesuffix('_type')} of an unstated type")

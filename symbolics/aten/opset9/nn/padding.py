@@ -35,7 +35,7 @@ def pad(
         return self
     dtype = g.dtype(self)
     if dtype is not None and not g.has_kernel("Pad", self):
-        # INT32 holds the integers without a kernel.
+        # INT32 represents the integer types without a kernel.
         wide = g.cast(self, DataType.INT32)
         return g.cast(_padded(g, wide, begins, ends, mode, value), dtype)
     return _padded(g, self, begins, ends, mode, value)

@@ -149,7 +149,7 @@ def _register_extreme(name: str, reduction: str, index: str) -> None:
     def indices(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         rank = g.rank(self)
         if not g.has_kernel(index, self):
-            self = g.cast(self, DataType.INT32)  # It holds the integers without a kernel.
+            self = g.cast(self, DataType.INT32)  # It represents the integer types without a kernel.
         if dim is not None and rank != 0:
             return g.op(index, self, axis=axis(g, self, dim), keepdims=int(keepdim))
         result = g.op(index, g.op("Reshape", self, [-1]), axis=0, keepdims=0)

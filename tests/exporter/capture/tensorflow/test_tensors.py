@@ -85,7 +85,7 @@ def test_a_trusted_file_may_repeat_its_elements():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tensor_shape { dim { size: 281474976710656 } }", "sizes beyond what any memory holds"),
+        ("tensor_shape { dim { size: 281474976710656 } }", "sizes that exceed any memory"),
         ("tensor_shape { dim { size: 0 } dim { size: 281474976710656 } }", "sizes beyond"),
         ("tensor_shape { " + 33 * "dim { size: 1 } " + "}", "has 33 dimensions, more than 32"),
         ("tensor_shape { unknown_rank: true dim { size: 1 } }", "1 dimensions and an unknown rank"),
@@ -103,7 +103,7 @@ def test_a_contradictory_tensor_is_refused(text, message):
 @pytest.mark.parametrize("kind", ["DT_RESOURCE", "DT_VARIANT", "DT_INVALID"])
 def test_a_type_without_contents_is_refused_by_name(kind):
     with pytest.raises(
-        ModelFileError, match=f"'w' has the element type {kind}, whose contents no file holds"
+        ModelFileError, match=f"'w' has the element type {kind}, whose contents cannot be in a file"
     ):
         array_of(message_type("TensorProto")(dtype=type_number(kind)), "'w'")
     with pytest.raises(ModelFileError, match="element type 77, whose"):

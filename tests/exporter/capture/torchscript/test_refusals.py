@@ -232,7 +232,7 @@ def converted(x: Tensor, dtype: torch.dtype):
         (matrix_wanted, (X,), r"raises for arguments like these: .*a matrix is wanted"),
         (calls_python, (X,), r"the Python function 'python_alone'"),
         (converted, (X, torch.quint8), r"torch\.quint8 has no ONNX element type"),
-        (HoldsAnInstance().eval(), (X,), r"prim::GetAttr .*holds an instance of the class Steps"),
+        (HoldsAnInstance().eval(), (X,), r"prim::GetAttr .*has an attribute of the class Steps"),
     ],
     ids=lambda item: getattr(item, "__name__", None),
 )

@@ -129,7 +129,7 @@ REFUSED = {
         lambda m: branch(m).value_info.add(
             name="v", type=onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=7))
         ),
-        "value 'v' is of a type that cannot be kept: map",
+        "value 'v' has a type that onnx-ir does not support: map",
     ),
     "an opaque type in a branch": (
         lambda m: branch(m).value_info.add(
@@ -167,7 +167,7 @@ REFUSED = {
     "an element type that is none": (tensor(data_type=77), "initializer 'w' has the element type 77"),
     "an undefined one": (tensor(data_type=0), "the element type 0"),
     "terabytes": (tensor(dims=[2**40], raw_data=b"12345678"), "is 4398046511104 bytes .* holds 8"),
-    "more than memory": (tensor(dims=[2**62, 2**62, 0]), "beyond what any memory holds"),
+    "more than memory": (tensor(dims=[2**62, 2**62, 0]), "sizes that exceed any memory"),
     "a negative size": (tensor(dims=[-2], float_data=[1]), "a negative size, -2"),
     "many dimensions": (tensor(dims=[1] * 33, float_data=[1]), "33 dimensions, more than 32"),
     "too few": (tensor(raw_data=b"1234567"), "is 8 bytes by its type and shape, and holds 7"),

@@ -193,7 +193,7 @@ def test_contents_in_both_places(folder):
     with pytest.raises(ModelFileError, match="contents in the model and in external data"):
         to_ir(model_of(tensor), folder)
     tensor.ClearField("data_location")
-    with pytest.raises(ModelFileError, match="has external data, and says that it has not"):
+    with pytest.raises(ModelFileError, match="has external data, but its data location says otherwise"):
         to_ir(model_of(tensor), folder)
 
 
