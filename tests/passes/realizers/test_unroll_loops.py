@@ -167,7 +167,7 @@ def test_a_scan_of_unknown_length_is_refused():
     )
     nodes = [helper.make_node("Scan", ["xs"], ["ys"], "scan", body=body, num_scan_inputs=1)]
     model = model_of(17, nodes, {"xs": ("time", 2)}, ["ys"])
-    with pytest.raises(GraphError, match="length of what Scan 'scan' scans"):
+    with pytest.raises(GraphError, match="Scan 'scan' scans a dimension of unknown length"):
         UnrollLoops()(model)
 
 

@@ -86,7 +86,7 @@ def test_a_trusted_file_may_repeat_its_elements():
     ("text", "message"),
     [
         ("tensor_shape { dim { size: 281474976710656 } }", "sizes that exceed any memory"),
-        ("tensor_shape { dim { size: 0 } dim { size: 281474976710656 } }", "sizes beyond"),
+        ("tensor_shape { dim { size: 0 } dim { size: 281474976710656 } }", "sizes that exceed"),
         ("tensor_shape { " + 33 * "dim { size: 1 } " + "}", "has 33 dimensions, more than 32"),
         ("tensor_shape { unknown_rank: true dim { size: 1 } }", "1 dimensions and an unknown rank"),
         (

@@ -194,7 +194,7 @@ def newer(entries):
         (changed(dtype=77), "element type 77"),
         (changed(dtype=0), "DT_INVALID"),
         (shaped(5), "is 20 bytes"),
-        (shaped(2**62, 2**62), "sizes beyond"),
+        (shaped(2**62, 2**62), "sizes that exceed"),
         (shaped(-1), "no shape"),
         (shaped(*[1] * 200), "no shape"),
         (unknown_rank, "no shape"),

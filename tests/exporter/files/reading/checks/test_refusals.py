@@ -135,7 +135,7 @@ REFUSED = {
         lambda m: branch(m).value_info.add(
             name="v", type=onnx.TypeProto(opaque_type=onnx.TypeProto.Opaque())
         ),
-        "kept: opaque",
+        "does not support: opaque",
     ),
     "a sequence of nothing": (
         value(onnx.TypeProto(sequence_type=onnx.TypeProto.Sequence())),
@@ -196,7 +196,7 @@ REFUSED = {
     "two values": (attribute(type="INT", i=1, f=2.0), "is of type INT, and has a value in f"),
     "a value of another type": (attribute(type="INTS", f=2.0), "is of type INTS, and has a value in f"),
     "no value": (attribute(type="GRAPH"), "'z' of the Add of 'a' has no value"),
-    "no type": (attribute(f=2.0, i=3), "states no type"),
+    "no type": (attribute(f=2.0, i=3), "has no supported type"),
     "a reference outside of functions": (attribute(type="INT", ref_attr_name="q"), "outside of a function"),
     "a reference and a value": (
         lambda m: m.functions[0].node[0].attribute[0].MergeFrom(onnx.AttributeProto(f=1.0)),
