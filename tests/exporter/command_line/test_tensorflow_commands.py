@@ -127,7 +127,7 @@ def test_weights_of_a_checkpoint_and_of_onnx(run, tmp_path):
     [
         (["weights", ADAM / "graph.pb", "-o", "w.npz"], "give --checkpoint"),
         (["weights", ADAM / "graph.pb", "-o", "w.txt"], "to a file .safetensors or .npz"),
-        (["weights", DATA / "checkpoints" / "obj", "--outputs", "x"], "not a graph of TensorFlow"),
+        (["weights", DATA / "checkpoints" / "obj", "--outputs", "x"], "not a TensorFlow graph"),
         (["weights", "nothing"], "cannot be read"),
     ],
 )

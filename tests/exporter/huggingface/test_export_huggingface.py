@@ -252,7 +252,7 @@ def test_errors_come_before_anything_is_written(options, error, message, llama, 
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        ({"architectures": ["LlamaForQuestionAnswering"]}, opsetta.UsageError, "has no task here"),
+        ({"architectures": ["LlamaForQuestionAnswering"]}, opsetta.UsageError, "has no default task"),
         ({"architectures": None}, opsetta.UsageError, "names no architecture"),
         ({"model_type": "no-such-model"}, opsetta.ModelFileError, "no-such-model"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, opsetta.UsageError, "gptq"),
