@@ -99,7 +99,16 @@ def _replaced(filler: float, keeps: bool = True) -> Masked:
         (_replaced(_LOWEST), False, ["Where"]),
         (_replaced(-1e9, keeps=False), False, ["Where"]),
     ],
-    ids=str,
+    ids=[
+        "bias-and-filled",
+        "infinite-and-bias",
+        "bias-and-replaced",
+        "bias-and-lowest",
+        "infinite-and-lowest",
+        "lowest",
+        "replaced-by-lowest",
+        "kept-where-true",
+    ],
 )
 @pytest.mark.parametrize("opset", [23, 26])
 def test_computed_masks(masked: Masked, replaces_nan: bool, added: list[str], opset: int) -> None:
