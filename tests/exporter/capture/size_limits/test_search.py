@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from opsetta.exporter.entry import captured
+from opsetta.exporter.entry import capture_model
 from opsetta.exporter.source import dimensions
 
 
@@ -106,7 +106,7 @@ MODELS = [
 def test_restrictions(limited: Limited, capture: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = captured(
+        found = capture_model(
             limited.model,
             limited.arguments(),
             {},
