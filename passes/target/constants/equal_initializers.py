@@ -37,7 +37,8 @@ class MergeEqualInitializers(ir.passes.InPlacePass):
         modified = False
         for (dtype, _), values in alike.items():
             is_large = len(values) > 1 and values[0].const_value.nbytes >= _SMALLEST  # type: ignore[union-attr]
-            if is_large and dtype != ir.DataType.STRING:
+            is_read = any(value.uses() for value in values)
+            if is_large and is_read and dtype != ir.DataType.STRING:
                 modified |= _merge(model.graph, values)
         return ir.passes.PassResult(model, modified)
 
