@@ -146,8 +146,9 @@ def is_about_sizes(error: Exception) -> bool:
 
 def may_help(way: str, error: Exception) -> bool:
     """Whether an alternative may capture a model for which torch raised an error."""
-    # TorchDynamo keeps numbers symbolic that Python code converts, and asserts when the model runs.
-    return way in _kind(error).tries or (way == "strict" and reads_value(error))
+    # TorchDynamo keeps numbers and sizes symbolic that Python code converts, and asserts when the model runs.
+    is_converted = reads_value(error) or is_about_sizes(error)
+    return way in _kind(error).tries or (way == "strict" and is_converted)
 
 
 def explain(

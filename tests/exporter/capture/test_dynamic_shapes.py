@@ -179,3 +179,25 @@ def test_a_size_that_must_divide_is_taken():
 def test_the_same_tensor_given_twice_is_two_inputs(capture: str) -> None:
     program = opsetta.export(lambda x, y: x - 2 * y, (X, X), capture=capture)
     torch.testing.assert_close(program(X, torch.zeros_like(X)), X)
+
+
+class Windows(nn.Module):
+    """Gets the batch back from the number of windows by a division of floats, as Swin transformers do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, height, width, channels = x.shape
+        rows = x.reshape(batch, height // 2, 2, width // 2, 2, channels).transpose(2, 3)
+        windows = rows.reshape(-1, 4, channels).softmax(1)
+        batch = int(windows.shape[0] / (height * width / 2 / 2))
+        whole = windows.reshape(batch, height // 2, width // 2, 2, 2, -1).transpose(2, 3)
+        return whole.reshape(batch, height, width, -1)
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("opset", [9, 18])
+def test_a_size_that_python_converts_stays_dynamic(opset: int) -> None:
+    program = opsetta.export(
+        Windows().eval(), (torch.rand(2, 4, 4, 3),), opset=opset, dynamic_shapes=({0: Dim.DYNAMIC},)
+    )
+    program.verify((torch.rand(5, 4, 4, 3),))

@@ -157,7 +157,7 @@ def tried(error: Exception) -> list[str]:
     [
         (RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)"), ["direct", "strict"]),
         (RuntimeError(".numpy() is not supported"), ["direct", "torch.export", "strict"]),
-        (ValueError("Constraints violated (rows)"), ["direct", "torch.export"]),
+        (ValueError("Constraints violated (rows)"), ["direct", "torch.export", "strict"]),
         (opsetta.CaptureError("axis 0 takes no other size"), ["direct", "torch.export"]),
     ],
     ids=lambda item: str(item)[:20],
