@@ -20,6 +20,7 @@ from .mask_numbers import contents
 from .patterns import constant_operand, number
 
 _ROW, _COLUMN = -1, -2
+_FORWARDING = ("Not", "Cast", "Unsqueeze")
 _KEEPING = {"LessOrEqual": [_ROW, _COLUMN], "GreaterOrEqual": [_COLUMN, _ROW]}
 _MASKING = {"Greater": [_ROW, _COLUMN], "Less": [_COLUMN, _ROW]}
 """Comparisons that hold for keys that take part, or for others, and the axes along which the inputs count."""
@@ -31,13 +32,14 @@ def is_causal_condition(known: Initializers, condition: ir.Value | None, keeps: 
     Args:
         keeps: the value of the condition for the keys that take part.
     """
-    node = maker_of(condition, "Not", "Cast", "Unsqueeze", "Equal", "Trilu", *_KEEPING, *_MASKING)
+    node = maker_of(condition, *_FORWARDING, "Equal", "Trilu", *_KEEPING, *_MASKING)
+    while node is not None and node.op_type in _FORWARDING:
+        if node.op_type == "Unsqueeze" and not _keeps_last_axes(node):
+            return False
+        keeps = keeps != (node.op_type == "Not")
+        node = maker_of(node.inputs[0], *_FORWARDING, "Equal", "Trilu", *_KEEPING, *_MASKING)
     if node is None:
         return False
-    if node.op_type == "Not":
-        return is_causal_condition(known, node.inputs[0], not keeps)
-    if node.op_type == "Cast" or (node.op_type == "Unsqueeze" and _keeps_last_axes(node)):
-        return is_causal_condition(known, node.inputs[0], keeps)
     if node.op_type == "Trilu":
         return _is_triangle(known, node, keeps, lambda each: each != 0)
     if node.op_type == "Equal":
@@ -79,33 +81,35 @@ def _is_triangle(known: Initializers, node: ir.Node, keeps: bool, test: Callable
 
 def _uniform_number(known: Initializers, value: ir.Value | None) -> float | None:
     """The number that all elements of a value are."""
-    array = contents(known, value)
-    if array is not None:
-        return float(array.flat[0]) if array.size and bool((array == array.flat[0]).all()) else None
     node = maker_of(value, "Expand", "Cast", "ConstantOfShape")
-    if node is None:
-        return None
-    if node.op_type != "ConstantOfShape":
-        return _uniform_number(known, node.inputs[0])
-    filler = node.attributes.get("value")
-    return 0.0 if filler is None else float(filler.as_tensor().numpy().item())
+    while node is not None and node.op_type != "ConstantOfShape":
+        value = node.inputs[0]
+        node = maker_of(value, "Expand", "Cast", "ConstantOfShape")
+    if node is not None:
+        filler = node.attributes.get("value")
+        return 0.0 if filler is None else float(filler.as_tensor().numpy().item())
+    array = contents(known, value)
+    is_uniform = array is not None and array.size > 0 and bool((array == array.flat[0]).all())
+    return float(array.flat[0]) if array is not None and is_uniform else None
 
 
 def _counted_axis(value: ir.Value | None) -> int | None:
-    """The axis from behind along which a value is 0, 1, 2 and so on."""
+    """The negative axis along which a value is 0, 1, 2 and so on."""
+    unsqueezes: list[ir.Node] = []
     node = maker_of(value, "Unsqueeze", "Cast", "Range")
-    if node is None or value is None:
+    while node is not None and node.op_type != "Range":
+        if node.op_type == "Unsqueeze":
+            unsqueezes.append(node)
+        node = maker_of(node.inputs[0], "Unsqueeze", "Cast", "Range")
+    if node is None or [number(node.inputs[place]) for place in (0, 2)] != [0, 1]:
         return None
-    if node.op_type == "Range":
-        return _ROW if [number(node.inputs[place]) for place in (0, 2)] == [0, 1] else None
-    axis = _counted_axis(node.inputs[0])
-    if axis is None or node.op_type == "Cast":
-        return axis
-    added = _added_axes(node)
-    if added is None or value.shape is None:
-        return None
-    kept = [each for each in range(-len(value.shape), 0) if each not in added]
-    return kept[axis]
+    axis = _ROW
+    for unsqueeze in reversed(unsqueezes):
+        added, shape = _added_axes(unsqueeze), unsqueeze.outputs[0].shape
+        if added is None or shape is None:
+            return None
+        axis = [each for each in range(-len(shape), 0) if each not in added][axis]
+    return axis
 
 
 def _keeps_last_axes(unsqueeze: ir.Node) -> bool:
@@ -115,7 +119,7 @@ def _keeps_last_axes(unsqueeze: ir.Node) -> bool:
 
 
 def _added_axes(unsqueeze: ir.Node) -> list[int] | None:
-    """The axes that an Unsqueeze adds, counted from behind."""
+    """The axes that an Unsqueeze adds, as negative numbers."""
     result, axes = unsqueeze.outputs[0].shape, unsqueeze.inputs[1]
     if result is None or axes is None or axes.const_value is None or axes.is_graph_input():
         return None

@@ -15,6 +15,8 @@ _MAXIMUM_MASK = 2**22
 """Elements of a mask that is read."""
 _MAXIMUM_COMPUTED = 2**18
 """Elements of a mask that is computed to see which numbers it has."""
+_MAXIMUM_SOURCES = 64
+"""Values that are looked at to see which numbers a mask has."""
 _LOWEST = {ir.DataType.FLOAT: np.finfo(np.float32).min, ir.DataType.FLOAT16: np.finfo(np.float16).min}
 """The element types that onnxruntime's Attention has a kernel for, and the lowest number of each."""
 _MOVED = frozenset("Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
@@ -63,23 +65,37 @@ def lowest_number(dtype: ir.DataType | None) -> float | None:
 def numbers_of(known: Initializers, value: ir.Value | None) -> MaskNumbers:
     """What numbers an added mask may hold, as far as constants and the nodes that make it show."""
     lowest = lowest_number(value.dtype) if value is not None else None
-    if value is None or lowest is None:
+    if lowest is None:
         return MaskNumbers(True, True)
+    may_be_lowest = may_be_infinite = False
+    sources, seen = [value], set[ir.Value]()
+    while sources:
+        source = sources.pop()
+        if source in seen:
+            continue
+        node = source.producer() if source is not None and not known.is_constant(source) else None
+        if source is None or len(seen) == _MAXIMUM_SOURCES:
+            return MaskNumbers(True, True)
+        seen.add(source)
+        if node is not None and not node.domain and node.op_type in _MOVED:
+            sources.append(node.inputs[0])
+        elif node is not None and not node.domain and node.op_type == "Where":
+            sources += node.inputs[1:]
+        else:
+            found = _numbers_at(known, source, lowest)
+            may_be_lowest, may_be_infinite = may_be_lowest or found.lowest, may_be_infinite or found.infinite
+    return MaskNumbers(may_be_lowest, may_be_infinite)
+
+
+def _numbers_at(known: Initializers, value: ir.Value, lowest: float) -> MaskNumbers:
+    """What numbers a constant, or a product of flags and a number, may hold."""
     array = _numbers(known, value)
     if array is not None:
-        is_finite = bool(np.isfinite(array).all())
-        return MaskNumbers(bool((array == lowest).any()), not is_finite)
-    node = value.producer()
-    if node is not None and not node.domain:
-        if node.op_type in _MOVED:
-            return numbers_of(known, node.inputs[0])
-        if node.op_type == "Where":
-            pair = [numbers_of(known, each) for each in node.inputs[1:]]
-            return MaskNumbers(any(each.lowest for each in pair), any(each.infinite for each in pair))
-        if node.op_type == "Mul":
-            found = constant_operand(node)
-            if found is not None and _is_flag(found[0]):
-                return MaskNumbers(found[1] == lowest, not np.isfinite(found[1]))
+        return MaskNumbers(bool((array == lowest).any()), not np.isfinite(array).all())
+    product = maker_of(value, "Mul")
+    found = constant_operand(product) if product is not None else None
+    if found is not None and _is_flag(found[0]):
+        return MaskNumbers(found[1] == lowest, not np.isfinite(found[1]))
     return MaskNumbers(True, True)
 
 
@@ -101,10 +117,10 @@ def _is_flag(value: ir.Value) -> bool:
 
 
 def _is_flag_cast(value: ir.Value | None) -> bool:
-    if value is None:
-        return False
-    node = value.producer()
-    if node is not None and not node.domain and node.op_type in _MOVED:
-        return _is_flag_cast(node.inputs[0])
-    cast = maker_of(value, "Cast")
+    node = maker_of(value, "Cast", *_MOVED)
+    for _ in range(_MAXIMUM_SOURCES):
+        if node is None or node.op_type == "Cast":
+            break
+        node = maker_of(node.inputs[0], "Cast", *_MOVED)
+    cast = node if node is not None and node.op_type == "Cast" else None
     return cast is not None and cast.inputs[0] is not None and cast.inputs[0].dtype in _INTEGERS

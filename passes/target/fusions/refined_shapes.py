@@ -22,6 +22,10 @@ from ....registration.emission.shape_inference import Dim
 from ..node_pass import NodePass, NodesByOperator, maker_of
 
 _UNKNOWN = ir.SymbolicDim(None)
+_MAXIMUM_SIZES = 32
+"""Sizes of a shape: more than any operator takes."""
+_MAXIMUM_DEPTH = 12
+"""Nodes between a target and the sizes that it is made of."""
 
 
 class RefineShapes(NodePass):
@@ -109,27 +113,23 @@ _RULES: dict[str, Callable[[ir.Node], list[Dim] | None]] = {
 }
 
 
-def _elements(value: ir.Value | None) -> list[Dim] | None:
-    """The numbers of a vector of sizes: constants, or sizes of other values."""
-    if value is None:
+def _elements(value: ir.Value | None, depth: int = _MAXIMUM_DEPTH) -> list[Dim] | None:
+    """The sizes in a vector, which are constants or sizes of other values; None if unknown or many."""
+    if value is None or depth == 0:
         return None
     if value.const_value is not None:
-        return (
-            None
-            if value.is_graph_input()
-            else [int(each) for each in np.atleast_1d(value.const_value.numpy())]
-        )
+        numbers = _integers(value)
+        return None if numbers is None else [*numbers]
     node = maker_of(value, "Concat", "Unsqueeze", "Squeeze", "Gather", "Shape", "Slice", "Reshape", "Where")
     if node is None:
         return None
     if node.op_type == "Where":
-        return _replaced(node)
+        return _replaced(node, depth - 1)
     if node.op_type == "Concat":
-        parts = [_elements(each) for each in node.inputs]
-        return None if None in parts else [size for part in parts if part is not None for size in part]
+        return _concatenated(node, depth - 1)
     if node.op_type == "Shape":
         return _shape(node)
-    data = _elements(node.inputs[0])
+    data = _elements(node.inputs[0], depth - 1)
     if data is None or node.op_type not in ("Gather", "Slice"):
         # Squeeze, Unsqueeze and Reshape make a vector of one size, or a number of it.
         return data if data is not None and len(data) == 1 else None
@@ -144,14 +144,27 @@ def _elements(value: ir.Value | None) -> list[Dim] | None:
     return data[start : end : step[0] if step else 1]
 
 
-def _replaced(node: ir.Node) -> list[Dim] | None:
+def _concatenated(node: ir.Node, depth: int) -> list[Dim] | None:
+    """The sizes of a Concat of vectors."""
+    if len(node.inputs) > _MAXIMUM_SIZES:
+        return None
+    sizes: list[Dim] = []
+    for value in node.inputs:
+        part = _elements(value, depth)
+        if part is None or len(sizes) + len(part) > _MAXIMUM_SIZES:
+            return None
+        sizes += part
+    return sizes
+
+
+def _replaced(node: ir.Node, depth: int) -> list[Dim] | None:
     """Sizes of which those of -1 are replaced by others, as torch.onnx writes the target of an Expand."""
-    equal, sizes = maker_of(node.inputs[0], "Equal"), _elements(node.inputs[2])
-    others = _elements(node.inputs[1])
+    equal, sizes = maker_of(node.inputs[0], "Equal"), _elements(node.inputs[2], depth)
+    others = _elements(node.inputs[1], depth)
     if equal is None or sizes is None or others is None or node.inputs[2] not in equal.inputs:
         return None
     place = equal.inputs.index(node.inputs[2])
-    wanted = _elements(equal.inputs[1 - place])
+    wanted = _elements(equal.inputs[1 - place], depth)
     if wanted is None or set(wanted) != {-1} or len(others) not in (1, len(sizes)):
         return None
     others = others * len(sizes) if len(others) == 1 else others
@@ -169,6 +182,8 @@ def _shape(node: ir.Node) -> list[Dim] | None:
 
 
 def _integers(value: ir.Value | None) -> list[int] | None:
-    if value is None or value.const_value is None or value.is_graph_input():
+    """The numbers of a constant vector that is not long."""
+    tensor = value.const_value if value is not None and not value.is_graph_input() else None
+    if tensor is None or tensor.size > _MAXIMUM_SIZES:
         return None
-    return [int(each) for each in np.atleast_1d(value.const_value.numpy())]
+    return [int(each) for each in np.atleast_1d(tensor.numpy())]
