@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class Tracer:
         captured: Callable[[], contextlib.AbstractContextManager[Any]],
     ):
         self._model = model
-        self._modules = list(model.modules())
+        self._module_state = _ModuleState(model.modules())
         self._program = program
         self._structure = structure
         self._captured = captured
@@ -123,11 +123,14 @@ class Tracer:
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
     def _run_model(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
-        with _kept(self._modules), recorder:
-            # Building a cache of keys and values runs operators, which the graph contains too.
-            args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-            # The state has a fake tensor for each name, the same one for tied weights.
-            results = torch.func.functional_call(self._model, state, args, kwargs, tie_weights=False)
+        try:
+            with recorder:
+                # Building a cache of keys and values runs operators, which the graph contains too.
+                args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+                # The state has a fake tensor for each name, the same one for tied weights.
+                results = torch.func.functional_call(self._model, state, args, kwargs, tie_weights=False)
+        finally:
+            self._module_state.restore()
         recorder.trace.results = [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
 
     def _run_graph(
@@ -164,15 +167,22 @@ def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Ca
     return FakeWeights(state.values(), mode)
 
 
-@contextlib.contextmanager
-def _kept(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Restore the attributes that a run of the model sets on its modules."""
-    held = [(module, dict(vars(module))) for module in modules]
-    try:
-        yield
-    finally:
-        for module, attributes in held:
-            now = vars(module)
-            for name in [name for name in now if name not in attributes]:
-                del now[name]
-            now.update({name: item for name, item in attributes.items() if now.get(name) is not item})
+class _ModuleState:
+    """The attributes of modules and the members of their dicts, such as hooks, which a run may change."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]):
+        attributes = [vars(module) for module in modules]
+        dicts = [item for held in attributes for item in held.values() if isinstance(item, dict)]
+        # Most dicts are empty: a module has about ten for its hooks.
+        self._empty = [held for held in dicts if not held]
+        self._filled = [(held, dict(held)) for held in (*attributes, *dicts) if held]
+
+    def restore(self) -> None:
+        """Restore what has changed."""
+        for held in self._empty:
+            if held:
+                held.clear()
+        for held, before in self._filled:
+            if len(held) != len(before) or any(held.get(name) is not item for name, item in before.items()):
+                held.clear()
+                held.update(before)

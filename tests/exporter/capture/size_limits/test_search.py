@@ -115,3 +115,32 @@ def test_restrictions(limited: Limited, capture: str) -> None:
         )
     restrictions = dimensions.read(found.source.metadata_props)
     assert {restriction.condition for restriction in restrictions} == limited.conditions
+
+
+class CollectsResults(torch.nn.Module):
+    """Adds hooks in its first call, as models of transformers that return hidden states do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: list[torch.Tensor] = []
+        self.found = found
+        if not hasattr(self, "has_hooks"):
+            self.has_hooks = True
+            for layer in self.layers:
+                layer.register_forward_hook(lambda module, args, result: self.found.append(result))
+        for layer in self.layers:
+            x = layer(x)
+        return torch.stack(found).sum(0)
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export"])
+def test_hooks_that_a_run_adds_are_gone_in_the_next_run(capture: str) -> None:
+    model = CollectsResults().eval()
+    found = capture_model(
+        model, (torch.ones(2, 3, 4),), {}, capture=capture, dynamic_shapes=({0: "batch", 1: "length"},)
+    )
+    assert not dimensions.read(found.source.metadata_props)
+    assert not any(layer._forward_hooks for layer in model.layers)

@@ -214,7 +214,11 @@ def test_a_loop_in_a_branch_of_a_loop():
         ),
         (lambda g: g.call("Exit", "out", ["then"]), ["out"], r"node 'out' \(Exit\) is in no loop"),
         (lambda g: g.call("NextIteration", "out", ["x"]), ["out"], "'out' .* is used outside of a loop"),
-        (lambda g: g.call("Enter", "out", ["x"], frame_name="f"), ["out"], "'out' .* is used outside of a loop"),
+        (
+            lambda g: g.call("Enter", "out", ["x"], frame_name="f"),
+            ["out"],
+            "'out' .* is used outside of a loop",
+        ),
     ],
 )
 def test_what_is_no_branch_is_refused_by_name(change, outputs, message):
