@@ -44,7 +44,7 @@ class SweepResults:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of rows with each status, from best to worst."""
+        """The number of rows by status; statuses are ordered from best to worst."""
         return count_statuses(self.rows)
 
     @property

@@ -192,7 +192,7 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
 
 
 def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXProgram:
-    """Return the result, with the names and versions of a model of `torch.onnx.export`."""
+    """Return the `ONNXProgram`, with the names and versions that `torch.onnx.export` writes into a model."""
     from . import model_edits
     from .onnx_program import ONNXProgram
 

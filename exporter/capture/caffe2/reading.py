@@ -87,7 +87,7 @@ def _form(head: bytes, shown: str) -> str:
 
 
 def _form_of(head: bytes) -> str:
-    """Return the format of a net with these first bytes, "binary" or "text"; "" for another file."""
+    """Return "binary" or "text", the format of a net that begins with these bytes; "" for other files."""
     if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"
     position = 0

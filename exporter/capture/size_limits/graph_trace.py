@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ....registration import GraphError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
@@ -56,7 +57,7 @@ class _Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Argument:
-    """The origin of an operator's argument, as a position among its arguments."""
+    """The origin of a tensor that an operator of the graph takes: its position among the tensor arguments."""
 
     position: int
 
@@ -164,8 +165,8 @@ class GraphTrace:
             elif node.op == "output":
                 return torch.fx.node.map_arg(node.args[0], values.__getitem__)
             elif node.users:
-                # Without users, it checks the guards.
-                raise NotImplementedError(node.format_node())
+                # A node without users checks the guards.
+                raise GraphError(f"{node.format_node()} does not call an operator")
         return None
 
     def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], recorder: Recorder) -> Any:

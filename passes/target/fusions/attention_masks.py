@@ -238,7 +238,7 @@ class AttentionMasks:
         return made_before(place.node, self._known, "Concat", parts, ir.Shape([4]), axis)
 
     def _length(self, value: ir.Value, place: Place) -> ir.Value:
-        """The number of queries, or of keys and values."""
+        """The length of the queries or of the values: their size along the axis of positions."""
         axis = len(place.scores) - 2
         bounds = [ir.AttrInt64("start", axis), ir.AttrInt64("end", axis + 1)]
         return made_before(

@@ -123,7 +123,7 @@ def split_v(
 
 
 def _with_rest(g: GraphContext, counts: Sequence[Size], size: Size) -> list[Size]:
-    """Replace a -1 among computed sizes by the remaining size."""
+    """Replace -1 in the sizes of a split by the rest of the axis."""
     total: Size = 0
     for count in counts:
         total = compute(g, "add", total, count)

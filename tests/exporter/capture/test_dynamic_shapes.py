@@ -182,7 +182,7 @@ def test_the_same_tensor_given_twice_is_two_inputs(capture: str) -> None:
 
 
 class Windows(nn.Module):
-    """Gets the batch back from the number of windows by a division of floats, as Swin transformers do."""
+    """Computes the batch size from the number of windows by a float division, as Swin transformers do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, height, width, channels = x.shape
