@@ -7,6 +7,7 @@ it is refused, or fixed at the value of the example.
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,13 +21,19 @@ from ...source.specializations import Specialization
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
-from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode
+from ...torch_boundary.recording.size_tensors import number_in
+from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv
 from ..torch_export.user_lines import Place, place_in
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
+_Question = tuple[str, str]
+"""A line of the model, and the kind of number that it asks for."""
 _Definition = tuple[torch.fx.Node, Any]
 """The node that defines a symbol, and the path to the symbol in the node's result."""
+
+
+_KINDS = {bool: "branch", int: "int", float: "float"}
 
 
 class WeightsDecide(BaseException):
@@ -43,6 +50,7 @@ class Decisions:
 
     Attributes:
         fixed: the decisions that were fixed at the value of the example.
+        answers: the values of all of them in order, by line and kind; a line may decide several times.
     """
 
     def __init__(self, specialize: bool = False, constants: bool = False):
@@ -51,8 +59,10 @@ class Decisions:
         self._replay: Replay | None = None
         self._defined: dict[sympy.Symbol, _Definition] = {}
         self._known: dict[sympy.Symbol, Any] = {}
+        self._of_all_sizes: dict[torch.fx.Node, Any] = {}
         self._last: torch.fx.Node | None = None
         self.fixed: list[Specialization] = []
+        self.answers: dict[_Question, list[Any]] = {}
 
     @contextlib.contextmanager
     def on(self, recorder: Recorder, weights: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
@@ -67,6 +77,7 @@ class Decisions:
         self._replay = Replay(recorder.graph, recorder.root, weights, inputs, self._size_of_weights)
         if self._constants:
             recorder.constant_of = self._constant_of
+        recorder.number_of_sizes = functools.partial(self._number_of_sizes, recorder.root)
         recorder.elements_of = lambda tensor: self._array_of(recorder.node_of(tensor))
         try:
             yield
@@ -81,6 +92,15 @@ class Decisions:
             return self._replay.of_weights(node, torch.Tensor.item)
         except NotReplayable:
             return None
+
+    def _number_of_sizes(self, root: torch.nn.Module, node: torch.fx.Node) -> Any:
+        """The integer in a tensor that is computed from sizes, as an expression of them, else None."""
+        assert self._replay is not None
+        try:
+            found, nodes = number_in(node, root)
+        except NotReplayable:
+            return None
+        return None if self._replay.is_written_to(node, nodes) else found
 
     def _array_of(self, node: torch.fx.Node) -> np.ndarray | None:
         """The elements of a tensor that Python code converts to an array; None if it must not."""
@@ -104,21 +124,23 @@ class Decisions:
             NotReplayable: it depends on an input, and is not to be fixed.
         """
         if self._replay is None:
-            raise NotReplayable("no recording runs")
+            raise NotReplayable("no direct capture is running")
         definitions = self._definitions(expression, environment)
-        try:
+        with contextlib.suppress(NotReplayable):
             values = self._of_weights(definitions)
             found = environment.concrete(expression, values, kind)
-        except NotReplayable:
-            if not self._specialize:
-                raise
-            values = self._of_example(definitions)
-            found = environment.at_example(expression, values, kind)
-            self._fix("branch" if kind is bool else kind.__name__, found)
-        else:
             if not self._constants:
                 raise WeightsDecide
             environment.learn(values)
+            return found
+        with contextlib.suppress(NotReplayable):
+            found = environment.concrete(expression, self._of_any_size(definitions), kind)
+            self._answer(_place(), _KINDS[kind], found)
+            return found
+        if not self._specialize:
+            raise NotReplayable("it depends on an input")
+        found = environment.at_example(expression, self._of_example(definitions), kind)
+        self._fix(_KINDS[kind], found)
         return found
 
     def _size_of_weights(self, number: Any) -> Any:
@@ -138,14 +160,18 @@ class Decisions:
 
     def _fix(self, kind: str, value: Any) -> None:
         place = _place()
+        self._answer(place, kind, value)
         entry = Specialization(
-            line="" if place is None else f"{place.file}:{place.line}",
+            line=_question(place, kind)[0],
             code="" if place is None else place.code,
             kind=kind,
             value=value,
         )
         if entry not in self.fixed:
             self.fixed.append(entry)
+
+    def _answer(self, place: Place | None, kind: str, value: Any) -> None:
+        self.answers.setdefault(_question(place, kind), []).append(value)
 
     def _definitions(
         self, expression: sympy.Basic, environment: DecidingEnvironment
@@ -162,7 +188,7 @@ class Decisions:
             if symbol not in self._defined:
                 equal = [each for each in self._defined if environment.replace(each) == symbol]
                 if not equal:
-                    raise NotReplayable(f"nothing defines {symbol}")
+                    raise NotReplayable(f"{symbol} has no definition")
                 self._defined[symbol] = self._defined[equal[0]]
             found[symbol] = self._defined[symbol]
         return found
@@ -173,6 +199,15 @@ class Decisions:
             if symbol not in self._known:
                 self._known[symbol] = pytree.key_get(self._replay.of_weights(node), path)
         return {symbol: self._known[symbol] for symbol in definitions}
+
+    def _of_any_size(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
+        assert self._replay is not None
+        found = {}
+        for symbol, (node, path) in definitions.items():
+            if node not in self._of_all_sizes:
+                self._of_all_sizes[node] = self._replay.of_any_size(node)
+            found[symbol] = pytree.key_get(self._of_all_sizes[node], path)
+        return found
 
     def _of_example(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
         assert self._replay is not None
@@ -246,6 +281,40 @@ class DecidingEnvironment(SizeEnvironment):
 
     def _at_sizes(self, expression: sympy.Basic, kind: type) -> Any:
         return kind(expression.xreplace(self.backed_var_to_val))
+
+
+class AnsweringEnvironment(ShapeEnv):
+    """A `ShapeEnv` that answers questions about numbers read from tensors as an earlier recording did.
+
+    Args:
+        answers: those of the recording, see `Decisions`.
+    """
+
+    def __init__(self, answers: Mapping[_Question, Sequence[Any]], **settings: Any):
+        self._answers = answers
+        self._left: dict[_Question, Iterator[Any]] = {}
+        super().__init__(**settings)
+
+    def restart(self) -> None:
+        """Begin with the first answers."""
+        self._left = {question: iter(values) for question, values in self._answers.items()}
+
+    def evaluate_sym_node(
+        self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> Any:
+        """The value of a number; one that depends on the values of tensors has that of the recording."""
+        try:
+            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        except GuardOnDataDependentSymNode:
+            left = self._left.get(_question(_place(), _KINDS[sym_node.pytype])) if self._left else None
+            answer = None if left is None else next(left, None)
+            if answer is None:
+                raise
+            return answer
+
+
+def _question(place: Place | None, kind: str) -> _Question:
+    return "" if place is None else f"{place.file}:{place.line}", kind
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

@@ -29,7 +29,7 @@ def check_recordable(tree: ModuleTree, call: Any) -> None:
         NotRecordable: the message names the kind.
     """
     if isinstance(tree.model, torch.fx.GraphModule):
-        raise NotRecordable("the model is a torch.fx.GraphModule, which torch.export runs node by node")
+        raise NotRecordable("the model is a torch.fx.GraphModule, which only torch.export captures")
     for path, module in tree.modules.items():
         if isinstance(module, torch.jit.ScriptModule):
             raise NotRecordable(f"module '{path}' is TorchScript")

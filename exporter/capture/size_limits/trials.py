@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
+from ..direct.decisions import AnsweringEnvironment
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels
@@ -50,7 +50,11 @@ class Tracer:
         targets = [node.target for node in program.graph.nodes]
         # Outside torch.export, TorchDynamo would compile the functions that such operators take.
         self._is_opaque = any(isinstance(target, HigherOrderOperator) for target in targets)
-        self._mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
+        decisions = getattr(program, "decisions", None)
+        self._environment = AnsweringEnvironment({} if decisions is None else decisions.answers)
+        self._mode = FakeTensorMode(
+            shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
+        )
         self._origins: dict[int, Any] = {}
         operators = [target for target in targets if isinstance(target, OpOverload)]
         mutates = any(
@@ -97,6 +101,7 @@ class Tracer:
                 id(leaf): ("input", i) for i, leaf in enumerate(given) if isinstance(leaf, torch.Tensor)
             }
             state = self._fakes
+            self._environment.restart()
             recorder = Recorder(trace, self._origins | inputs, self._same_value, run=self._run)
             try:
                 with self._mode:

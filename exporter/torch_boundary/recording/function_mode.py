@@ -22,6 +22,8 @@ _ATEN = torch.ops.aten
 _DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _UNRECORDED = frozenset({_DATA, torch.Tensor.numpy, torch.Tensor.__array__})
 """What PyTorch gives of a tensor without an operator that a recording sees."""
+_NUMBERS = frozenset({torch.Tensor.__int__, torch.Tensor.__index__, torch.Tensor.__float__})
+"""What must return a number of Python's, which no symbol can be."""
 _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
@@ -53,6 +55,9 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         tracer: torch's tracer.
         redirect: finds the function to call in the place of a function.
         elements_of: finds the elements of a fake tensor, of which a model wants an array; or None.
+
+    Attributes:
+        needs_number: whether a tensor is being converted to a number of Python's.
     """
 
     def __init__(
@@ -62,13 +67,14 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         self._redirect = redirect
         self._elements_of = elements_of
         self._plain: dict[Any, bool] = {}
+        self.needs_number = False
 
     def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._unrecorded(func, args, kwargs)
         if type(func) in _OF_TENSORS:
-            return func, args, kwargs
+            return (func, args, kwargs) if func not in _NUMBERS else (self._converted, (func, args[0]), {})
         is_plain = self._plain.get(func)
         if is_plain is None:
             is_plain = self._plain[func] = is_unchanged(func)
@@ -80,6 +86,14 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
+
+    def _converted(self, func: Any, tensor: torch.Tensor) -> Any:
+        """Convert a tensor to a number of Python's."""
+        self.needs_number = True
+        try:
+            return func(tensor)
+        finally:
+            self.needs_number = False
 
     def _unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         if func == _DATA:

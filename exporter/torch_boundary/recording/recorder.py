@@ -80,6 +80,7 @@ class Recorder:
         graph: the recorded graph; the caller adds placeholders first, and the output last.
         root: holds the constants and sub-graphs that `get_attr` nodes name.
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
+        number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor of which the model wants an array; None to refuse it.
     """
 
@@ -96,6 +97,7 @@ class Recorder:
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
+        self.number_of_sizes: Callable[[torch.fx.Node], Any] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
         self._kinds: dict[OpOverload, tuple[bool, bool, str]] = {}
 
@@ -115,9 +117,8 @@ class Recorder:
             tracer.tensor_tracker = self._nodes = TensorNodes(tracer)
             tracer.symnode_tracker = self._sizes = SizeNodes(tracer)
             self._paths = ModulePaths(tracer)
-            self._maker.proxy_function_mode = FunctionMode(
-                tracer, redirection(), lambda tensor: self.elements_of(tensor)
-            )
+            self._functions = FunctionMode(tracer, redirection(), lambda tensor: self.elements_of(tensor))
+            self._maker.proxy_function_mode = self._functions
             mode: Any = self._maker.proxy_mode
             self._bookkept = mode.__torch_dispatch__
             if not self._lines:
@@ -307,12 +308,28 @@ class Recorder:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
-        if self.constant_of is not None and func in _NUMBERS:
-            node = self._nodes.node_of(args[0])
-            known = None if node is None else self.constant_of(node)
+        if func in _NUMBERS:
+            known = self._number_in(args[0])
             if known is not None:
                 return bool(known) if func is torch.ops.aten.is_nonzero.default else known
         return self._bookkept(func, types, args, kwargs)
+
+    def _number_in(self, tensor: Any) -> Any:
+        """The number in a tensor, if it is a constant of the model or computed from sizes; else None."""
+        node = self._nodes.node_of(tensor)
+        if node is None:
+            return None
+        known = None if self.constant_of is None else self.constant_of(node)
+        if known is not None or self._functions.needs_number:
+            return known
+        state = self._modes_before_dispatch
+        held = state.get(0)
+        # Arithmetic of sizes becomes nodes too.
+        state.set(0, self._maker.proxy_mode)
+        try:
+            return self.number_of_sizes(node)
+        finally:
+            state.set(0, held)
 
     def _keep_shape(self, tensor: torch.Tensor) -> None:
         """Let nodes keep a tensor as it is, because an operator is about to change its shape in place."""

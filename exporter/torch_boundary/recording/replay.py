@@ -8,7 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ..capture_patches import original_operator
 from ..containers import pytree
 from ..fake_tensors import is_without_data, storage_of
 from ..operators.overloads import schema_of
+from .possible_elements import NotKnown, only_value
 
 _ARITHMETIC = ("_operator", "operator", "math")
 _OF_SHAPE = frozenset(
@@ -100,6 +101,29 @@ class Replay:
         self._run([each for each in wanted if each not in sizes], sizes)
         return self._converted(sizes[node], convert)
 
+    def of_any_size(self, node: torch.fx.Node) -> bool | int | float:
+        """The number that a node reads from a tensor, if it is the same for all sizes and inputs.
+
+        Raises:
+            NotReplayable: it may depend on them.
+        """
+
+        @functools.cache
+        def writers() -> dict[Any, list[torch.fx.Node]]:
+            found: dict[Any, list[torch.fx.Node]] = {}
+            for each in self._graph.nodes:
+                for storage in _written(each) | _written_constants(each):
+                    found.setdefault(storage, []).append(each)
+            return found
+
+        def writers_of(node: torch.fx.Node) -> list[torch.fx.Node]:
+            return [each for storage in _storages(node) for each in writers().get(storage, ())]
+
+        try:
+            return self._thread.submit(only_value, node, self._root, writers_of).result()
+        except NotKnown as error:
+            raise NotReplayable(str(error)) from None
+
     def of_example(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
         """The value of a node for the example; runs all nodes up to the last, each once.
 
@@ -117,6 +141,10 @@ class Replay:
             waiting.append(each)
         self._run(waiting[::-1], self._values)
         return self._converted(self._values[node], convert)
+
+    def is_written_to(self, node: torch.fx.Node, nodes: Set[torch.fx.Node]) -> bool:
+        """Whether other nodes than those that compute a value write to it, or to what it is computed from."""
+        return any(_written(each) for each in self._slice(node) if each not in nodes)
 
     def _converted(self, value: Any, convert: Convert | None) -> Any:
         return value if convert is None else self._thread.submit(convert, value).result()
@@ -221,6 +249,15 @@ def _written(node: torch.fx.Node) -> set[Any]:
             given = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
             found |= _storages_of(x for x in pytree.tree_leaves(given) if isinstance(x, torch.fx.Node))
     return found
+
+
+def _written_constants(node: torch.fx.Node) -> set[Any]:
+    """The names of constants of which a call writes to a view."""
+    base: Any = node
+    while isinstance(base, torch.fx.Node) and base.op == "call_function" and base.args:
+        base = base.args[0]
+    is_constant = isinstance(base, torch.fx.Node) and base.op == "get_attr"
+    return {base.target} if is_constant and _written(node) else set()
 
 
 def _storages_of(nodes: Any) -> set[Any]:

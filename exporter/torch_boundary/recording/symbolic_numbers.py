@@ -119,6 +119,30 @@ def holds_always(condition: Any) -> bool:
     return bool(condition)
 
 
+def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | None:
+    """The order of axes in which a tensor of symbolic sizes is contiguous, whatever the sizes are.
+
+    Args:
+        from_begin: the tensor must also begin where its storage does.
+
+    Returns:
+        The axes from the outermost; None if there is no such order, or it is not known.
+    """
+    if from_begin and not holds_always(tensor.storage_offset() == 0):
+        return None
+    found: Sequence[Any] = tensor.stride()
+    strides: list[Any] = [stride if type(stride) is int else stride.node.hint for stride in found]
+    if None in strides:
+        return None
+    order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
+    expected: Any = 1
+    for axis in reversed(order):
+        if not holds_always(tensor.stride(axis) == expected):
+            return None
+        expected = expected * tensor.shape[axis]
+    return order
+
+
 def known(condition: Any) -> bool | None:
     """The truth of a condition on sizes if polynomials show that it is the same for all of them."""
     if not isinstance(condition, torch.SymBool):

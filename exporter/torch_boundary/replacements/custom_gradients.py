@@ -44,7 +44,7 @@ def check_hooks(model: torch.nn.Module) -> None:
         for path, item in items:
             if any(getattr(item, name, None) for name in names):
                 raise CaptureError(
-                    f"{kind} '{path}' has a hook on its gradients, which a graph does not have"
+                    f"{kind} '{path}' has a hook on its gradients, which cannot be exported: remove the hook"
                 )
 
 

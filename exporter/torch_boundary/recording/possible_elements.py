@@ -1,0 +1,249 @@
+"""Finds values that tensors of dynamic sizes have whatever these sizes are: `torch.ones(n, n).bool().all()`.
+
+A model that makes its own masks asks what is in them. Of each tensor the set of its possible elements is
+computed, by running its operators on the few elements that their operands may have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+from ..containers import pytree
+from ..fake_tensors import is_without_data
+from ..operators.overloads import schema_of
+
+_MOST_VALUES = 16
+_MOST_NODES = 200
+_LARGEST_CONSTANT = 1 << 16
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of as many bytes as an element."""
+_FILLED = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
+_FILLED_BY_ARGUMENT = frozenset({"full", "new_full", "full_like"})
+_MOVED = frozenset(
+    "_unsafe_view alias chunk clone contiguous detach expand expand_as flatten flip gather index "
+    "index_select lift_fresh lift_fresh_copy narrow permute repeat reshape roll select slice split "
+    "split_with_sizes squeeze t tile transpose unbind unflatten unsqueeze view view_as".split()
+)
+"""Operators whose results have no other elements than their first argument."""
+_CONVERTED = frozenset({"to", "_to_copy", "type_as"})
+_JOINED = frozenset({"cat", "concat", "stack"})
+_OVERWRITING = {"copy_": "src", "fill_": "value", "index_put_": "values", "masked_fill_": "value"}
+"""Operators that replace elements, and their argument that has the new ones."""
+_COMPOSED_OF_POINTWISE = frozenset({"__and__", "__or__", "__xor__", "where"})
+_ABOVE = frozenset({"ge", "gt"})
+_READ = frozenset({"item", "_local_scalar_dense"})
+
+
+class NotKnown(Exception):
+    """A tensor whose elements depend on an input, or on an operator that is not known here."""
+
+
+def only_value(
+    node: torch.fx.Node, root: torch.nn.Module, writers: Callable[[torch.fx.Node], Sequence[torch.fx.Node]]
+) -> bool | int | float:
+    """The number that a node reads from a tensor, if it is the same for all sizes and inputs.
+
+    Args:
+        node: the recorded reading.
+        root: has the constants that `get_attr` nodes name.
+        writers: finds the recorded calls that write to the memory of a node's tensors.
+
+    Raises:
+        NotKnown: the number may depend on sizes or inputs.
+    """
+    if not isinstance(node.target, OpOverload) or _name(node) not in _READ:
+        raise NotKnown(str(node.target))
+    values = _Possible(root, writers).of(node.args[0])
+    if values.numel() != 1:
+        raise NotKnown("several values")
+    return values.item()
+
+
+class _Possible:
+    def __init__(self, root: torch.nn.Module, writers: Callable[[torch.fx.Node], Sequence[torch.fx.Node]]):
+        self._root = root
+        self._writers = writers
+        self._begun: set[torch.fx.Node] = set()
+        self._known: dict[torch.fx.Node, torch.Tensor] = {}
+
+    def of(self, item: Any) -> torch.Tensor:
+        """A vector of the values that the elements of a node's tensors may have."""
+        if not isinstance(item, torch.fx.Node):
+            raise NotKnown("not a tensor")
+        if item not in self._known:
+            if len(self._begun) >= _MOST_NODES or item in self._begun:
+                raise NotKnown("too many nodes, or one that is written with its own elements")
+            self._begun.add(item)
+            computed = self._computed(item)
+            # When a call writes does not matter: its elements count as possible from the beginning.
+            written = [self._written(writer).to(computed.dtype) for writer in self._writers(item)]
+            self._known[item] = _distinct(torch.cat([computed, *written]))
+        return self._known[item]
+
+    def _computed(self, node: torch.fx.Node) -> torch.Tensor:
+        if node.target is operator.getitem:
+            return self.of(node.args[0])
+        value: Any = node.meta.get("val")
+        if not all(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
+            raise NotKnown("a number")
+        if node.op == "get_attr":
+            return _constant(operator.attrgetter(str(node.target))(self._root))
+        if not isinstance(node.target, OpOverload):
+            raise NotKnown(str(node.target))
+        name = _name(node)
+        if schema_of(node.target).is_mutable:
+            if name not in _OVERWRITING:
+                raise NotKnown(name)
+            return self.of(node.args[0])
+        if name in _FILLED:
+            return torch.tensor([_FILLED[name]], dtype=value.dtype)
+        if name in _FILLED_BY_ARGUMENT:
+            return torch.tensor([_number(_given(node, "fill_value"))], dtype=value.dtype)
+        if name in _MOVED:
+            return self.of(node.args[0])
+        if name in _CONVERTED:
+            return self.of(node.args[0]).to(value.dtype)
+        if name in _JOINED:
+            return torch.cat([self.of(member).to(value.dtype) for member in node.args[0]])  # type: ignore[union-attr]
+        if name in ("pad", "constant_pad_nd"):
+            return self._padded(node, value.dtype)
+        if name in ("any", "all"):
+            return self._decided(node)
+        if name in _ABOVE and self._lowest(node.args[0]) is not None:
+            return self._above(node)
+        if torch.Tag.pointwise in node.target.tags or name in _COMPOSED_OF_POINTWISE:
+            return self._pointwise(node, value.dtype)
+        raise NotKnown(name)
+
+    def _written(self, node: torch.fx.Node) -> torch.Tensor:
+        """The elements that a call may write."""
+        name = _name(node) if isinstance(node.target, OpOverload) else str(node.target)
+        if name not in _OVERWRITING or _given(node, "accumulate"):
+            raise NotKnown(name)
+        masks = _given(node, "indices") if name == "index_put_" else [_given(node, "mask")]
+        if any(isinstance(mask, torch.fx.Node) and self._is_empty(mask) for mask in masks):
+            return torch.tensor([])
+        given = _given(node, _OVERWRITING[name])
+        return self.of(given) if isinstance(given, torch.fx.Node) else torch.tensor([_number(given)])
+
+    def _is_empty(self, mask: torch.fx.Node) -> bool:
+        """Whether a mask selects nothing."""
+        return mask.meta["val"].dtype == torch.bool and not self.of(mask).any()
+
+    def _padded(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
+        if (_given(node, "mode") or "constant") != "constant":
+            return self.of(node.args[0])
+        added = torch.tensor([_number(_given(node, "value") or 0)], dtype=dtype)
+        return torch.cat([self.of(node.args[0]), added])
+
+    def _decided(self, node: torch.fx.Node) -> torch.Tensor:
+        """The results of `any` and `all`; of no elements these are False and True."""
+        found = self.of(node.args[0]).bool()
+        of_none = _name(node) == "all"
+        count = node.args[0].meta["val"].numel()  # type: ignore[union-attr]
+        is_filled = isinstance(count, int) and count > 0
+        if len(node.args) > 1 or node.kwargs or not is_filled:
+            found = torch.cat([found, torch.tensor([of_none])])
+        return found
+
+    def _lowest(self, node: Any) -> int | None:
+        """The least position in a tensor of positions, `arange(n) + k`; None for another tensor."""
+        offset = 0
+        while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
+            if self._writers(node) or node.meta["val"].dtype != torch.int64:
+                return None
+            name = _name(node)
+            if name == "arange":
+                start, step = _given(node, "start") or 0, _given(node, "step") or 1
+                return start + offset if type(start) is type(step) is int and step > 0 else None
+            if name == "add" and type(node.args[1]) is int and not node.kwargs:
+                offset += node.args[1]
+            elif name not in _MOVED:
+                return None
+            node = node.args[0]
+        return None
+
+    def _above(self, node: torch.fx.Node) -> torch.Tensor:
+        """The results of a comparison of positions with a number."""
+        lowest, other = self._lowest(node.args[0]), _number(node.args[1])
+        assert lowest is not None
+        holds = lowest >= other if _name(node) == "ge" else lowest > other
+        return torch.tensor([True] if holds else [True, False])
+
+    def _pointwise(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
+        """The results of an operator for all combinations of the elements of its tensors."""
+        if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+            raise NotKnown("chance")
+        operands = node.all_input_nodes
+        # Element types follow from the dimensions of tensors, too.
+        choices = [self._elements(operand) for operand in operands]
+        function: Callable[..., Any] = node.target  # type: ignore[assignment]
+        if not isinstance(node.meta["val"], torch.Tensor):
+            raise NotKnown("several results")
+        results = []
+        for chosen in _combinations(choices):
+            values = dict(zip(operands, chosen, strict=True))
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            try:
+                results.append(function(*args, **kwargs).reshape(1))
+            except RuntimeError as error:  # Elements that never meet, such as a division by zero.
+                raise NotKnown(str(error)) from None
+        if not results or results[0].dtype != dtype:
+            raise NotKnown("another element type")
+        return torch.cat(results)
+
+    def _elements(self, operand: torch.fx.Node) -> list[torch.Tensor]:
+        shape = [1] * operand.meta["val"].dim() if isinstance(operand.meta.get("val"), torch.Tensor) else []
+        return [element.reshape(shape) for element in self.of(operand)]
+
+
+def _constant(tensor: Any) -> torch.Tensor:
+    """The elements of a tensor that the model holds."""
+    if not isinstance(tensor, torch.Tensor) or is_without_data(tensor) or tensor.is_meta:
+        raise NotKnown("a constant without data")
+    if tensor.numel() > _LARGEST_CONSTANT:
+        raise NotKnown("a large constant")
+    return tensor.detach().reshape(-1)
+
+
+def _distinct(values: torch.Tensor) -> torch.Tensor:
+    """The values without repetitions; 0.0 and -0.0 are two."""
+    bits = _BITS.get(values.element_size())
+    if bits is None or values.is_complex() or values.isnan().any():
+        raise NotKnown("complex numbers, or NaN")
+    found = torch.unique(values.view(bits)).view(values.dtype)
+    if found.numel() > _MOST_VALUES:
+        raise NotKnown("many values")
+    return found
+
+
+def _combinations(choices: Sequence[Sequence[torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
+    found = list(itertools.islice(itertools.product(*choices), _MOST_VALUES**2 + 1))
+    if len(found) > _MOST_VALUES**2:
+        raise NotKnown("many combinations")
+    return found
+
+
+def _name(node: torch.fx.Node) -> str:
+    name: str = schema_of(node.target).name.removeprefix("aten::")  # type: ignore[arg-type]
+    return name
+
+
+def _given(node: torch.fx.Node, name: str) -> Any:
+    """The argument of a call; None if it has none of that name."""
+    formals = schema_of(node.target).arguments  # type: ignore[arg-type]
+    named = {formal.name: given for formal, given in zip(formals, node.args, strict=False)}
+    return (named | node.kwargs).get(name)
+
+
+def _number(item: Any) -> bool | int | float:
+    if not isinstance(item, (bool, int, float)):
+        raise NotKnown("a computed number")
+    return item

@@ -1,0 +1,70 @@
+"""Numbers that a model computes with tensors of sizes stay expressions of the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import opsetta
+from opsetta.exporter.entry import capture_model
+
+Number = Callable[[torch.Tensor], torch.Tensor]
+
+COMPUTED: dict[str, Number] = {
+    "div": lambda x: torch.div(x.shape[1], 4, rounding_mode="trunc"),  # type: ignore[call-overload]
+    "floor": lambda x: torch.div(torch.tensor(x.shape[1]), 4, rounding_mode="floor"),
+    "floor_divide": lambda x: torch.tensor(x.shape[1]) // torch.tensor(4),
+    "sum": lambda x: (torch.tensor(x.shape[1]) + torch.tensor(8)) // 4 - 2,
+    "product": lambda x: torch.prod(torch.tensor(x.shape)) // 8,
+    "element": lambda x: (torch.tensor([x.shape[0], x.shape[1]]) // 4)[1],
+}
+"""The fourth part of the second size."""
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_arithmetic_of_integers_is_known(name: str) -> None:
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        y = x.view(2, COMPUTED[name](x).item(), 4)  # type: ignore[arg-type]
+        return y if y.shape[1] == 1 or y.shape[1] > 3 else y + 1
+
+    captured = capture_model(parts, (torch.ones(2, 24),), capture="direct", dynamic_shapes={"x": {1: "s"}})
+    operators = {node.op_type for node in captured.source.graph}
+    assert operators <= {"sym_size", "add", "sub", "mul", "floordiv", "view"}
+    program = opsetta.export(parts, (torch.ones(2, 24),), opset=13, dynamic_shapes={"x": {1: "s"}})
+    program.verify((torch.ones(2, 48),))
+
+
+INEXACT: dict[str, Number] = {
+    "negative": lambda x: torch.div(torch.tensor(x.shape[1]) - 9, 4, rounding_mode="trunc"),
+    "computed divisor": lambda x: torch.tensor(x.shape[1]) // torch.tensor(x.shape[0]),
+    "float": lambda x: torch.ceil(torch.tensor(x.shape[1]) / 4).long(),
+    "input": lambda x: torch.tensor(x.shape[1]) // 4 + x.long().sum(),
+    "product along an axis": lambda x: torch.prod(torch.tensor(x.shape), 0) // 8,
+    "written to": lambda x: torch.tensor(x.shape[1]).floor_divide_(4),
+}
+
+
+@pytest.mark.parametrize("name", INEXACT)
+def test_other_numbers_are_read_when_the_program_runs(name: str) -> None:
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(INEXACT[name](x).item())  # type: ignore[call-overload]
+
+    x = torch.zeros(2, 24)
+    captured = capture_model(parts, (x,), capture="direct", dynamic_shapes={"x": {0: "b", 1: "s"}})
+    assert "item" in {node.op_type for node in captured.source.graph}
+    opsetta.export(parts, (x,), opset=13, dynamic_shapes={"x": {0: "b", 1: "s"}}).verify(
+        (torch.zeros(2, 40),)
+    )
+
+
+def test_a_number_of_python_is_needed_by_int() -> None:
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(int(torch.tensor(x.shape[1]) // 4))
+
+    # A size would become a number here; strict capture keeps it.
+    program = opsetta.export(
+        parts, (torch.zeros(2, 24),), opset=13, dynamic_shapes={"x": {1: torch.export.Dim.AUTO}}
+    )
+    program.verify((torch.zeros(2, 40),))
