@@ -102,7 +102,9 @@ def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:
     kind = type(item)
     if kind is _Reference:
         if not 0 <= item < len(inputs):
-            raise GraphError(f"an argument refers to input {int(item)} of a node with {len(inputs)} inputs")
+            raise GraphError(
+                f"an argument refers to input {int(item)}, but the node has {len(inputs)} inputs"
+            )
         return inputs[item]
     if kind is list:
         return [_resolve(member, inputs) for member in item]
@@ -164,7 +166,8 @@ def arguments(node: ir.Node) -> dict[str, Any]:
     attribute = node.attributes.get(ATTRIBUTE)
     if attribute is None:
         raise GraphError(
-            f"node '{node.name}' ({qualified_name(node)}) is not a source node: it has no arguments"
+            f"node '{node.name}' ({qualified_name(node)}) is not a node of a source graph: it has no "
+            "'arguments' attribute"
         )
     inputs = node.inputs
     return {name: _resolve(item, inputs) for name, item in _decode(attribute.value)}

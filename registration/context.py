@@ -46,7 +46,10 @@ class Block:
         """
         g, formal = self._context, self.graph.inputs
         if len(arguments) != len(formal):
-            raise GraphError(f"block '{self.graph.name}' takes {len(formal)} inputs, not {len(arguments)}")
+            raise GraphError(
+                f"block '{self.graph.name}' has {len(formal)} inputs, but was called with {len(arguments)} "
+                "arguments"
+            )
         place = g.construction.place
         assert place.lower_block is not None, "the source node was entered without its blocks"
         given = [g.constant(a, f.dtype) for a, f in zip(arguments, formal, strict=True)]

@@ -25,7 +25,7 @@ def check_opset(opset: object) -> int:
         raise OpsetError(f"opset must be an int, not {type(opset).__name__} {opset!r}")
     if not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
         raise OpsetError(
-            f"opset {opset} cannot be written: opsetta writes opsets {MINIMUM_OPSET} to {MAXIMUM_OPSET}"
+            f"opset {opset} is not supported: opsetta writes opsets {MINIMUM_OPSET} to {MAXIMUM_OPSET}"
         )
     return opset
 

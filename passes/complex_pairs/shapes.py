@@ -61,7 +61,7 @@ def _on_one_element(pairs: Pairs, node: ir.Node, given: Arguments, names: Sequen
     )
     sizes = static_sizes(node.outputs[0])
     if len(node.outputs) != 1 or sizes is None:
-        raise GraphError(f"{where(node)}: a zero-dim complex tensor")
+        raise GraphError(f"{where(node)}: zero-dimensional complex tensors are not supported")
     moved = {name: _shifted(given[name]) for name in given if "dim" in name and name != "keepdim"}
     result = pairs.build.emit(
         f"aten::{node.op_type}", given | {"self": one} | moved, node.overload, dtype=self.dtype

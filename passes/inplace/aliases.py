@@ -301,7 +301,7 @@ class Aliases:
                 is_state = root.is_graph_input() or root.is_initializer()
                 if is_state and root.is_graph_input() and root.graph is not self._graph:
                     raise GraphError(
-                        f"{where(node)}: a block writes to its input; write to a clone() and return that"
+                        f"{where(node)}: a block writes to its input; write to a clone() and return the clone"
                     )
                 whole = self._objects.get(value, value) is root or node.op_type not in table.METADATA
                 if is_state and whole and root.metadata_props.get(KIND) != "constant":

@@ -362,8 +362,8 @@ class _Loop:
         keeper = next((s.kept_by for s in location.storages if s.kept_by is not None), None)
         if keeper is not None and aliases.any_written(aliases.descendants(variable.formal, variable.output)):
             raise GraphError(
-                f"{where(self._node)}: a tensor that {where(keeper)} shares with a list is written in a "
-                "later iteration or after the loop; put a clone() there"
+                f"{where(self._node)}: a later iteration, or the code after the loop, writes to a tensor "
+                f"that {where(keeper)} stored in a list; store a clone()"
             )
 
     def _carry_storages(self) -> list[Storage]:
@@ -379,8 +379,8 @@ class _Loop:
             formal = scope.inputs.get(storage)
             if storage.kept_by is not None and value is not formal:
                 raise GraphError(
-                    f"{where(self._node)}: its body writes to a tensor that {where(storage.kept_by)} shares "
-                    "with a list; put a clone() there"
+                    f"{where(self._node)}: its body writes to a tensor that {where(storage.kept_by)} stored "
+                    "in a list; store a clone()"
                 )
             if formal is None:
                 self._body.inputs.append(Value(type=first.type, shape=first.shape))

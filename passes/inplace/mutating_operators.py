@@ -149,7 +149,7 @@ def functional_form(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str,
     """
     name, overload = node.op_type, node.overload or "default"
     if name in REFUSED or name.startswith(_REFUSED_PREFIXES):
-        raise GraphError(f"{where(node)}: this in-place operator has no functional form here")
+        raise GraphError(f"{where(node)}: this in-place operator has no functional form")
     name, overload = _TWINS.get((name, overload), (name[:-1], node.overload))
     renamed = _RENAMED.get(name, {})
     dropped = _DROPPED.get(name, ())

@@ -202,8 +202,8 @@ class _Functionalizer:
         tensor = self._memory.tensor(value)
         if tensor.crossed or tensor.home is not self._memory.scope:
             raise GraphError(
-                f"{where(node)}: it changes the shape of a tensor that has other names in or outside of "
-                f"branches or loops; write x = x.{name}(...) without the underscore"
+                f"{where(node)}: it changes the shape of a tensor that a branch or loop shares; write x = "
+                f"x.{name}(...) without the underscore"
             )
         tensor.location = View(tensor.location, ViewStep.of(node, rule, current))
         self._memory.keep(tensor.location, node.outputs[0])
@@ -247,7 +247,10 @@ class _Functionalizer:
             output = node.outputs[index]
             is_own = isinstance(tensor.location, Whole) and tensor.location.storage.home is self._memory.scope
             if not is_own and differ(output, old[index]):
-                raise GraphError(f"{where(node)}: it resizes a view of another tensor, or an outer tensor")
+                raise GraphError(
+                    f"{where(node)}: it resizes a view, or a tensor from outside of the branch or loop; "
+                    "resize a clone()"
+                )
             tensor.location.write(self._memory, self._result(node, index, old[index]))
             self._memory.tensors[output] = tensor
 
@@ -316,7 +319,9 @@ class RemoveInplace(ir.passes.InPlacePass):
     def __init__(self, mutations: str = "error"):
         super().__init__()
         if mutations not in MUTATIONS:
-            raise OpsettaError(f"mutations is one of {', '.join(map(repr, MUTATIONS))}, not {mutations!r}")
+            raise OpsettaError(
+                f"mutations must be one of {', '.join(map(repr, MUTATIONS))}, not {mutations!r}"
+            )
         self.mutations = mutations
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -155,16 +155,16 @@ class Memory:
         assert self.node is not None
         if storage.kept_by is not None:
             raise GraphError(
-                f"{where(self.node)}: it writes to a tensor that {where(storage.kept_by)} shares with a "
-                "list; write before it is put there, or put a clone() there"
+                f"{where(self.node)}: it writes to a tensor that {where(storage.kept_by)} stored in a list; "
+                "write before that, or store a clone()"
             )
         for scope in self.scope:
             if storage.home is scope:
                 break
             if scope.sealed is not None:
                 raise GraphError(
-                    f"{where(self.node)}: a block of {where(scope.sealed)} writes to a tensor from outside; "
-                    "write to a clone() and return that"
+                    f"{where(self.node)}: a block of {where(scope.sealed)} writes to a tensor from outside "
+                    "of it; write to a clone() and return the clone"
                 )
 
     def set(self, storage: Storage, value: Value) -> None:

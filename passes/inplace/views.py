@@ -187,23 +187,30 @@ def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -
         if kept == repeated:
             return build.reshape(new, base)
     raise GraphError(
-        f"{step.place}: its elements share memory, so it cannot be written (torch refuses this too)"
+        f"{step.place}: its elements share memory, so it cannot be written to (PyTorch raises an error, "
+        "too); write to a clone()"
     )
 
 
 def _unknown_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    raise GraphError(f"{step.place}: a write to this view cannot be written back into its base")
+    raise GraphError(f"{step.place}: writes to this kind of view are not supported; write to a clone()")
 
 
 def _not_renewed(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
-    raise GraphError(f"{step.place}: it is read after a write to its base, which cannot be expressed")
+    raise GraphError(
+        f"{step.place}: this view is read after a write to its base, which is not supported; read it before, "
+        "or use a clone()"
+    )
 
 
 def _split_dim(step: ViewStep, base: Value) -> int:
     name = step.name.partition("::")[2]
     if name == "hsplit":
         if base.shape is None:
-            raise GraphError(f"{step.place}: the rank of the split tensor must be known to write to a part")
+            raise GraphError(
+                f"{step.place}: a write to a part of a split tensor needs the rank of the tensor, which is "
+                "unknown"
+            )
         return 1 if len(base.shape) > 1 else 0
     return {"vsplit": 0, "dsplit": 2}.get(name, step.arguments.get("dim", 0))
 

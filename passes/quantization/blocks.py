@@ -34,10 +34,10 @@ class Scheme:
 
     def __post_init__(self) -> None:
         if self.bits not in (4, 8):
-            raise UsageError(f"weights are quantized to 4 or 8 bits, not {self.bits!r}")
+            raise UsageError(f"bits must be 4 or 8, not {self.bits!r}")
         size = self.block_size
         if not isinstance(size, int) or size < SMALLEST_BLOCK or size & (size - 1):
-            raise UsageError(f"the block size is a power of two, {SMALLEST_BLOCK} or more, not {size!r}")
+            raise UsageError(f"the block size must be a power of two, {SMALLEST_BLOCK} or more, not {size!r}")
 
     @property
     def middle(self) -> int:

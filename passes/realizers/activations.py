@@ -120,7 +120,9 @@ def _split(g: GraphContext, node: ir.Node) -> ir.Value:
         wanted = _PARAMETERS.get(name, ())
         given = {each: attribute(node, f"activation_{each}") for each in wanted}
     if name not in _PARAMETERS:
-        raise GraphError(f"{title(node)} has the activation '{name}', which is not split off")
+        raise GraphError(
+            f"{title(node)} has the activation '{name}', which split-activations does not support"
+        )
     return g.op(name, result, **{key: value for key, value in given.items() if value is not None})
 
 
@@ -128,7 +130,10 @@ def _matrix_product(g: GraphContext, node: ir.Node) -> ir.Value:
     operands = []
     for value, letter in zip(node.inputs, "AB", strict=True):
         if attribute(node, f"transBatch{letter}", 0):
-            raise GraphError(f"{title(node)} has the attribute 'transBatch{letter}', which is not split off")
+            raise GraphError(
+                f"{title(node)} has the attribute 'transBatch{letter}', which split-activations does not "
+                "support"
+            )
         if value is not None and attribute(node, f"trans{letter}", 0):
             rank = g.rank(value)
             if rank is None:

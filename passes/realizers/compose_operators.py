@@ -57,7 +57,9 @@ class ComposeOperators(NodePass):
                 results = compose(g, symbolic, node.op_type, (), arguments, len(node.outputs))
                 lacking = {made.op_type for made in g.construction.graph if not self._is_taken(made.op_type)}
                 if lacking:
-                    raise UnsupportedError(f"the composition needs {', '.join(sorted(lacking))}")
+                    raise UnsupportedError(
+                        f"its composition needs {', '.join(sorted(lacking))}, which the target lacks"
+                    )
         except UnsupportedError:
             # The check of the target names the operator.
             return False

@@ -35,7 +35,10 @@ class ConvertElementTypes(ir.passes.InPlacePass):
     def __init__(self, types: str):
         names = types.upper().split("-")
         if len(names) > 2 or any(name not in TYPES for name in names):
-            raise UsageError(f"'{types}' is no type such as FP16, and no pair of weights and activations")
+            raise UsageError(
+                "types must be FP16, BF16 or FP32, or a pair such as FP16-FP32 (weights, then activations), "
+                f"not '{types}'"
+            )
         self._weights, self._activations = TYPES[names[0]], TYPES[names[-1]]
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -83,7 +86,8 @@ class _Conversion:
         for dtype in (self._weights, self._activations):
             if schema is None or dtype not in schema.inputs[0].dtypes:
                 raise GraphError(
-                    f"opset {self._rewriter.opset} has no casts of {dtype.name}; convert the model first"
+                    f"opset {self._rewriter.opset} cannot cast to {dtype.name}; convert the model to a "
+                    "higher opset first"
                 )
         for node in nodes:
             for value in node.outputs:

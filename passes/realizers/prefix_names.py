@@ -29,7 +29,8 @@ class PrefixNames(ir.passes.InPlacePass):
         for name in taken:
             if not name.startswith(self._prefix) and self._prefix + name in taken:
                 raise GraphError(
-                    f"'{name}' cannot become '{self._prefix}{name}', which exists: choose another prefix"
+                    f"'{name}' cannot be renamed to '{self._prefix}{name}', because that name exists: "
+                    "choose another prefix"
                 )
         modified = False
         for graph in graphs_of(model):

@@ -117,8 +117,8 @@ class Rewriter:
         self._made += nodes
         if self._made > MAXIMUM_NODES:
             raise GraphError(
-                f"unrolling {title(what)} makes more than {MAXIMUM_NODES} nodes: shorten the sequence, or "
-                "leave it out"
+                f"unrolling {title(what)} makes more than {MAXIMUM_NODES} nodes: shorten the sequence, or do "
+                "not unroll"
             )
 
     def initializer(self, stem: str, tensor: ir.TensorProtocol) -> ir.Value:
@@ -166,7 +166,10 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     if found is None:
         return default
     if found.is_ref():
-        raise GraphError(f"attribute '{name}' of {title(node)} is that of a function: inline functions first")
+        raise GraphError(
+            f"attribute '{name}' of {title(node)} refers to a parameter of a function: inline the functions "
+            "of the model first"
+        )
     value = found.value
     return value.decode() if isinstance(value, bytes) else value
 

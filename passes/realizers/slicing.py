@@ -34,7 +34,7 @@ class SliceGraph(ir.passes.FunctionalPass):
         inputs = [_named(graph, name) for name in _distinct(self._inputs, "input")]
         outputs = [_named(graph, name) for name in _distinct(self._outputs, "output")]
         if not outputs:
-            raise GraphError("a part of a graph needs an output")
+            raise GraphError("slice needs at least one output")
         used, missing = _needed(inputs, outputs)
         if missing:
             raise GraphError(
@@ -42,7 +42,7 @@ class SliceGraph(ir.passes.FunctionalPass):
             )
         unused = [value.name for value in inputs if value not in used]
         if unused:
-            raise GraphError(f"none of the outputs depends on {_listed(unused)}")
+            raise GraphError(f"no output of the slice depends on input {_listed(unused)}")
         untyped = [value.name for value in (*inputs, *outputs) if value.type is None]
         if untyped:
             raise GraphError(f"the element type of {_listed(untyped)} is unknown")

@@ -56,7 +56,7 @@ class StripTraining(ir.passes.InPlacePass):
                     _remove_dropout(rewriter, node)
                     modified = True
                 elif is_onnx(node, *_LOSSES) and graph is not model.graph:
-                    raise GraphError(f"{title(node)} stands in a sub-graph: losses there are not removed")
+                    raise GraphError(f"{title(node)} is in a sub-graph, where losses are not removed")
         losses = [node for node in model.graph if is_onnx(node, *_LOSSES)]
         if losses:
             _remove_losses(rewriter, losses)
@@ -79,7 +79,10 @@ def _remove_dropout(rewriter: Rewriter, node: ir.Node) -> None:
     if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
         schema = operator_schema("Dropout", rewriter.opset)
         if schema is None or "training_mode" not in schema.input_index:
-            raise GraphError(f"something reads the mask of {title(node)}, which this opset does not define")
+            raise GraphError(
+                f"{title(node)} cannot be removed: its mask is used, and this opset does not define its "
+                "contents"
+            )
         with rewriter.before(node) as g:
             mask = g.op("ConstantOfShape", g.op("Shape", data), value=ir.Tensor(np.ones(1, dtype=bool)))
     rewriter.replace(node, [data, mask][: len(node.outputs)])
@@ -108,7 +111,9 @@ def _remove_losses(rewriter: Rewriter, losses: list[ir.Node]) -> None:
         if not reached.intersection(kept) and scores not in wanted:
             wanted.append(scores)
     if any(value.is_graph_input() or value.is_initializer() for value in wanted):
-        raise GraphError(f"{title(losses[0])} reads an input of the model: nothing remains without the loss")
+        raise GraphError(
+            f"{title(losses[0])} reads an input of the model directly: nothing remains without the loss"
+        )
     at = places[0] if places else len(kept)
     outputs = list(graph.outputs)
     before = [value for value in outputs[:at] if value not in lost]
@@ -124,7 +129,7 @@ def _remove_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     lost = _depending({outputs[name] for name in names}, graph)
     kept = [value for value in graph.outputs if value not in lost]
     if not kept:
-        raise GraphError(f"nothing remains without output '{names[0]}': slice the model to keep its scores")
+        raise GraphError(f"output '{names[0]}' is the only output: slice the model to keep its scores")
     graph.outputs[:] = kept
 
 

@@ -54,7 +54,7 @@ def _unroll_loop(rewriter: Rewriter, node: ir.Node) -> None:
     state = [value for value in node.inputs[2:] if value is not None]
     size = len(state)
     if len(body.inputs) != 2 + size:
-        raise GraphError(f"the body of {title(node)} takes {len(body.inputs)} inputs, not {2 + size}")
+        raise GraphError(f"the body of {title(node)} has {len(body.inputs)} inputs instead of {2 + size}")
     collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + size :]]
     if not count and any(value.uses() or value.is_graph_output() for value in node.outputs[size:]):
         raise GraphError(f"{title(node)} has no iterations, but its scan outputs are used")
@@ -105,7 +105,10 @@ def _constant_condition(value: ir.Value | None) -> bool | None:
 def _unroll_scan(rewriter: Rewriter, node: ir.Node) -> None:
     schema = operator_schema("Scan", rewriter.opset)
     if schema is not None and schema.since_version <= _BATCHED_SCAN:
-        raise GraphError(f"{title(node)} is of opset 8, which is not unrolled: convert the model first")
+        raise GraphError(
+            f"{title(node)} is of opset 8, which is not supported: convert the model to opset 9 or higher "
+            "first"
+        )
     [body] = blocks(node)
     inputs = [value for value in node.inputs if value is not None]
     size = len(inputs) - attribute(node, "num_scan_inputs", 0)
@@ -114,7 +117,7 @@ def _unroll_scan(rewriter: Rewriter, node: ir.Node) -> None:
     backward = attribute(node, "scan_input_directions") or [0] * len(scanned)
     count = _scan_length(node, scanned, axes)
     if not count:
-        raise GraphError(f"{title(node)} scans nothing: its sequence is empty")
+        raise GraphError(f"{title(node)} has an empty sequence, which cannot be unrolled")
     state = inputs[:size]
     collected: list[list[ir.Value]] = [[] for _ in range(outputs)]
     iterations = _Iterations(rewriter, node, body, count)

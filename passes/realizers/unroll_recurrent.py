@@ -97,12 +97,16 @@ class _Unrolling:
         node = self._node
         for name in _REFUSED:
             if attribute(node, name):
-                raise GraphError(f"{title(node)} has the attribute '{name}', which is not unrolled")
+                raise GraphError(
+                    f"{title(node)} has the attribute '{name}', which unroll-recurrent does not support"
+                )
         if attribute(node, "input_forget", 0):
-            raise GraphError(f"{title(node)} has the attribute 'input_forget', which is not unrolled")
+            raise GraphError(
+                f"{title(node)} has the attribute 'input_forget', which unroll-recurrent does not support"
+            )
         if self._inputs[4] is not None:
             raise GraphError(
-                f"{title(node)} has sequence_lens: sequences of different lengths are not unrolled"
+                f"{title(node)} has sequence_lens: sequences of different lengths cannot be unrolled"
             )
         if self._dtype is None:
             raise GraphError(f"the element type of X of {title(node)} is unknown")
@@ -177,7 +181,7 @@ class _Unrolling:
         """The rows of a weight from start to end, of one direction."""
         value = self._inputs[place]
         if value is None:
-            raise GraphError(f"{title(self._node)} lacks its input {place}")
+            raise GraphError(f"{title(self._node)} lacks input {place}, which it needs")
         tensor = constant_of(value)
         if tensor is None:
             matrix = g.op("Gather", value, number, axis=0)
@@ -215,7 +219,10 @@ class _Unrolling:
         found = [_KNOWN.get(text.lower()) for text in texts]
         for text, name in zip(texts, found, strict=True):
             if name is None:
-                raise GraphError(f"{title(self._node)} has the activation '{text}', which is not unrolled")
+                raise GraphError(
+                    f"{title(self._node)} has the activation '{text}', which unroll-recurrent does not "
+                    "support"
+                )
         return [name for name in found if name is not None][len(usual) * number : len(usual) * (number + 1)]
 
     def _results(

@@ -20,5 +20,5 @@ def check_level(level: Any) -> str:
     if isinstance(level, bool):
         return DEFAULT_LEVEL if level else "none"
     if level not in LEVELS:
-        raise UsageError(f"optimize is 'none', 'basic' or 'full', not {level!r}")
+        raise UsageError(f"optimize must be 'none', 'basic' or 'full', not {level!r}")
     return str(level)

@@ -24,7 +24,7 @@ from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
 from .images.whole_pooling import PoolWhole
 from .levels import DEFAULT_LEVEL
-from .node_pass import NodePass, run_in_order
+from .node_pass import IndexedPass, NodePass, NodesByOperator, run_in_order
 from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
@@ -102,6 +102,21 @@ class _IdentityElimination(NodePass, common.IdentityEliminationPass):
         return super()._try_eliminate_identity_node(node)
 
 
+class _RefineAndFold(IndexedPass):
+    """Refines shapes, and folds what is constant because of them, such as the masks of shifted windows."""
+
+    def __init__(self, known: Initializers):
+        super().__init__()
+        self._known = known
+
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """Run both passes; most graphs have nothing to refine, and so nothing new to fold."""
+        if not RefineShapes().run(model, nodes):
+            return False
+        FoldConstants(self._known).run(model, nodes)
+        return True
+
+
 _MAXIMUM_OUTPUTS = 512
 """For each node that a pass of onnx-ir removes, it looks through the graph's outputs."""
 
@@ -158,8 +173,10 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         WriteGemm(known),
     ]
     if is_full:
+        # What was merged away may still read what is fused.
+        found += [RemoveUnused(initializers=False), _RefineAndFold(known)]
         # Scales in front of the scores go into Attention rather than into weights.
-        found += [RefineShapes(), FuseAttention(known)]
+        found.append(FuseAttention(known))
         # Shape changes may follow one another where a scale stood between them.
         found += [FoldScales(known), FoldLinearScales(known), MergeShapeChains(known)]
         found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]

@@ -194,5 +194,8 @@ class Construction:
             version = _NEWEST.get(domain, 1) if wanted is None else wanted
             self._opset_imports[domain] = version
         elif wanted not in (None, version):
-            raise UnsupportedError(f"the model uses the versions {version} and {wanted} of domain '{domain}'")
+            raise UnsupportedError(
+                f"the model needs both version {version} and version {wanted} of domain '{domain}'; a file "
+                "can declare one version"
+            )
         return version

@@ -7,7 +7,9 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir import serde
 
-from .shape_inference import MAXIMUM_RANK, Dim, broadcast
+from .constant_integers import MAXIMUM_RANK
+from .derived_sizes import broadcast
+from .size_vectors import elements
 
 _MAXIMUM_DATA = 64
 """Constants with more elements are no shapes, sizes or axes."""
@@ -52,14 +54,12 @@ def complete_shapes(node: ir.Node, version: int) -> None:
 
 _SIZE_OPERATORS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 """The operators that take the sizes of their result, and the position of that input."""
-_KEEP_ELEMENTS = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-_MAXIMUM_DEPTH = 16
 
 
 def _apply_sizes(node: ir.Node) -> None:
     """Set the known sizes of an output whose shape is a computed list of sizes, as for Reshape."""
     position = _SIZE_OPERATORS.get(node.op_type)
-    sizes = None if position is None else _elements(node.inputs[position], _MAXIMUM_DEPTH)
+    sizes = None if position is None else elements(node.inputs[position])
     result = node.outputs[0].shape
     if sizes is None or result is None or result.is_static():
         return
@@ -67,7 +67,7 @@ def _apply_sizes(node: ir.Node) -> None:
         data = node.inputs[0]
         if data is None or data.shape is None:
             return
-        sizes = list(broadcast([data.shape.dims, tuple(sizes)]))
+        sizes = broadcast([data.shape.dims, tuple(sizes)])
     if len(sizes) != len(result):
         return
     known = [
@@ -75,42 +75,6 @@ def _apply_sizes(node: ir.Node) -> None:
         for own, size in zip(result, sizes, strict=True)
     ]
     node.outputs[0].shape = ir.Shape(known)
-
-
-def _elements(value: ir.Value | None, depth: int) -> list[Dim] | None:
-    """Return the elements of a list of sizes: numbers, or dimensions read from a shape; None if unknown."""
-    if value is None or value.shape is None or len(value.shape) > 1 or depth == 0:
-        return None
-    if value.const_value is not None:
-        return (
-            value.const_value.numpy().reshape(-1).tolist() if value.const_value.size <= MAXIMUM_RANK else None
-        )
-    length = 1 if not len(value.shape) else value.shape[0]
-    node = value.producer()
-    found: list[Dim] | None = None
-    if node is not None and node.domain == "":
-        found = _computed_elements(node, depth - 1)
-    if found is None and isinstance(length, int) and length <= MAXIMUM_RANK:
-        return [ir.SymbolicDim(None)] * length
-    return found
-
-
-def _computed_elements(node: ir.Node, depth: int) -> list[Dim] | None:
-    first = node.inputs[0] if node.inputs else None
-    if node.op_type == "Shape" and first is not None and first.shape is not None and not node.attributes:
-        return list(first.shape)
-    if node.op_type in _KEEP_ELEMENTS:
-        return _elements(first, depth)
-    parts = [_elements(item, depth) for item in node.inputs]
-    if node.op_type == "Concat":
-        return None if None in parts else [size for part in parts for size in part or ()]
-    if node.op_type == "Gather" and parts[0] is not None and node.inputs[1] is not None:
-        chosen = node.inputs[1].const_value
-        if chosen is not None:
-            places = chosen.numpy().reshape(-1).tolist()
-            count = len(parts[0])
-            return [parts[0][at] for at in places] if all(-count <= at < count for at in places) else None
-    return None
 
 
 def _has_graph(attribute: ir.Attr) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from .constant_integers import MAXIMUM_RANK, integers
+
 Dim = int | ir.SymbolicDim
 Dims = tuple[Dim, ...]
 Attributes = Mapping[str, Any]
 
-MAXIMUM_RANK = 64
-"""Shapes with more dimensions are unknown, because a few Gathers of a value by itself lead to millions."""
 _UNKNOWN = ir.SymbolicDim(None)
 
 _SAME_AS_FIRST = frozenset(
@@ -26,10 +26,11 @@ _SAME_AS_FIRST = frozenset(
     "Neg Not PRelu RMSNormalization Reciprocal Relu Round ScatterElements ScatterND Selu Sigmoid Sign Sin "
     "Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu".split()
 )
-_BROADCAST = frozenset(
+BROADCASTING = frozenset(
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual "
     "Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split()
 )
+"""Operators whose result has the shape to which their operands are broadcast."""
 
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim:
@@ -54,15 +55,8 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
     return tuple(result)
 
 
-def _integers(value: ir.Value | None) -> list[int] | None:
-    if value is None or value.const_value is None or value.const_value.size > MAXIMUM_RANK:
-        return None
-    found: list[int] = value.const_value.numpy().reshape(-1).tolist()
-    return found
-
-
 def _axes(inputs: Sequence[ir.Value | None], attributes: Attributes) -> list[int] | None:
-    return _integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
+    return integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
 
 
 def _transpose(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
@@ -97,7 +91,7 @@ def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
 
 def _sized(value: ir.Value | None) -> Dims | None:
     """Return the shape that a tensor of sizes states: its numbers if constant, else only its rank."""
-    sizes = _integers(value)
+    sizes = integers(value)
     if sizes is not None:
         return tuple(sizes)
     if value is not None and value.shape is not None and len(value.shape) == 1:
@@ -140,7 +134,7 @@ def _gemm(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Att
 
 
 def _reduced(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
-    if len(inputs) > 1 and _integers(inputs[1]) is None:
+    if len(inputs) > 1 and integers(inputs[1]) is None:
         return None
     axes = _axes(inputs, attributes)
     if not axes and attributes.get("noop_with_empty_axes"):
@@ -189,7 +183,7 @@ def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attribute
     if op_type in _SAME_AS_FIRST:
         return first
     shapes = [value.shape.dims if value is not None and value.shape is not None else None for value in inputs]
-    if op_type in _BROADCAST:
+    if op_type in BROADCASTING:
         if None in shapes:
             return None
         if shapes.count(shapes[0]) == len(shapes):

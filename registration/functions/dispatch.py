@@ -126,7 +126,9 @@ class SymbolicFunction:
         try:
             hints = typing.get_type_hints(self.function)
         except (NameError, TypeError) as error:
-            raise RegistrationError(f"the annotations of {self.name}'s symbolic function: {error}") from error
+            raise RegistrationError(
+                f"the annotations of the symbolic function of {self.name} cannot be evaluated: {error}"
+            ) from error
         signature = inspect.signature(self.function)
         names = list(signature.parameters.values())[1:]
         return {
@@ -174,10 +176,12 @@ class SymbolicFunction:
         """
         order = list(self.parameters)
         if len(positional) > len(order):
-            raise ArgumentError(f"{self.name} takes {len(order)} arguments, not {len(positional)}")
+            raise ArgumentError(
+                f"{self.name} has {len(order)} parameters, but was called with {len(positional)} arguments"
+            )
         twice = next((key for key in order[: len(positional)] if key in named), None)
         if twice is not None:
-            raise ArgumentError(f"{self.name} was given '{twice}' twice")
+            raise ArgumentError(f"{self.name} has two values for argument '{twice}'")
         return self(g, {**dict(zip(order, positional, strict=False)), **named})
 
 
@@ -207,7 +211,7 @@ def _element(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, item:
     if parameter.elements and not isinstance(item, parameter.elements):
         wanted = " or ".join(leaf.__name__ for leaf in parameter.elements)
         raise ArgumentError(
-            f"argument '{parameter.name}' of {symbolic.name} takes a list of {wanted}, not {argument!r}"
+            f"argument '{parameter.name}' of {symbolic.name} must be a list of {wanted}, not {argument!r}"
         )
     return item
 
@@ -248,5 +252,5 @@ def _explained(
         plain = isinstance(expected, type) and not typing.get_args(expected)
         wanted = expected.__name__ if plain else str(expected).replace("typing.", "")
         shown = "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
-        return ArgumentError(f"argument '{name}' of {symbolic.name} takes {wanted}, not {shown}")
+        return ArgumentError(f"argument '{name}' of {symbolic.name} must be {wanted}, not {shown}")
     return ArgumentError(f"an argument of {symbolic.name} has a wrong type: {error}")

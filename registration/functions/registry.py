@@ -40,15 +40,16 @@ def _check_name(name: str) -> None:
     if _INPLACE.fullmatch(name):
         functional = re.sub(r"_(?=\.|$)", "", name)
         raise RegistrationError(
-            f"'{name}' works in place, and in-place operators are made functional before lowering: "
-            f"register '{functional}'"
+            f"'{name}' is an in-place operator, which becomes functional before lowering: register "
+            f"'{functional}' instead"
         )
 
 
 def _check_opset(name: str, opset: int, lowest: int = MINIMUM_OPSET) -> None:
     if isinstance(opset, bool) or not isinstance(opset, int) or not lowest <= opset <= MAXIMUM_OPSET:
         raise RegistrationError(
-            f"'{name}' at opset {opset!r}: opsets are whole numbers from {lowest} to {MAXIMUM_OPSET}"
+            f"'{name}' cannot be registered at opset {opset!r}: opsets are integers from {lowest} to "
+            f"{MAXIMUM_OPSET}"
         )
 
 
@@ -121,7 +122,7 @@ class Registry:
         if opset in versions and not override:
             held = versions[opset].function
             raise RegistrationError(
-                f"{name} at opset {opset} is registered already ({held.__module__}.{held.__qualname__}); "
+                f"{name} at opset {opset} is already registered ({held.__module__}.{held.__qualname__}); "
                 "pass override=True to replace it"
             )
         versions[opset] = SymbolicFunction(name, opset, function)
@@ -293,8 +294,8 @@ def registry_or_default(registry: Registry | None) -> Registry:
         return default_registry
     if not isinstance(registry, Registry):
         raise UsageError(
-            f"registry is an opsetta.Registry, such as opsetta.default_registry.fork(), "
-            f"not {type(registry).__name__}"
+            "registry must be an opsetta.Registry, such as opsetta.default_registry.fork(), not "
+            f"{type(registry).__name__}"
         )
     return registry
 

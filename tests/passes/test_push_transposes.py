@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.passes.target.constants.initializers import Initializers
+from opsetta.passes.target.transposes import permutations
 from opsetta.passes.target.transposes.push_transposes import PushTransposes
 from opsetta.registration import GraphContext, Value, default_registry
 
@@ -228,3 +229,22 @@ def test_kept_initializers_are_reshaped_and_not_replaced() -> None:
     assert counted(model)["Transpose"] == 2
     assert counted(model)["Reshape"] == 1
     np.testing.assert_array_equal(computed(model, feed)[0], before[0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_reshape"),
+    [
+        ([2, 1, 3, 5], True),
+        (["b", 1, 3, 5], True),
+        ([2, 1, "s", 5], True),
+        (["b", 1, "s", 5], False),
+        ([None, 1, "s", 5], False),
+        (["b", 1, 0, 5], False),
+        ([2, 4, 3, 5], False),
+    ],
+)
+def test_a_reshape_stands_for_a_transpose_only_if_it_works_for_size_0(
+    sizes: list[Any], is_reshape: bool
+) -> None:
+    # Beside an unknown size that may be 0, the -1 of Reshape is not defined.
+    assert permutations.is_reshape(ir.Shape(sizes), (0, 2, 1, 3)) == is_reshape

@@ -232,7 +232,7 @@ def test_tensor_of_a_list_is_written_before_it_is_put_there_or_refused() -> None
     assert remove_inplace(model)
     [append] = [node for node in model.graph if node.op_type == "append"]
     assert arguments(append)["item"].producer().op_type == "relu"
-    with pytest.raises(GraphError, match=r"aten::relu_ .* list::append .* shares with a list"):
+    with pytest.raises(GraphError, match=r"aten::relu_ .* list::append .* stored in a list"):
         remove_inplace(_listed(write_first=False))
 
 

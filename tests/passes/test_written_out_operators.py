@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from opsetta.passes.target.fusions.gelu import FuseGelu
@@ -91,6 +93,18 @@ def test_gelu_of_which_a_part_is_read_stays() -> None:
     assert not case.checked(X, FuseGelu())
 
 
+def test_long_products_are_not_followed() -> None:
+    case = Case([2, 3, 8], 20)
+    g, inner = case.g, case.x
+    for _ in range(3000):
+        inner = g.op("Mul", inner, number(1.0))
+    total = g.op("Add", g.op("Tanh", inner), number(1))
+    case.returns(g.op("Mul", g.op("Mul", case.x, total), number(0.5)))
+    start = time.process_time()
+    assert not FuseGelu()(case.model).modified
+    assert time.process_time() - start < 2
+
+
 def layer_norm(
     case: Case,
     twice: bool = False,
@@ -128,6 +142,34 @@ def test_layer_normalization(options: dict, opset: int, expected: list[str] | No
     case.remove_unused()
     if expected is not None:
         assert case.ops() == expected
+
+
+@pytest.mark.parametrize("wide", [ir.DataType.FLOAT, ir.DataType.DOUBLE])
+@pytest.mark.parametrize("is_all_cast", [True, False])
+@pytest.mark.parametrize("is_cast_back", [True, False])
+def test_layer_normalization_of_half_precision(
+    wide: ir.DataType, is_all_cast: bool, is_cast_back: bool
+) -> None:
+    case = Case([2, 3, 8], 17)
+    g, half = case.g, ir.DataType.FLOAT16
+    case.x.dtype = half
+    x = g.cast(case.x, wide) if is_all_cast else case.x
+    difference = g.op("Sub", x, g.op("ReduceMean", x, axes=[-1]))
+    centred = difference if is_all_cast else g.cast(difference, wide)
+    two, epsilon = (np.array(each, wide.numpy()) for each in (2, 1e-5))
+    variance = g.op("ReduceMean", g.op("Pow", centred, two), axes=[-1])
+    normal = g.op("Div", centred, g.op("Sqrt", g.op("Add", variance, epsilon)))
+    scale = numbers(8).astype(np.float16 if is_cast_back else wide.numpy())
+    scaled = g.op("Mul", g.cast(normal, half) if is_cast_back else normal, case.weight("scale", scale))
+    case.returns(scaled)
+    before = case.run(X.astype(np.float16))[0]
+    # A result of another type than x is not that of the operator.
+    is_fused = is_cast_back or (wide == ir.DataType.FLOAT and is_all_cast)
+    assert FuseLayerNormalization(case.known)(case.model).modified is is_fused
+    case.remove_unused()
+    assert ("LayerNormalization" in case.ops()) is is_fused
+    assert (case.ops() == ["LayerNormalization"]) is is_cast_back
+    np.testing.assert_allclose(case.run(X.astype(np.float16))[0], before, rtol=4e-3, atol=2e-3)
 
 
 def test_layer_normalization_whose_mean_is_read_stays() -> None:

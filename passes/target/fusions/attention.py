@@ -15,12 +15,14 @@ and `Where(IsNaN(p), 0, p)` or `Where(p > -1, p, 0)` may stand behind the Softma
    what holds for the lowest number.
 3. onnxruntime does not broadcast the last two dimensions of a mask, so that they are expanded.
 4. A mask of all later keys becomes `is_causal`.
-5. The Softmax has the element type of the rest, and no intermediate result has another reader.
+5. The Softmax has the element type of the rest, or is FLOAT between two Casts of FLOAT16, which becomes
+   `softmax_precision`. No intermediate result has another reader.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -45,10 +47,10 @@ class FuseAttention(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in the product of the weights and the values."""
-        softmax, replaces_nan = _softmax(node)
-        if softmax is None or softmax.graph is not node.graph:
+        weights = _weights(node)
+        if weights is None or weights.softmax.graph is not node.graph:
             return False
-        scores, value = read_scores(softmax.inputs[0]), node.inputs[1]
+        scores, value = read_scores(weights.scores), node.inputs[1]
         if scores is not None and scores.join is not None and value is not None:
             value = split_heads(value)
         if scores is None or value is None or not _fits(scores, value):
@@ -58,7 +60,7 @@ class FuseAttention(ConstantPass):
         if scores.terms:
             replacement = _replacement(node, scores)
             mask = self._masks.read(scores.terms, place)
-            is_same = replaces_nan or replacement is not None
+            is_same = weights.replaces_nan or replacement is not None
             if mask is None or not (is_same or mask.leaves_scores or not mask.numbers.infinite):
                 return False
             written = None if mask.is_causal else self._masks.written(mask, place)
@@ -67,7 +69,7 @@ class FuseAttention(ConstantPass):
             inputs += [] if written is None else [written]
             last = replacement or node
         inputs[1] = self._untransposed(scores.keys)
-        self._replace(last, scores, inputs, _attributes(scores, mask))
+        self._replace(last, scores, inputs, _attributes(scores, mask, weights.is_wide))
         return True
 
     def _replace(
@@ -91,8 +93,10 @@ class FuseAttention(ConstantPass):
         return made_before(keys.place, self.known, "Transpose", [keys.data], ir.Shape(keys.shape), attributes)
 
 
-def _attributes(scores: Scores, mask: Mask | None) -> list[ir.Attr]:
+def _attributes(scores: Scores, mask: Mask | None, is_wide: bool) -> list[ir.Attr]:
     found: list[ir.Attr] = []
+    if is_wide:
+        found.append(ir.AttrInt64("softmax_precision", ir.DataType.FLOAT.value))
     if mask is not None and mask.is_causal:
         found.append(ir.AttrInt64("is_causal", 1))
     if len(scores.shape) == 3:
@@ -103,9 +107,27 @@ def _attributes(scores: Scores, mask: Mask | None) -> list[ir.Attr]:
     return found
 
 
-def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:
-    """The Softmax over the last dimension that gives the weights, and whether its NaN become zeros."""
-    weights, replaces_nan = node.inputs[0], False
+class _Weights(NamedTuple):
+    """The weights of an attention.
+
+    Attributes:
+        softmax: the Softmax over the last dimension that gives them.
+        scores: what it is computed from.
+        replaces_nan: whether NaN becomes zero.
+        is_wide: whether the Softmax has FLOAT numbers, to which the scores are cast from half precision.
+    """
+
+    softmax: ir.Node
+    scores: ir.Value | None
+    replaces_nan: bool
+    is_wide: bool
+
+
+def _weights(node: ir.Node) -> _Weights | None:
+    """The weights that a product multiplies with the values; None if they are not known to be such."""
+    weights, cast = node.inputs[0], made_by(node.inputs[0], "Cast")
+    if cast is not None:
+        weights = cast.inputs[0]
     choice = made_by(weights, "Where")
     if choice is not None:
         test = made_by(choice.inputs[0], "IsNaN", "Greater")
@@ -113,15 +135,27 @@ def _softmax(node: ir.Node) -> tuple[ir.Node | None, bool]:
             choice.inputs[:0:-1] if test is None or test.op_type == "IsNaN" else choice.inputs[1:]
         )
         if test is None or test.inputs[0] is not weights or number(other) != 0:
-            return None, False
+            return None
         if test.op_type == "Greater" and not (number(test.inputs[1]) or 0) < 0:
-            return None, False
-        replaces_nan = True
-    softmax = made_by(weights, "Softmax", readers=2 if replaces_nan else 1)
-    axis = softmax.attributes.get("axis") if softmax is not None else None
-    scores = softmax.outputs[0].shape if softmax is not None else None
-    is_last = axis is None or axis.as_int() == -1 or (scores is not None and axis.as_int() == len(scores) - 1)
-    return (softmax if is_last else None), replaces_nan
+            return None
+    softmax = made_by(weights, "Softmax", readers=1 if choice is None else 2)
+    scores = softmax.inputs[0] if softmax is not None else None
+    if softmax is None or scores is None or not _is_over_last(softmax):
+        return None
+    if cast is None:
+        return _Weights(softmax, scores, choice is not None, False)
+    widened, narrow = made_by(scores, "Cast"), cast.outputs[0].dtype
+    if widened is None or scores.dtype != ir.DataType.FLOAT or narrow != ir.DataType.FLOAT16:
+        return None
+    before = widened.inputs[0]
+    is_same = before is not None and before.dtype == narrow
+    return _Weights(softmax, before, choice is not None, True) if is_same else None
+
+
+def _is_over_last(softmax: ir.Node) -> bool:
+    """Whether a Softmax is over the last dimension."""
+    axis, shape = softmax.attributes.get("axis"), softmax.outputs[0].shape
+    return axis is None or axis.as_int() == -1 or (shape is not None and axis.as_int() == len(shape) - 1)
 
 
 def _replacement(node: ir.Node, scores: Scores) -> ir.Node | None:

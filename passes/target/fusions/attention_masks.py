@@ -5,6 +5,9 @@ Attention and the written-out form differ for rows that are masked completely:
 1. A row of -inf has the weights NaN in the written-out form, and zeros in Attention.
 2. A row of the lowest number has equal weights in the written-out form and in the text of Attention.
    onnxruntime's Attention takes this number for -inf, so the mask gets the next number instead.
+3. In half precision these weights are equal because adding the lowest number, or the next, rounds scores
+   away. onnxruntime on CPU rounds in Attention, but not in the written-out form, where it weights such a row
+   by its scores, unlike PyTorch.
 """
 
 from __future__ import annotations
@@ -115,8 +118,6 @@ class AttentionMasks:
         if not all(
             size == 1 or same_dimension(size, full) for size, full in zip(own, place.scores, strict=True)
         ):
-            return None
-        if not mask.leaves_scores and place.query.dtype != ir.DataType.FLOAT and _replaces_numbers(mask):
             return None
         value = self._joined(mask, place, ir.Shape(shape))
         if rank == 3:
@@ -258,12 +259,6 @@ class AttentionMasks:
         if key not in self._made:
             self._made[key] = made_before(place.node, self._known, op_type, inputs, shape, dtype=dtype)
         return self._made[key]
-
-
-def _replaces_numbers(mask: Mask) -> bool:
-    """Whether `_next_to_lowest` changes another number: in half precision it changes sums with scores."""
-    is_filled = any(term.keeps is not None and term.filler > -math.inf for term in mask.terms)
-    return mask.numbers.lowest or is_filled
 
 
 def _next_to_lowest(dtype: ir.DataType | None) -> float:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import onnx_ir as ir
 
+from ....registration.emission.constant_integers import argument
 from ..constants.initializers import Initializers
 from ..node_pass import maker_of
 from .mask_numbers import contents
@@ -120,8 +120,7 @@ def _keeps_last_axes(unsqueeze: ir.Node) -> bool:
 
 def _added_axes(unsqueeze: ir.Node) -> list[int] | None:
     """The axes that an Unsqueeze adds, as negative numbers."""
-    result, axes = unsqueeze.outputs[0].shape, unsqueeze.inputs[1]
-    if result is None or axes is None or axes.const_value is None or axes.is_graph_input():
+    result, axes = unsqueeze.outputs[0].shape, argument(unsqueeze, "axes", 1)
+    if result is None or axes is None:
         return None
-    rank = len(result)
-    return [int(axis) % rank - rank for axis in np.atleast_1d(axes.const_value.numpy())]
+    return [axis % len(result) - len(result) for axis in axes]

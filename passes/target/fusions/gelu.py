@@ -23,6 +23,8 @@ from .patterns import constant_operand, made_by, number, replace
 
 _PRECISION = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 8e-3}
 """The relative error with which an element type holds a number; for other types it is 1e-6."""
+_MAXIMUM_DEPTH = 6
+"""Products within one another that are followed; more have no part in a Gelu."""
 
 
 class FuseGelu(NodePass):
@@ -110,6 +112,8 @@ def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
             made = made_by(value, "Mul") if not numbers or len(values) < 2 else None
             if value is None:
                 return None
+            if found is not None and numbers:
+                return None
             if found is not None:
                 numbers.append(found)
             elif made is not None and len(pending) + len(values) < 2 and _has_part(made):
@@ -164,22 +168,24 @@ def _is_cubic(value: ir.Value, x: ir.Value) -> bool:
     )
 
 
-def _binomial(value: ir.Value | None, x: ir.Value) -> list[tuple[float, float]] | None:
+def _binomial(
+    value: ir.Value | None, x: ir.Value, depth: int = _MAXIMUM_DEPTH
+) -> list[tuple[float, float]] | None:
     """The powers of x and their coefficients in a sum of two, which may be multiplied with others."""
     total = made_by(value, "Add")
     if total is not None:
         terms = [_monomial(each, x) for each in total.inputs]
         return None if None in terms else [term for term in terms if term is not None]
-    product = made_by(value, "Mul")
+    product = made_by(value, "Mul") if depth else None
     for first, second in (product.inputs, product.inputs[::-1]) if product is not None else ():
         factor = _monomial(first, x)
-        found = _binomial(second, x) if factor is not None else None
+        found = _binomial(second, x, depth - 1) if factor is not None else None
         if factor is not None and found is not None:
             return [(power + factor[0], coefficient * factor[1]) for power, coefficient in found]
     return None
 
 
-def _monomial(value: ir.Value | None, x: ir.Value) -> tuple[float, float] | None:
+def _monomial(value: ir.Value | None, x: ir.Value, depth: int = _MAXIMUM_DEPTH) -> tuple[float, float] | None:
     """The power of x and its coefficient in a product of x and numbers."""
     if value is x:
         return 1, 1.0
@@ -190,8 +196,8 @@ def _monomial(value: ir.Value | None, x: ir.Value) -> tuple[float, float] | None
     if power is not None:
         exponent = number(power.inputs[1])
         return (exponent, 1.0) if power.inputs[0] is x and exponent is not None else None
-    product = made_by(value, "Mul")
-    factors = [_monomial(each, x) for each in product.inputs] if product is not None else [None]
+    product = made_by(value, "Mul") if depth else None
+    factors = [_monomial(each, x, depth - 1) for each in product.inputs] if product is not None else [None]
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ....registration.emission.constant_integers import argument
 from ..node_pass import NodePass
 from .patterns import made_by
 
@@ -76,5 +77,5 @@ def _are_known(shape: ir.Shape) -> bool:
 
 
 def _axes_of(unsqueeze: ir.Node) -> list[int] | None:
-    axes = unsqueeze.inputs[1].const_value if len(unsqueeze.inputs) > 1 and unsqueeze.inputs[1] else None
-    return None if axes is None else [int(axis) % 5 for axis in axes.numpy().reshape(-1)]
+    axes = argument(unsqueeze, "axes", 1)
+    return None if axes is None else [axis % 5 for axis in axes]

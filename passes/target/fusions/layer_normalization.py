@@ -9,6 +9,7 @@ the operator begins (https://onnx.ai/onnx/operators/onnx__LayerNormalization.htm
 2. Scale and bias are constants of one dimension, of the length of the last dim, and of the type of x: FLOAT,
    FLOAT16 or BFLOAT16, which the operator computes in FLOAT.
 3. The difference may be computed twice, as some exporters write it.
+4. x in half precision, or the difference, may be cast to FLOAT or DOUBLE, and the quotient back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from ..node_pass import ConstantPass
 from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""What half precision is cast to in written-out forms; the operator computes in FLOAT."""
 
 
 class FuseLayerNormalization(ConstantPass):
@@ -29,7 +32,7 @@ class FuseLayerNormalization(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes around `node`, the Mul of the normalized value by the scale."""
-        found = operands(node, "Div")
+        found = operands(node, "Div") or operands(node, "Cast")
         chain = _normalization(found[0]) if found is not None else None
         if found is None or chain is None:
             return False
@@ -65,8 +68,11 @@ class FuseLayerNormalization(ConstantPass):
         return len(value.shape) == 1 and len(x.shape) > 0 and value.shape[0] == x.shape[-1]
 
 
-def _normalization(quotient: ir.Node) -> tuple[ir.Value, float] | None:
-    """X and epsilon of `(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon)`."""
+def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
+    """X and epsilon of `(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon)`, perhaps cast back."""
+    quotient = made_by(last.inputs[0], "Div") if last.op_type == "Cast" else last
+    if quotient is None:
+        return None
     root = made_by(quotient.inputs[1], "Sqrt")
     shifted = made_by(root.inputs[0], "Add") if root is not None else None
     summands = operands(shifted, "ReduceMean") if shifted is not None else None
@@ -80,7 +86,21 @@ def _normalization(quotient: ir.Node) -> tuple[ir.Value, float] | None:
     x = _uncentred(centred, 1 if squared is not centred else None)
     if x is None or (squared is not centred and _uncentred(squared, None) is not x):
         return None
-    return (x, epsilon) if is_last_axis(axes_of(variance), x) else None
+    if not is_last_axis(axes_of(variance), x):
+        return None
+    narrow = x if last is quotient else _narrow(x, last.outputs[0].dtype)
+    return None if narrow is None else (narrow, epsilon)
+
+
+def _narrow(x: ir.Value, dtype: ir.DataType | None) -> ir.Value | None:
+    """X in an element type, from which it may have been cast; None if it does not have that type."""
+    if x.dtype == dtype:
+        return x
+    cast = x.producer()
+    if cast is None or cast.op_type != "Cast" or cast.domain or x.dtype not in _WIDE:
+        return None
+    before = cast.inputs[0]
+    return before if before is not None and before.dtype == dtype else None
 
 
 def _root_of_square(value: ir.Value | None) -> ir.Value | None:
@@ -94,12 +114,17 @@ def _root_of_square(value: ir.Value | None) -> ir.Value | None:
 def _uncentred(value: ir.Value, readers: int | None) -> ir.Value | None:
     """The x of `x - mean(x)` over the last dim; read by nothing but the quotient and the square."""
     node = value.producer()
-    if node is None or node.op_type != "Sub" or node.domain or value.is_graph_output():
+    if node is None or node.op_type not in ("Sub", "Cast") or node.domain or value.is_graph_output():
         return None
     if any(reader.op_type not in ("Div", "Pow", "Mul") for reader, _ in value.uses()):
         return None
     if len({reader for reader, _ in value.uses()}) > (2 if readers is None else readers):
         return None
+    if node.op_type == "Cast":
+        # Only the difference is cast: its mean has the element type of x.
+        node = made_by(node.inputs[0], "Sub") if value.dtype in _WIDE else None
+        if node is None:
+            return None
     x, mean = node.inputs
     reduction = mean.producer() if mean is not None else None
     if (

@@ -36,6 +36,9 @@ class MaskNumbers(NamedTuple):
     infinite: bool
 
 
+_UNKNOWN = MaskNumbers(True, True)
+
+
 def contents(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
     """The numbers of a constant whose contents are already computed; None for others."""
     tensor = value.const_value if value is not None and known.is_constant(value) else None
@@ -65,38 +68,43 @@ def lowest_number(dtype: ir.DataType | None) -> float | None:
 def numbers_of(known: Initializers, value: ir.Value | None) -> MaskNumbers:
     """What numbers an added mask may hold, as far as constants and the nodes that make it show."""
     lowest = lowest_number(value.dtype) if value is not None else None
-    if lowest is None:
-        return MaskNumbers(True, True)
-    may_be_lowest = may_be_infinite = False
-    sources, seen = [value], set[ir.Value]()
-    while sources:
-        source = sources.pop()
-        if source in seen:
-            continue
-        node = source.producer() if source is not None and not known.is_constant(source) else None
-        if source is None or len(seen) == _MAXIMUM_SOURCES:
-            return MaskNumbers(True, True)
-        seen.add(source)
-        if node is not None and not node.domain and node.op_type in _MOVED:
-            sources.append(node.inputs[0])
-        elif node is not None and not node.domain and node.op_type == "Where":
-            sources += node.inputs[1:]
+    return _UNKNOWN if lowest is None else _numbers_behind(known, value, lowest, {})
+
+
+def _numbers_behind(
+    known: Initializers, value: ir.Value | None, lowest: float, found: dict[ir.Value, MaskNumbers]
+) -> MaskNumbers:
+    """The numbers of a value; `found` has those of other values, and bounds how many are looked at."""
+    if value is None or len(found) >= _MAXIMUM_SOURCES:
+        return found.get(value, _UNKNOWN) if value is not None else _UNKNOWN
+    if value not in found:
+        found[value] = _UNKNOWN
+        node = value.producer() if not known.is_constant(value) else None
+        if node is None or node.domain or node.op_type not in (*_MOVED, "Add", "Where"):
+            found[value] = _numbers_at(known, value, lowest)
+        elif node.op_type in _MOVED:
+            found[value] = _numbers_behind(known, node.inputs[0], lowest, found)
         else:
-            found = _numbers_at(known, source, lowest)
-            may_be_lowest, may_be_infinite = may_be_lowest or found.lowest, may_be_infinite or found.infinite
-    return MaskNumbers(may_be_lowest, may_be_infinite)
+            a, b = (_numbers_behind(known, each, lowest, found) for each in node.inputs[-2:])
+            # The sum of two lowest numbers is -inf.
+            is_overflow = node.op_type == "Add" and a.lowest and b.lowest
+            found[value] = MaskNumbers(a.lowest or b.lowest, a.infinite or b.infinite or is_overflow)
+    return found[value]
 
 
 def _numbers_at(known: Initializers, value: ir.Value, lowest: float) -> MaskNumbers:
-    """What numbers a constant, or a product of flags and a number, may hold."""
-    array = _numbers(known, value)
+    """What numbers a constant, one repeated number, or a product of flags and a number, may hold."""
+    filled = maker_of(value, "ConstantOfShape")
+    filler = filled.attributes.get("value") if filled is not None else None
+    array = np.zeros(1) if filled is not None and filler is None else _numbers(known, value)
+    array = filler.as_tensor().numpy() if filler is not None else array
     if array is not None:
         return MaskNumbers(bool((array == lowest).any()), not np.isfinite(array).all())
     product = maker_of(value, "Mul")
     found = constant_operand(product) if product is not None else None
     if found is not None and _is_flag(found[0]):
         return MaskNumbers(found[1] == lowest, not np.isfinite(found[1]))
-    return MaskNumbers(True, True)
+    return _UNKNOWN
 
 
 def _numbers(known: Initializers, value: ir.Value) -> np.ndarray | None:

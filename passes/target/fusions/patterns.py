@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import schemas
+from ....registration.emission.constant_integers import argument
 from ....registration.origins import inherit
 from ..constants.initializers import Initializers
 
@@ -61,13 +62,7 @@ def axes_of(node: ir.Node) -> list[int] | None:
     keepdims = node.attributes.get("keepdims")
     if keepdims is not None and keepdims.as_int() != 1:
         return None
-    attribute = node.attributes.get("axes")
-    if attribute is not None:
-        return list(attribute.as_ints())
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None or given.const_value is None or given.is_graph_input():
-        return None
-    return [int(axis) for axis in given.const_value.numpy().reshape(-1)]
+    return argument(node, "axes", 1)
 
 
 def is_last_axis(axes: Sequence[int] | None, value: ir.Value) -> bool:

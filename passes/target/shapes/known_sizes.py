@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluate
 from ..node_pass import maker_of
+from .static_sizes import static_sizes
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
 _OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))
@@ -55,9 +56,13 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
 
 
 def refine_shape(node: ir.Node) -> None:
-    """Infer the shape of a node's result again, if it was not known and all sizes of the operand are."""
+    """Infer the shape of a node's result again, if it was not known and constants and known sizes give it."""
     data, result = node.inputs[0], node.outputs[0]
     if len(node.outputs) != 1 or (result.shape is not None and result.shape.is_static()):
+        return
+    sizes = static_sizes(node)
+    if sizes is not None:
+        result.shape = ir.Shape(sizes)
         return
     if data is None or data.shape is None or not data.shape.is_static():
         return

@@ -19,10 +19,19 @@ from ....registration.schemas import operator_schema
 class RemoveUnused(ir.passes.InPlacePass):
     """Removes what is not used in the main graph and its sub-graphs."""
 
+    def __init__(self, initializers: bool = True):
+        """Say what goes.
+
+        Args:
+            initializers: whether initializers go too, which later passes may read again.
+        """
+        super().__init__()
+        self._initializers = initializers
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Remove nodes, then initializers, and report whether there were any."""
         removed = _remove_nodes(model.graph, model.opset_imports.get("", 0))
-        initializers = model.graph.initializers
+        initializers = model.graph.initializers if self._initializers else {}
         for name, value in list(initializers.items()):
             if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
                 del initializers[name]

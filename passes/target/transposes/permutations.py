@@ -52,11 +52,15 @@ def permutation_of(node: ir.Node) -> Permutation | None:
 
 
 def is_reshape(shape: ir.Shape | None, perm: Permutation) -> bool:
-    """Whether a Reshape can replace a Transpose: only dimensions of size 1 move."""
-    if shape is None or len(shape) != len(perm):
+    """Whether a Reshape can replace a Transpose: only dimensions of size 1 move.
+
+    Beside another unknown size, -1 would have no meaning if that size is 0.
+    """
+    if shape is None or len(shape) != len(perm) or 0 in shape:
         return False
     left = [axis for axis in perm if shape[axis] != 1]
-    return left == sorted(left) and 0 not in shape and target_shape(shape, perm).count(-1) <= 1
+    target = target_shape(shape, perm)
+    return left == sorted(left) and (-1 not in target or (0 not in target and target.count(-1) == 1))
 
 
 def target_shape(shape: ir.Shape, perm: Permutation) -> list[int]:

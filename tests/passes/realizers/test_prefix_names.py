@@ -50,7 +50,7 @@ def test_every_name_gets_the_prefix(opset):
 
 def test_a_clash_is_refused():
     clashing = model(name="mc")
-    with pytest.raises(GraphError, match="'c' cannot become 'mc'"):
+    with pytest.raises(GraphError, match="'c' cannot be renamed to 'mc'"):
         PrefixNames("m")(clashing)
     assert clashing.graph[0].outputs[0].name == "h"
 

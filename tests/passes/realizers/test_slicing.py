@@ -51,9 +51,9 @@ def test_a_second_cut_changes_nothing():
     [
         (["x"], ["y"], "also depend on 's'"),
         (["nothing"], ["y"], "no value 'nothing'"),
-        (["x", "s"], ["b"], "none of the outputs depends on 's'"),
+        (["x", "s"], ["b"], "no output of the slice depends on input 's'"),
         (["x", "x"], ["b"], "named twice"),
-        (["x"], [], "needs an output"),
+        (["x"], [], "needs at least one output"),
     ],
 )
 def test_what_is_refused(inputs, outputs, message):

@@ -1,0 +1,35 @@
+"""Reads integers that operators take as constants: sizes, axes and bounds."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+MAXIMUM_RANK = 64
+"""Shapes with more dimensions are unknown, because a few Gathers of a value by itself lead to millions."""
+
+
+def integers(value: ir.Value | None) -> list[int] | None:
+    """The integers of a constant; None if the value is no constant, or is longer than the largest rank.
+
+    An initializer that is also an input of the graph is only a default, and no constant.
+    """
+    tensor = None if value is None or value.is_graph_input() else value.const_value
+    if tensor is None or tensor.size > MAXIMUM_RANK:
+        return None
+    found: list[int] = tensor.numpy().reshape(-1).tolist()
+    return found
+
+
+def argument(node: ir.Node, name: str, place: int) -> list[int] | None:
+    """The integers of an argument that is an attribute in some opsets and an input in others.
+
+    Args:
+        place: the position of the input.
+
+    Returns:
+        None if the node does not have the argument, or if it is not a constant.
+    """
+    attribute = node.attributes.get(name)
+    if attribute is not None:
+        return list(attribute.as_ints())
+    return integers(node.inputs[place]) if place < len(node.inputs) else None

@@ -1,0 +1,171 @@
+"""Reads the elements of a vector of sizes from the nodes that compute it.
+
+Models compute the targets of Reshape and Expand from the sizes of other values:
+
+    Concat(Gather(Shape(x), 0), [-1], Mul(Gather(Shape(x), 2), 4))      gives      [batch, -1, 4*width]
+
+These operators are understood:
+
+- Shape, with `start` and `end`, of a value whose shape is known;
+- Concat; Gather and Slice by constants;
+- Cast to an integer type, Identity, Reshape, Squeeze and Unsqueeze;
+- Mul and Div of two single sizes;
+- Where that replaces elements of -1, as torch.onnx writes the target of an Expand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from .constant_integers import MAXIMUM_RANK, argument, integers
+from .derived_sizes import UNKNOWN, product, quotient
+from .shape_inference import Dim
+
+_MAXIMUM_DEPTH = 16
+"""Nodes between a vector and the sizes that it is made of."""
+_MAXIMUM_VALUES = 256
+"""Values that are read for one vector."""
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+_LARGEST = 2**31 - 1
+"""The largest number of INT32."""
+
+Elements = list[Dim]
+
+
+def elements(value: ir.Value | None) -> Elements | None:
+    """The elements of a vector of sizes, or the only element of a number.
+
+    An element is a number, a named dimension, or UNKNOWN. The result is None if not even the length is known.
+    Numbers may be negative, as in the target of a Reshape.
+    """
+    return _Reader().read(value, _MAXIMUM_DEPTH)
+
+
+class _Reader:
+    """Reads values for one vector, each of them once; so the time is linear in the number of nodes."""
+
+    def __init__(self) -> None:
+        self._found: dict[ir.Value, Elements | None] = {}
+
+    def read(self, value: ir.Value | None, depth: int) -> Elements | None:
+        if value is None or (value.shape is not None and len(value.shape) > 1):
+            return None
+        if value not in self._found:
+            if depth == 0 or len(self._found) == _MAXIMUM_VALUES:
+                return _unknown(value)
+            self._found[value] = None
+            self._found[value] = self._made(value, depth)
+        return self._found[value]
+
+    def _made(self, value: ir.Value, depth: int) -> Elements | None:
+        numbers = integers(value) if value.dtype in (None, *_INTEGERS) else None
+        if numbers is not None:
+            return [*numbers]
+        node = value.producer()
+        rule = _RULES.get(node.op_type) if node is not None and node.domain == "" else None
+        found = rule(self, node, depth - 1) if rule is not None and node is not None else None
+        return _unknown(value) if found is None else found
+
+    def _shape(self, node: ir.Node, depth: int) -> Elements | None:
+        source = node.inputs[0]
+        if source is None or source.shape is None:
+            return None
+        start, end = (node.attributes.get(name) for name in ("start", "end"))
+        return [*source.shape][start.as_int() if start else None : end.as_int() if end else None]
+
+    def _same(self, node: ir.Node, depth: int) -> Elements | None:
+        """All elements of the operand; a result without a known rank is a vector if it has one element."""
+        found = self.read(node.inputs[0], depth)
+        is_vector = node.outputs[0].shape is not None or node.op_type == "Identity"
+        return found if found is not None and (is_vector or len(found) == 1) else None
+
+    def _cast(self, node: ir.Node, depth: int) -> Elements | None:
+        to = node.attributes["to"].as_int()
+        found = self.read(node.inputs[0], depth) if to in _INTEGERS else None
+        if found is None or to == ir.DataType.INT64:
+            return found
+        return [UNKNOWN if isinstance(each, int) and abs(each) > _LARGEST else each for each in found]
+
+    def _concatenated(self, node: ir.Node, depth: int) -> Elements | None:
+        found: Elements = []
+        for value in node.inputs:
+            part = self.read(value, depth)
+            if part is None or len(found) + len(part) > MAXIMUM_RANK:
+                return None
+            found += part
+        return found
+
+    def _gathered(self, node: ir.Node, depth: int) -> Elements | None:
+        data, places = self.read(node.inputs[0], depth), integers(node.inputs[1])
+        if data is None or places is None or not all(-len(data) <= place < len(data) for place in places):
+            return None
+        return [data[place] for place in places]
+
+    def _sliced(self, node: ir.Node, depth: int) -> Elements | None:
+        data = self.read(node.inputs[0], depth)
+        starts, ends = argument(node, "starts", 1), argument(node, "ends", 2)
+        steps = integers(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else [1]
+        if data is None or starts is None or ends is None or steps is None:
+            return None
+        if not len(starts) == len(ends) == len(steps) == 1 or steps[0] == 0:
+            return None
+        return data[starts[0] : ends[0] : steps[0]]
+
+    def _multiplied(self, node: ir.Node, depth: int) -> Elements | None:
+        pair = self._pair(node, depth)
+        return None if pair is None else [product(*pair)]
+
+    def _divided(self, node: ir.Node, depth: int) -> Elements | None:
+        pair = self._pair(node, depth)
+        if pair is None:
+            return None
+        a, b = pair
+        if isinstance(a, int) and isinstance(b, int):
+            return [a // b] if a >= 0 and b > 0 else None
+        return [quotient(a, b)]
+
+    def _pair(self, node: ir.Node, depth: int) -> tuple[Dim, Dim] | None:
+        """The two operands, if each is a single size."""
+        a, b = (self.read(value, depth) for value in node.inputs)
+        return (a[0], b[0]) if a is not None and b is not None and len(a) == len(b) == 1 else None
+
+    def _replaced(self, node: ir.Node, depth: int) -> Elements | None:
+        """Where(Equal(sizes, [-1, ...]), others, sizes)."""
+        condition, others, sizes = node.inputs
+        equal = condition.producer() if condition is not None else None
+        if equal is None or equal.domain != "" or equal.op_type != "Equal" or sizes not in equal.inputs:
+            return None
+        wanted = self.read(equal.inputs[1 - equal.inputs.index(sizes)], depth)
+        given, found = self.read(others, depth), self.read(sizes, depth)
+        if wanted is None or given is None or found is None or set(wanted) != {-1}:
+            return None
+        if len(wanted) not in (1, len(found)) or len(given) not in (1, len(found)):
+            return None
+        given = given * len(found) if len(given) == 1 else given
+        return [other if size == -1 else size for size, other in zip(found, given, strict=True)]
+
+
+_RULES: dict[str, Callable[[_Reader, ir.Node, int], Elements | None]] = {
+    "Cast": _Reader._cast,
+    "Concat": _Reader._concatenated,
+    "Div": _Reader._divided,
+    "Gather": _Reader._gathered,
+    "Identity": _Reader._same,
+    "Mul": _Reader._multiplied,
+    "Reshape": _Reader._same,
+    "Shape": _Reader._shape,
+    "Slice": _Reader._sliced,
+    "Squeeze": _Reader._same,
+    "Unsqueeze": _Reader._same,
+    "Where": _Reader._replaced,
+}
+
+
+def _unknown(value: ir.Value) -> Elements | None:
+    """As many unknown elements as the shape of a vector or number states."""
+    if value.shape is None:
+        return None
+    length = value.shape[0] if len(value.shape) else 1
+    return [UNKNOWN] * length if isinstance(length, int) and length <= MAXIMUM_RANK else None
