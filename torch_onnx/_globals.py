@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ._context import current
 from .errors import refuse_attribute
+from .symbolic_functions.context import current
 
 
 class _Globals:

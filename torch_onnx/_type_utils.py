@@ -7,8 +7,8 @@ from typing import Any
 
 from onnx_ir import DataType
 
-from ._tensors import is_tensor_of_torch
 from .errors import OnnxExporterError
+from .symbolic_functions.tensors import is_tensor_of_torch
 
 
 class JitScalarType(enum.IntEnum):

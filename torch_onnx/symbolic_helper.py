@@ -1,23 +1,25 @@
 """The functions of `torch.onnx.symbolic_helper` for symbolic functions.
 
-Functions whose names begin with an underscore are those of `_argument_helpers` and `_emitting_helpers`.
+Functions whose names begin with an underscore are those of `symbolic_functions/argument_helpers.py` and
+`symbolic_functions/emitting_helpers.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import _argument_helpers, _emitting_helpers
-from ._argument_helpers import (
+from ._type_utils import JitScalarType
+from .errors import refuse_attribute
+from .symbolic_functions import argument_helpers as _argument_helpers
+from .symbolic_functions import emitting_helpers as _emitting_helpers
+from .symbolic_functions.argument_helpers import (
     args_have_same_dtype,
     check_training_mode,
     is_complex_value,
     parse_args,
     quantized_args,
 )
-from ._context import current
-from ._type_utils import JitScalarType
-from .errors import refuse_attribute
+from .symbolic_functions.context import current
 
 __all__ = [
     "JitScalarType",

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..registration import default_registry
-from ._custom_operators import register_custom_op_symbolic
-from ._symbolic_functions import function_of
+from .symbolic_functions.custom_operators import register_custom_op_symbolic
+from .symbolic_functions.opset_modules import function_of
 
 
 def register_op(opname: str, op: Callable[..., Any], domain: str, version: int) -> None:

@@ -12,7 +12,7 @@ def axis_of(g: GraphContext, axis: int, axis_str: str, order: str) -> int:
     if not axis_str:
         return axis
     if axis != -1:
-        raise g.refuse("it has both axis and axis_str, and Caffe2 takes one of them")
+        raise g.refuse("it has both axis and axis_str, where Caffe2 allows only one")
     if len(axis_str) != 1 or axis_str not in order:
         raise g.refuse(f"axis_str '{axis_str}' is not a dimension of the order {order}")
     return order.index(axis_str)

@@ -16,7 +16,7 @@ def is_channels_last(g: GraphContext, order: str) -> bool:
         UnsupportedError: the order is not one of Caffe2's.
     """
     if order not in ORDERS:
-        raise g.refuse(f"argument 'order' is '{order}', and Caffe2 has {' and '.join(ORDERS)}")
+        raise g.refuse(f"argument 'order' must be {' or '.join(ORDERS)}, not '{order}'")
     return order == "NHWC"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...registration import GraphContext, Value
-from ..compositions.windows import spatial_sizes
+from ..compositions.spatial.windows import spatial_sizes
 
 NOTSET, VALID, SAME, CAFFE_LEGACY_POOLING = range(4)
 """The values of `legacy_pad`: explicit pads, none, as many as keep ceil(size / stride) windows with the odd
@@ -57,11 +57,11 @@ class Window:
         if min(found.strides) < 1 or min(found.dilations) < 1 or min(found.pads) < 0:
             raise g.refuse("it has a stride or dilation that is not positive, or a negative pad")
         if legacy_pad not in range(4):
-            raise g.refuse(f"legacy_pad is {legacy_pad}, and Caffe2 knows 0 to 3")
+            raise g.refuse(f"legacy_pad must be from 0 to 3, not {legacy_pad}")
         if legacy_pad in (VALID, SAME) and any(pads):
-            raise g.refuse("it has pads beside legacy_pad VALID or SAME, which computes them")
+            raise g.refuse("it has pads together with legacy_pad VALID or SAME, which computes them")
         if legacy_pad == SAME and set(found.dilations) != {1}:
-            raise g.refuse("it has dilations beside legacy_pad SAME")
+            raise g.refuse("it has dilations together with legacy_pad SAME, which is not supported")
         return found
 
     @property
@@ -115,14 +115,14 @@ class Window:
             return input, {"pads": self.pads}, self.output_sizes(sizes, self.pads)
         if self.legacy_pad == CAFFE_LEGACY_POOLING:
             if sizes is None:
-                raise g.refuse("legacy_pad CAFFE_LEGACY_POOLING needs the sizes of its input: give its shape")
+                raise g.refuse("legacy_pad CAFFE_LEGACY_POOLING needs the sizes of its input: pass its shape")
             pads = self.heads + self.legacy_tails(sizes)
             return input, {"pads": pads}, self.output_sizes(sizes, pads)
         if sizes is None:
             if any(kernel < stride for kernel, stride in zip(self.kernels, self.strides, strict=True)):
                 raise g.refuse(
-                    "legacy_pad SAME with a stride above the kernel size needs the sizes of its input: "
-                    "give its shape"
+                    "legacy_pad SAME with a stride above the kernel size needs the sizes of its input: pass "
+                    "its shape"
                 )
             return input, {"auto_pad": "SAME_UPPER"}, [None] * self.count
         heads, tails = self.same_pads(sizes)

@@ -89,5 +89,7 @@ for _name in ("Softmax", "LogSoftmax"):
 @onnx_symbolic("caffe2::Dropout")
 def dropout(g: GraphContext, X: Value, ratio: float = 0.5, is_test: int = 0) -> Value:
     if not is_test:
-        raise g.refuse("dropout of a training net (is_test is 0): take the net for inference")
+        raise g.refuse(
+            "dropout of a training net (is_test is 0) is not supported: convert the net for inference"
+        )
     return X

@@ -28,7 +28,9 @@ def conv(
     data, weight = to_channels_first(g, X, order, rank), to_channels_first(g, filter, order, rank)
     shape = g.shape(data)
     if shape is not None and len(shape) != rank:
-        raise g.refuse(f"its input has {len(shape)} dimensions, and a kernel of {window.count} needs {rank}")
+        raise g.refuse(
+            f"its input has {len(shape)} dimensions, but a kernel of {window.count} dimensions needs {rank}"
+        )
     data, padding, sizes = window.placed(g, data)
     result = g.op("Conv", data, weight, bias, group=group, **window.attributes, **padding)
     channels = g.shape(weight)
@@ -53,7 +55,7 @@ def conv_transpose(
 ) -> Value:
     """A filter in NHWC order is [C, spatial..., M / group]; VALID and SAME both mean no padding."""
     if legacy_pad == CAFFE_LEGACY_POOLING:
-        raise g.refuse("ConvTranspose does not have legacy_pad CAFFE_LEGACY_POOLING in Caffe2 either")
+        raise g.refuse("legacy_pad CAFFE_LEGACY_POOLING is not supported, and Caffe2 does not have it either")
     window = Window.of(g, kernels, strides, pads, (), VALID if legacy_pad else NOTSET)
     rank = window.count + 2
     extra = list(adjs) or [0] * window.count

@@ -80,7 +80,7 @@ def pad_image(
     order: str = "NCHW",
 ) -> Value:
     if mode not in ("constant", "reflect", "edge"):
-        raise g.refuse(f"its mode is '{mode}', and Caffe2 has constant, reflect and edge")
+        raise g.refuse(f"its mode must be constant, reflect or edge, not '{mode}'")
     top, left, bottom, right = list(pads) or [0] * 4
     before, after = [top, left], [bottom, right]
     whole = [0, *before, 0, 0, *after, 0] if is_channels_last(g, order) else [0, 0, *before, 0, 0, *after]
@@ -110,7 +110,7 @@ def roi_align(
     shape = g.shape(RoIs)
     columns = shape[1] if shape is not None and len(shape) == 2 else None
     if columns not in (4, 5):
-        raise g.refuse("the number of columns of its regions is unknown, 4 or 5: give the shape of RoIs")
+        raise g.refuse("the number of columns of RoIs, 4 or 5, is unknown: pass the shape of RoIs")
     if columns == 5:
         batch = g.op("Squeeze", g.op("Slice", RoIs, starts=[0], ends=[1], axes=[1]), axes=[1])
         regions, numbers = g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1]), g.cast(batch, DataType.INT64)

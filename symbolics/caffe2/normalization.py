@@ -22,7 +22,9 @@ def spatial_bn(
     order: str = "NCHW",
 ) -> Value:
     if not is_test:
-        raise g.refuse("normalization of a training net (is_test is 0): take the net for inference")
+        raise g.refuse(
+            "normalization of a training net (is_test is 0) is not supported: convert the net for inference"
+        )
     data = to_channels_first(g, X, order)
     result = g.op("BatchNormalization", data, scale, bias, mean, var, epsilon=epsilon)
     return from_channels_first(g, shaped_like(result, data), order)
@@ -96,7 +98,7 @@ def lrn(
     order: str = "NCHW",
 ) -> Value:
     if size < 1 or size % 2 == 0:
-        raise g.refuse(f"its size is {size}, and Caffe2 needs an odd number")
+        raise g.refuse(f"its size must be odd, not {size}")
     data = to_channels_first(g, X, order)
     result = g.op("LRN", data, size=size, alpha=alpha, beta=beta, bias=bias)
     return from_channels_first(g, shaped_like(result, data), order)

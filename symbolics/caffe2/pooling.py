@@ -6,7 +6,7 @@ from typing import Any
 
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.sizes import UNKNOWN
-from ..compositions.windows import spatial_sizes
+from ..compositions.spatial.windows import spatial_sizes
 from ._layouts import from_channels_first, shaped, to_channels_first
 from ._windows import CAFFE_LEGACY_POOLING, Window
 
@@ -54,9 +54,9 @@ def _pool_sizes(g: GraphContext, data: Value, window: Window) -> list[int | None
 
 def _checked(g: GraphContext, window: Window) -> Window:
     if set(window.dilations) != {1}:
-        raise g.refuse("pooling with dilations, which Caffe2 does not support either")
+        raise g.refuse("dilations are not supported, and Caffe2 does not support them either")
     if any(pad >= kernel for pad, kernel in zip(window.pads, window.kernels * 2, strict=True)):
-        raise g.refuse("its pads are not smaller than its kernel")
+        raise g.refuse("its pads must be smaller than its kernel")
     return window
 
 
@@ -109,7 +109,7 @@ def average_pool(
         if count_include_pad and window.count > 1:
             arguments["divisor_override"] = math.prod(window.kernels)
         elif count_include_pad:
-            raise g.refuse("one-dimensional CAFFE_LEGACY_POOLING with count_include_pad")
+            raise g.refuse("count_include_pad is not supported for one-dimensional CAFFE_LEGACY_POOLING")
         result = g.call(f"aten::avg_pool{window.count}d", self=data, **arguments)
     else:
         placed, padding, sizes = window.placed(g, data)

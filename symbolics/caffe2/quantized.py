@@ -39,7 +39,7 @@ def _check_same(
 ) -> None:
     """Refuse a result whose quantization differs from that of its inputs; Caffe2 refuses to run it too."""
     if any(each != scale for each in scales) or any(each != zero_point for each in zero_points):
-        raise g.refuse("its Y_scale or Y_zero_point is not its input's, which Caffe2 refuses, too")
+        raise g.refuse("its Y_scale and Y_zero_point must equal those of its input, as in Caffe2")
 
 
 @onnx_symbolic("caffe2::Int8Quantize")

@@ -41,7 +41,7 @@ def topk(g: GraphContext, X: Value, k: Value | int, axis: int = -1) -> list[Valu
     shape = g.shape(X)
     size = shape[at] if shape is not None else None
     if isinstance(k, int) and isinstance(size, int) and k > size:
-        raise g.refuse(f"it takes {k} of {size} elements")
+        raise g.refuse(f"its k is {k}, but its input has only {size} elements")
     count = k if isinstance(k, int) else g.op("Reshape", g.cast(k, DataType.INT64), [1])
     values, positions = g.op("TopK", X, count if isinstance(count, Value) else [count], axis=at, outputs=2)
     return [values, positions]

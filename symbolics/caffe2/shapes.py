@@ -33,7 +33,7 @@ def reshape(
         dtype = g.dtype(new_shape) or dtype
         result = g.op("Reshape", data, g.cast(new_shape, DataType.INT64))
     elif shape is None:
-        raise g.refuse("it has no shape, neither as argument nor as input")
+        raise g.refuse("its shape must be given, as an argument or as an input")
     else:
         result = g.op("Reshape", data, g.constant(list(shape), DataType.INT64))
     return [result, g.cast(g.op("Shape", data), dtype)][: len(g.expected)]
@@ -145,10 +145,11 @@ def split(
     if isinstance(sizes, list) and not sizes:
         size = g.size(input, at)
         if not isinstance(size, int):
-            raise g.refuse("the size that it splits into equal parts is unknown: give its input's shape")
+            raise g.refuse("the size that it splits into equal parts is unknown: pass the shape of its input")
         if size % count:
             raise g.refuse(
-                f"its input has {size} elements along axis {at}, which are not {count} equal parts"
+                f"its input has {size} elements along axis {at}, which cannot be split into {count} equal "
+                "parts"
             )
         sizes = [size // count] * count
     if isinstance(sizes, list) and len(sizes) != count:
@@ -241,7 +242,7 @@ def tile(
     if isinstance(axis, Value):
         found = g.constant_value(axis)
         if found is None:
-            raise g.refuse("its axis is computed")
+            raise g.refuse("its axis must be constant")
         axis = int(found.reshape(-1)[0])
     if axis is None or tiles is None:
         raise g.refuse("it has no tiles or no axis")

@@ -93,7 +93,7 @@ def mul(g: GraphContext, self: Operand, other: Operand) -> Value:
 @onnx_symbolic(["complex::div", "complex::divide", "complex::true_divide"])
 def div(g: GraphContext, self: Operand, other: Operand, rounding_mode: str | None = None) -> Value:
     if rounding_mode is not None:
-        raise g.refuse("complex numbers have no rounded quotient")
+        raise g.refuse("rounding_mode is not defined for complex numbers")
     a, b = operands(g, self, other)
     return (a / b).pair()
 

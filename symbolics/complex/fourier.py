@@ -131,7 +131,7 @@ def dft(
     if length >= _SHORTEST and length & (length - 1) == 0 and g.has("DFT"):
         return _by_operator(g, self, length, transform)
     if length < 1:
-        raise g.refuse(f"a Fourier transform of length {length}")
+        raise g.refuse(f"the length of a Fourier transform must be at least 1, not {length}")
     factor = _factor(length)
     if factor == 1:
         g.reserve(2, length, 2, length)
@@ -303,7 +303,7 @@ def _transform(
     g: GraphContext, kind: str, inverse: bool, norm: str | None, onesided: bool = False
 ) -> Transform:
     if norm not in _POWERS:
-        raise g.refuse(f"norm='{norm}' is not one of backward, ortho and forward")
+        raise g.refuse(f"norm must be backward, ortho or forward, not '{norm}'")
     return Transform(kind, inverse, _POWERS[norm][inverse], onesided)
 
 

@@ -90,7 +90,7 @@ def aligned(g: GraphContext, item: Value, grid: Grid, rank: int | None) -> Value
     if grid.axis is None or grid.block is not None:
         return item if grid.block is not None else _shaped(g, item, None)
     if rank is None:
-        raise g.refuse("quantization along an axis of a tensor of unknown rank")
+        raise g.refuse("the rank must be known for quantization along an axis")
     trailing = rank - 1 - grid.axis % rank
     return g.op("Unsqueeze", item, axes=list(range(1, trailing + 1))) if trailing else item
 
@@ -112,7 +112,7 @@ def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
     if grid.zero_point is None and isinstance(grid.scale, Value) and grid.axis is not None:
         sizes = [size for size in g.shape(grid.scale) or (None,) if isinstance(size, int)]
         if len(sizes) != g.rank(grid.scale):
-            raise g.refuse("zero points are left out, and how many scales there are is unknown")
+            raise g.refuse("zero points are omitted, and the number of scales is unknown")
         return g.constant(np.zeros(sizes, dtype=dtype.numpy()))
     return _in_dtype(g, grid.zero_point, dtype, grid.axis)
 

@@ -96,7 +96,7 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
             continue
         later = schemas.first_opset_that_carries(op_type, value, after=g.opset)
         raise g.refuse(
-            f"ONNX operator {op_type} gives no {value.dtype.name} at opset {g.opset}"
+            f"ONNX operator {op_type} cannot return {value.dtype.name} at opset {g.opset}"
             + (f"; from {later} it does" if later else ""),
             later,
         )

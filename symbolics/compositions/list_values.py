@@ -83,8 +83,8 @@ def element(g: GraphContext, item: Value | Number, self: Value) -> Value:
         return g.constant(item, self.dtype)
     if item.dtype is not None and self.dtype is not None and item.dtype != self.dtype:
         raise g.refuse(
-            f"a list of {self.dtype.name} is given an element of {item.dtype.name}, and lists of mixed "
-            "element types have no ONNX form: make them one type before"
+            f"an element of {item.dtype.name} is added to a list of {self.dtype.name}; ONNX has no lists of "
+            "several element types: convert the element first"
         )
     return item
 
@@ -98,7 +98,7 @@ def stack(g: GraphContext, items: Sequence[Value]) -> Value:
 def _dtype_of_empty(g: GraphContext, self: Value, dtype: DataType | None) -> DataType:
     dtype = self.dtype or dtype
     if dtype is None:
-        raise g.refuse("a list may be empty, and the element type of what it would hold is unknown")
+        raise g.refuse("a list may be empty, and the type of its elements is unknown")
     return dtype
 
 
@@ -123,7 +123,8 @@ def as_stacked(
     shape = shape if shape is not None else element_shape(self)
     if shape is None:
         raise g.refuse(
-            "a list that may be empty is stacked, and the rank of its elements is unknown", first_opset=13
+            "a list that may be empty cannot be stacked, because the rank of its elements is unknown",
+            first_opset=13,
         )
     sizes = [size if isinstance(size, int) else 0 for size in shape]
     empty = g.constant(np.empty((0, *sizes)), _dtype_of_empty(g, self, dtype))

@@ -25,7 +25,7 @@ def matrix_rank(g: GraphContext, value: Value) -> int:
     """
     rank = known_rank(g, value)
     if rank < 2:
-        raise g.refuse("a matrix has two dimensions at least")
+        raise g.refuse("a matrix must have at least two dimensions")
     return rank
 
 
@@ -57,7 +57,7 @@ def dtype_of(g: GraphContext, value: Value) -> DataType:
     """
     dtype = g.dtype(value) or DataType.FLOAT
     if dtype not in (DataType.FLOAT, DataType.DOUBLE):
-        raise g.refuse(f"it takes matrices of FLOAT and DOUBLE, not {dtype.name}: cast them before")
+        raise g.refuse(f"matrices must be FLOAT or DOUBLE, not {dtype.name}: cast them before")
     return dtype
 
 

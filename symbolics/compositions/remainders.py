@@ -26,7 +26,7 @@ def _of_floats(g: GraphContext, self: Value, other: Value | Number, rounding: st
     divisor.
     """
     if g.dtype(self) == DataType.DOUBLE:
-        raise g.refuse("the remainder of DOUBLE needs the operator Mod", first_opset=10)
+        raise g.refuse("the remainder of DOUBLE needs ONNX operator Mod", first_opset=10)
     a, b, quotient = quotient_in_double(g, self, other, rounding)
     taken = g.op("Mul", quotient, b)
     is_finite = not isinstance(other, Value) and math.isfinite(other)

@@ -70,7 +70,7 @@ def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
         return g.op("Identity", input)
     integral = own in dtypes.INTEGERS and wanted in dtypes.INTEGERS
     if own is None or not integral or own.itemsize != wanted.itemsize:
-        raise g.refuse("the bits of a number can be read as another kind from 26 on", first_opset=26)
+        raise g.refuse("the bits of a number can be reinterpreted from opset 26 on", first_opset=26)
     return g.cast(input, wanted)
 
 
@@ -169,7 +169,7 @@ def equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     if g.dtype(A) == DataType.UINT64:
         return g.op("Not", g.cast(g.op("Sub", A, B), DataType.BOOL))
     if g.dtype(A) not in dtypes.FLOATS:
-        raise g.refuse(f"ONNX operator Equal does not take {g.dtype(A)} here", first_opset=19)
+        raise g.refuse(f"ONNX operator Equal does not support {g.dtype(A)} here", first_opset=19)
     return _neither(g, g.op("Or", g.op("Less", A, B), g.op("Greater", A, B)), A, B)
 
 
@@ -288,7 +288,10 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
     if own.itemsize > 4 or other.itemsize > 4:
         constant = g.constant_value(Y)
         if constant is None:
-            raise g.refuse("powers of 64-bit integers, which DOUBLE does not hold", first_opset=12)
+            raise g.refuse(
+                "powers of 64-bit integers are not supported, because DOUBLE does not represent them exactly",
+                first_opset=12,
+            )
         return g.cast(g.call("aten::pow", self=X, exponent=Y), own)
     power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
     return g.cast(power, own)
@@ -316,7 +319,7 @@ def _register_position(op_type: str) -> None:
     ) -> Value:
         """Below 12 the last of equal elements is the first of the reversed tensor."""
         if not select_last_index:
-            raise g.refuse(f"ONNX operator {op_type} does not take {g.dtype(data)} here")
+            raise g.refuse(f"ONNX operator {op_type} does not support {g.dtype(data)} here")
         at = front(g, data, axis)
         backwards = g.call("aten::flip", self=data, dims=[at])
         found = g.op(op_type, backwards, axis=at, keepdims=keepdims)

@@ -20,10 +20,10 @@ def cast(g: GraphContext, input: Value, to: int, saturate: int = 1) -> Value:
         if holder is None and content is not None:
             holder = g.constant(content.astype(np.float32))
         if holder is None:
-            raise g.refuse("what is BFLOAT16 in the graph itself cannot be held in FLOAT")
+            raise g.refuse("inputs, outputs and sub-graphs in BFLOAT16 cannot be replaced by FLOAT")
         return g.cast(holder, dtype)
     if dtype != DataType.BFLOAT16:
-        raise g.refuse(f"nothing stands in for a Cast to {dtype.name}")
+        raise g.refuse(f"a Cast to {dtype.name} cannot be composed of other operators")
     if content is not None:
         return g.constant(content.astype(np.float32).astype(dtype.numpy()))
     return held_in(_rounded(g, g.cast(input, DataType.FLOAT)), dtype)

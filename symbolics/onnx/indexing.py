@@ -71,7 +71,7 @@ def _row_positions(g: GraphContext, sizes: list[Size], indices: Value, depth: in
 def _depth(g: GraphContext, indices: Value) -> int:
     shape = g.shape(indices)
     if shape is None or not isinstance(shape[-1], int):
-        raise g.refuse("how many dimensions it is indexed by is not known", first_opset=11)
+        raise g.refuse("the number of indexed dimensions must be known", first_opset=11)
     return int(shape[-1])
 
 
@@ -216,7 +216,7 @@ def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "D
         return g.op("DepthToSpace", input, blocksize=blocksize)
     channels = g.size(input, 1)
     if not isinstance(channels, int):
-        raise g.refuse("the number of channels is not known", first_opset=11)
+        raise g.refuse("the number of channels must be known", first_opset=11)
     order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
     return g.op("DepthToSpace", g.op("Gather", input, order.tolist(), axis=1), blocksize=blocksize)
 
@@ -227,7 +227,7 @@ def unique(
 ) -> list[Value]:
     """Below 11: only sorted unique elements of the whole tensor."""
     if axis is not None and known_rank(g, X) != 1:
-        raise g.refuse("unique parts of a tensor along an axis", first_opset=11)
+        raise g.refuse("unique slices along an axis are not supported", first_opset=11)
     flat = g.op("Reshape", X, [-1])
     values, inverse, counts = g.call("composed::unique", flat)
     count = g.size(flat, 0)

@@ -86,7 +86,7 @@ def expand(g: GraphContext, input: Value, shape: Value | list[int | Value]) -> V
         g.reserve(length[0])
         zeros = g.op("Tile", g.constant(np.zeros([1] * length[0], dtype=np.int64)), wanted)
     else:
-        raise g.refuse("the rank of what it expands to is unknown", first_opset=8)
+        raise g.refuse("the number of dimensions of the new shape must be known", first_opset=8)
     return g.op("Gather", _flat(g, input), g.op("Add", _positions(g, input)[0], zeros))
 
 

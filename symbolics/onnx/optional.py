@@ -20,5 +20,5 @@ def has_element(g: GraphContext, input: Value | None = None) -> Value:
     if input is not None and isinstance(input.type, ir.OptionalType):
         return g.op("OptionalHasElement", input)
     if input is not None and input.type is None:
-        raise g.refuse("whether its input may be missing is unknown", first_opset=18)
+        raise g.refuse("it must be known whether its input may be absent", first_opset=18)
     return g.constant(input is not None)

@@ -47,7 +47,7 @@ def _quantized_type(g: GraphContext, zero_point: Value | None, output_dtype: int
 def _quantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, dtype: DataType) -> Value:
     """`clamp(round(x / scale) + zero_point)`, for a scale and zero point that broadcast."""
     if dtype not in dtypes.INTEGERS:
-        raise g.refuse(f"{dtype.name} as a quantized type")
+        raise g.refuse(f"the quantized type {dtype.name} is not supported")
     own = g.dtype(x)
     if own is not None and own not in dtypes.FLOATS:
         x = g.cast(x, DataType.FLOAT)
@@ -115,7 +115,7 @@ def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_
 
 def _dequantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, wide: DataType) -> Value:
     if g.dtype(x) not in dtypes.INTEGERS:
-        raise g.refuse(f"{g.dtype(x)} as a quantized type")
+        raise g.refuse(f"the quantized type {g.dtype(x)} is not supported")
     exact = g.cast(x, DataType.INT32)
     if zero_point is not None:
         exact = g.op("Sub", exact, g.cast(zero_point, DataType.INT32))
@@ -210,7 +210,7 @@ def _convolved(
         raise g.refuse("the size of a quantized kernel is unknown", first_opset=10)
     taps = int(np.prod([size for size in shape[1:] if isinstance(size, int)], dtype=np.int64))
     if taps * 255 * 255 >= 2**24:
-        raise g.refuse("a quantized convolution whose sums FLOAT does not hold", first_opset=10)
+        raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
     data = g.cast(_centred(g, x, x_zero_point, 1), DataType.FLOAT)
     kernel = g.cast(_centred(g, w, w_zero_point, 0), DataType.FLOAT)
     return g.cast(g.op("Conv", data, kernel, **attributes), DataType.INT32)

@@ -25,10 +25,10 @@ def _at(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int
     given = g.constant(axes)
     shape = g.shape(given)
     if shape is None or len(shape) > 1:
-        raise g.refuse("how many axes there are is not known", first_opset=13)
+        raise g.refuse("the number of axes must be known", first_opset=13)
     count = shape[0] if shape else 1
     if not isinstance(count, int):
-        raise g.refuse("how many axes there are is not known", first_opset=13)
+        raise g.refuse("the number of axes must be known", first_opset=13)
     return chosen_axes(g, given, rank + count), count
 
 
@@ -37,7 +37,7 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
     """Below 13 with computed axes: each dimension is 1, or the next one of the data."""
     rank = g.rank(data)
     if rank is None:
-        raise g.refuse("the rank of its input is unknown, and its axes are computed", first_opset=13)
+        raise g.refuse("the rank of its input must be known if its axes are computed", first_opset=13)
     inserted, count = _at(g, axes, rank)
     own = g.op("Sub", 1, g.cast(inserted, DataType.INT64))
     place = g.call("aten::cumsum", own, 0)
@@ -50,7 +50,7 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
 def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
     """Below 13 with computed axes: keeps the sizes of the other dimensions."""
     if axes is None:
-        raise g.refuse("no axes are given, and the operator does not take this type here")
+        raise g.refuse("no axes are given, and the operator does not support this element type here")
     rank = known_rank(g, data)
     return g.op("Reshape", data, kept_sizes(g, data, chosen_axes(g, axes, rank)))
 
@@ -76,7 +76,9 @@ def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: i
     if wanted is not None and 0 in wanted and not _has_elements(own):
         return g.call("composed::empty_like", data, wanted)
     if wanted is None and own is not None and 0 in own:
-        raise g.refuse("computed sizes of 0 are taken as they stand", first_opset=14)
+        raise g.refuse(
+            "allowzero=1 with a computed shape is not supported for an empty input", first_opset=14
+        )
     return g.op("Reshape", data, shape)
 
 
@@ -106,7 +108,7 @@ def slice_(
     known = [None if item is None else integers(g, item) for item in (axes, steps)]
     shape = g.shape(starts)
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
-        raise g.refuse("how many dimensions are sliced is not known", first_opset=10)
+        raise g.refuse("the number of sliced dimensions must be known", first_opset=10)
     count = int(shape[0])
     if (axes is not None and known[0] is None) or (steps is not None and known[1] is None):
         return _sliced_by_mask(g, data, starts, ends, axes, steps, count)
@@ -285,7 +287,7 @@ def cast_like(
     """Below 15: Cast, if the type is known."""
     dtype = g.dtype(target_type)
     if dtype is None:
-        raise g.refuse("the element type that it casts to is unknown", first_opset=15)
+        raise g.refuse("the element type to cast to must be known", first_opset=15)
     return g.op("Cast", input, to=int(dtype), saturate=saturate, round_mode=round_mode)
 
 
@@ -441,7 +443,7 @@ def _bounds(
     hit = g.cast(g.op("Equal", from_front(g, given, rank), g.constant(at, DataType.INT64)), DataType.INT64)
     shape = g.shape(given)
     if shape is None or not isinstance(shape[0], int):
-        raise g.refuse("how many axes are padded is not known", first_opset=18)
+        raise g.refuse("the number of padded axes must be known", first_opset=18)
     count = int(shape[0])
     halves = (list(range(count)), list(range(count, 2 * count)))
     begin, end = (

@@ -85,8 +85,8 @@ def _form_of_list(
     if certain and (shape is not None or not empty):
         return stacked
     raise g.refuse(
-        f"the elements of list '{output.name}' may differ in shape, and ONNX operator {op_type} gives no "
-        f"sequences at opset {g.opset}",
+        f"the elements of list '{output.name}' may differ in shape, and ONNX operator {op_type} cannot "
+        f"return sequences at opset {g.opset}",
         schemas.first_opset_that_carries(op_type, sequence, after=g.opset),
     )
 
@@ -170,7 +170,10 @@ def _branch_type(g: GraphContext, output: Value, results: Sequence[Value]) -> Va
     """A value with the common type and shape of both branches."""
     first, second = results
     if first.dtype is not None and second.dtype is not None and first.dtype != second.dtype:
-        raise g.refuse(f"its branches return {first.dtype.name} and {second.dtype.name} as '{output.name}'")
+        raise g.refuse(
+            f"one branch returns {first.dtype.name} as '{output.name}', and the other {second.dtype.name}: "
+            "convert one of them"
+        )
     shape = common([first.shape, second.shape])
     like = Value(
         type=first.type if first.dtype is not None else second.type,
@@ -287,7 +290,8 @@ def _loop_body(
             if value.dtype is not None and plan.initial.dtype not in (None, value.dtype):
                 name = body.graph.inputs[index + 1].name
                 raise g.refuse(
-                    f"it carries {plan.initial.dtype} as '{name}' into its body, and {value.dtype} out of it"
+                    f"its carried value '{name}' is {plan.initial.dtype} before the body and "
+                    f"{value.dtype} after it: convert one of them"
                 )
             results.append(value)
         if not kept:

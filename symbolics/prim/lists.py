@@ -209,7 +209,7 @@ def from_parts(
 def _numbers(g: GraphContext, self: Value) -> Value:
     """A list of numbers."""
     if not is_stacked(self) or g.rank(self) not in (None, 1):
-        raise g.refuse("lists of tensors are not compared or sorted")
+        raise g.refuse("comparing and sorting lists of tensors is not supported")
     return self
 
 

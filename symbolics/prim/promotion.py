@@ -27,8 +27,8 @@ def promote(
     if decided is None:
         what = "element type" if any(o.dtype is None for o in known) else "number of dimensions"
         raise g.refuse(
-            f"the element type that {operator} computes in depends on the unknown {what} of an operand; "
-            "give the operand its type with .to(dtype) in the model"
+            f"the element type of {operator} depends on the {what} of an operand, which is unknown; convert "
+            "the operand with .to(dtype) in the model"
         )
     if isinstance(decided, DataType):
         return g.cast(self, decided)

@@ -41,7 +41,9 @@ def choose_qparams(
 ) -> tuple[Value, Value]:
     """The range is divided in the input's element type; the rest is computed in FLOAT."""
     if max(abs(quant_min), abs(quant_max)) > _EXACT_IN_FLOAT:
-        raise g.refuse("zero points in a range of more than 24 bits are not exact in the float arithmetic")
+        raise g.refuse(
+            "a range of more than 24 bits is not supported: its zero points are not exact in float arithmetic"
+        )
     lowest, highest = _range(g, input)
     step = g.op("Div", g.op("Sub", highest, lowest), float(quant_max - quant_min))
     scale = g.op("Max", g.cast(step, DataType.FLOAT), eps)
@@ -74,7 +76,7 @@ def _bounded(g: GraphContext, name: str, value: Value, bound: float) -> Value:
 def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> tuple[Value, Value]:
     """Computed in FLOAT; the results are DOUBLE and INT64, as torch declares."""
     if dtype != DataType.INT8:
-        raise g.refuse(f"it takes INT8, not {dtype.name}")
+        raise g.refuse(f"the quantized type must be INT8, not {dtype.name}")
     farthest = g.op("ReduceMax", g.op("Abs", input), axes=[-1], keepdims=1)
     if g.dtype(farthest) == DataType.FLOAT16:
         farthest = g.cast(farthest, DataType.FLOAT)
@@ -172,7 +174,7 @@ def _group_size(g: GraphContext, input: Value, scales: Value, group_size: int) -
     """The size of a group; a whole row if rows are shorter than a group and have one scale."""
     shape, given = g.shape(input), g.shape(scales)
     if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
-        raise g.refuse("quantization in groups needs a matrix whose number of columns is known")
+        raise g.refuse("the number of columns must be known for quantization in groups")
     if group_size > shape[1] and given is not None and given[-1] == 1:
         return shape[1]
     return group_size

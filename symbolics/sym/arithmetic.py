@@ -205,7 +205,7 @@ def rshift(g: GraphContext, a: Value | int, b: int) -> Value:
 def round_(g: GraphContext, a: Value | Number, b: int | None = None) -> Value:
     """Without digits: half to even. Round begins at opset 11."""
     if b is not None:
-        raise g.refuse("rounding a symbolic number to digits has no ONNX form")
+        raise g.refuse("rounding a symbolic number to digits is not supported")
     return g.constant(a, INT) if not _is_float(g, a) else g.cast(g.op("Round", g.constant(a, FLOAT)), INT)
 
 

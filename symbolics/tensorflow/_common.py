@@ -52,7 +52,7 @@ def constant_integers(g: GraphContext, value: Value, name: str) -> list[int]:
     """
     found = integers(g, value)
     if found is None:
-        raise g.refuse(f"'{name}' is computed, and must be known")
+        raise g.refuse(f"'{name}' must be constant")
     return found
 
 
@@ -60,7 +60,7 @@ def constant_integer(g: GraphContext, value: Value, name: str) -> int:
     """The single element of a constant integer tensor."""
     found = constant_integers(g, value, name)
     if len(found) != 1:
-        raise g.refuse(f"'{name}' has {len(found)} elements, and takes one")
+        raise g.refuse(f"'{name}' must have one element, not {len(found)}")
     return found[0]
 
 
@@ -111,7 +111,7 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
         UnsupportedError: it ignores them, which no ONNX operator does.
     """
     if bad_indices_policy == "IGNORE":
-        raise g.refuse("bad_indices_policy IGNORE: indices out of range are errors in ONNX")
+        raise g.refuse("bad_indices_policy IGNORE is not supported: in ONNX, indices out of range are errors")
 
 
 def shaped(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
@@ -157,7 +157,7 @@ def front(g: GraphContext, axis: int, *values: Value) -> int:
 
 @onnx_symbolic("composed::axis_from_the_end")
 def axis_from_the_end(g: GraphContext, axis: int) -> int:
-    raise g.refuse("an axis that counts from the last one needs the rank", first_opset=11)
+    raise g.refuse("the rank must be known for a negative axis", first_opset=11)
 
 
 @onnx_symbolic("composed::axis_from_the_end", opset=11)

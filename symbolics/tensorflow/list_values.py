@@ -64,13 +64,11 @@ def as_tensor(g: GraphContext, items: Value) -> Value:
         UnsupportedError: nothing has been written into it, and the shape of its elements is unknown.
     """
     if isinstance(items, Scanned):
-        raise g.refuse("a list is read in the loop that writes it")
+        raise g.refuse("a list that is read in the loop that writes it is not supported")
     if not isinstance(items, Unwritten):
         return items
     if items.sizes is None or not all(isinstance(size, int) for size in items.sizes):
-        raise g.refuse(
-            "nothing has been written into a list that is read, and the shape of its elements is unknown"
-        )
+        raise g.refuse("a list is read before it is written to, and the shape of its elements is unknown")
     return zeros(g, [items.count, *[int(size) for size in items.sizes]], _dtype(items))  # type: ignore[arg-type]
 
 
@@ -97,7 +95,9 @@ def like_element(g: GraphContext, items: Value, item: Value) -> Value:
         return g.op("Expand", g.constant(0, _dtype(items)), shape)
     known: Sequence[Dim] = items.sizes if items.sizes is not None else [UNKNOWN] * len(item.shape)
     if len(known) != len(item.shape):
-        raise g.refuse(f"a list of elements of rank {len(known)} is given one of rank {len(item.shape)}")
+        raise g.refuse(
+            f"an element of rank {len(item.shape)} is written to a list of elements of rank {len(known)}"
+        )
     sizes = [size if isinstance(size, int) else g.size(item, dim) for dim, size in enumerate(known)]
     return zeros(g, [items.count, *sizes], _dtype(items))
 

@@ -239,7 +239,8 @@ def _result(g: GraphContext, variable: _Variable, value: Value) -> Value:
     due = variable.initial.dtype
     if due is not None and value.dtype is not None and value.dtype != due:
         raise g.refuse(
-            f"its body takes '{variable.initial.name}' as {due.name} and returns {value.dtype.name}"
+            f"its variable '{variable.initial.name}' is {due.name} before the body and {value.dtype.name} "
+            "after it"
         )
     return value
 

@@ -28,7 +28,7 @@ def regex_full_match(g: GraphContext, input: Value, pattern: Value) -> Value:
     """The pattern must be constant."""
     found = g.constant_value(pattern)
     if found is None or found.size != 1:
-        raise g.refuse("'pattern' is computed, and must be known")
+        raise g.refuse("'pattern' must be constant")
     text = found.reshape(-1)[0]
     return g.call("tf::StaticRegexFullMatch", input, text.decode() if isinstance(text, bytes) else str(text))
 

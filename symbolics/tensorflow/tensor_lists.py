@@ -33,7 +33,7 @@ def _unwritten(
 ) -> Unwritten:
     """An unwritten list, whose element shape is that in the source graph."""
     if not isinstance(dtype, DataType):
-        raise g.refuse(f"lists of {dtype} have no ONNX form")
+        raise g.refuse(f"lists of {dtype} are not supported")
     shape = g.expected[output].shape
     sizes: list[Dim] | None = None
     if shape is not None:
@@ -242,7 +242,7 @@ def _parts(g: GraphContext, tensor: Value, lengths: Value) -> Value:
     """A tensor split along its first dimension into parts, which must be of the same length."""
     sizes = constant_integers(g, lengths, "lengths")
     if len(set(sizes)) != 1:
-        raise g.refuse("the parts of a list have different lengths, and a list is one tensor")
+        raise g.refuse("the parts of a list must have one length")
     rest = g.op("Slice", g.op("Shape", tensor), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
     return g.op("Reshape", tensor, g.op("Concat", g.constant([len(sizes), sizes[0]]), rest, axis=0))
 

@@ -310,7 +310,9 @@ def test_branches_of_different_element_types_are_refused(opset: int) -> None:
             lambda name: Value(name=name, shape=ir.Shape([3])),
         )
 
-    assert "FLOAT and INT64" in str(refused(build, opset))
+    text = str(refused(build, opset))
+    assert "one branch returns FLOAT" in text
+    assert "the other INT64" in text
 
 
 @pytest.mark.parametrize("opset", [13, 26])
@@ -323,7 +325,7 @@ def test_list_of_different_element_types_is_refused(opset: int) -> None:
 
     error = refused(build, opset)
     assert [operator.name for operator in error.operators] == ["list::construct"]
-    assert "mixed element types" in str(error)
+    assert "several element types" in str(error)
 
 
 @pytest.mark.parametrize("opset", [7, 10, 12])

@@ -12,7 +12,7 @@ import opsetta.symbolics  # noqa: F401
 from opsetta.registration import EmissionError, GraphContext, default_registry
 
 # Each line: an operator, the version that gains arguments, and the arguments. The default of the argument is
-# what the versions without it mean, but for what `symbolics/onnx/implied_arguments.py` says.
+# what the versions without it mean, but for what `symbolics/onnx/history/implied_arguments.py` says.
 GAINED = """
 ArgMax 12 select_last_index
 ArgMin 12 select_last_index

@@ -70,7 +70,9 @@ def _names(names: Any) -> Any:
 def _arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Split positional and keyword arguments; a dict at the end of `args` has the latter."""
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise UsageError(f"kwargs is a dict of the model's keyword arguments, not {type(kwargs).__name__}")
+        raise UsageError(
+            f"kwargs must be a dict of the model's keyword arguments, not {type(kwargs).__name__}"
+        )
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if kwargs or not positional or not isinstance(positional[-1], dict):
         return positional, dict(kwargs or {})
@@ -120,8 +122,8 @@ def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
     """
     if not isinstance(dynamic_axes, Mapping):
         raise UsageError(
-            "dynamic_axes is a dict from names to axes, such as {'x': {0: 'batch'}}, "
-            f"not {type(dynamic_axes).__name__}"
+            f"dynamic_axes must be a dict from names to axes, such as {{'x': {{0: 'batch'}}}}, not "
+            f"{type(dynamic_axes).__name__}"
         )
     found = {}
     for name, axes in dynamic_axes.items():
@@ -135,5 +137,5 @@ def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
                 axis: AxisLabel(f"{name}_dynamic_axes_{place + 1}") for place, axis in enumerate(listed)
             }
         else:
-            raise UsageError(f"dynamic_axes['{name}'] is a dict or a list of axes, not {axes!r}")
+            raise UsageError(f"dynamic_axes['{name}'] must be a dict or a list of axes, not {axes!r}")
     return found

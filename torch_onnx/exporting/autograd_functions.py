@@ -13,8 +13,8 @@ import torch
 from ... import registration
 from ...registration import Registry, SymbolicFunction
 from ...registration.construction.builder import Builder
-from .._context import GraphContext, current
-from .._registered import unwrapped
+from ..symbolic_functions.context import GraphContext, current
+from ..symbolic_functions.registered import unwrapped
 
 _NAME = "opsetta::autograd_function"
 

@@ -181,8 +181,8 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
             traced = capture(capture="trace")
             if any(node.domain == "prim" and node.op_type in ("If", "Loop") for node in traced.source.graph):
                 warnings.warn(
-                    "the model was captured by torch.jit.trace, which keeps branches and loops of scripts; "
-                    "other decisions of Python code on values are fixed at those of the example",
+                    "the model was captured by torch.jit.trace: branches and loops of scripted code are "
+                    "kept, but decisions of Python code on values are those of the example",
                     stacklevel=2,
                 )
                 return traced

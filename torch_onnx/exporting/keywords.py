@@ -30,37 +30,37 @@ def check(given: Mapping[str, Any]) -> None:
         raise UsageError(f"torch.onnx.export has no argument '{unknown[0]}'")
     for name in _SWITCHES:
         if given[name] not in (True, False, None):
-            raise UsageError(f"{name} is True or False, not {given[name]!r}")
+            raise UsageError(f"{name} must be True or False, not {given[name]!r}")
     target = given["f"]
     if target is not None and not isinstance(target, (str, os.PathLike)) and not hasattr(target, "write"):
-        raise UsageError(f"f is a path, a binary file object or None, not {type(target).__name__}")
+        raise UsageError(f"f must be a path, a binary file object or None, not {type(target).__name__}")
     _check_enumerations(given)
     if given["export_modules_as_functions"]:
         raise UsageError(
-            "export_modules_as_functions: modules are not written as functions; nodes have their module's "
-            "path as metadata, see docs/metadata.md"
+            "export_modules_as_functions is not supported; nodes have their module's path as metadata, "
+            "see docs/metadata.md"
         )
     versions = given["custom_opsets"] or {}
     if not isinstance(versions, Mapping) or not all(
         isinstance(domain, str) and isinstance(version, int) for domain, version in versions.items()
     ):
-        raise UsageError(f"custom_opsets is a dict from domains to versions, not {versions!r}")
+        raise UsageError(f"custom_opsets must be a dict from domains to versions, not {versions!r}")
     if "" in versions or "ai.onnx" in versions:
-        raise UsageError("custom_opsets names the domain of ONNX itself: opset_version= is its version")
+        raise UsageError("custom_opsets names the domain of ONNX: pass its version as opset_version=")
 
 
 def _check_enumerations(given: Mapping[str, Any]) -> None:
     if name_of(given["training"], "EVAL") not in _MODES:
-        raise UsageError(f"training is a torch.onnx.TrainingMode, not {given['training']!r}")
+        raise UsageError(f"training must be a torch.onnx.TrainingMode, not {given['training']!r}")
     kind = name_of(given["operator_export_type"], "ONNX")
     if kind == "ONNX_ATEN":
         raise UsageError(
-            "operator_export_type=ONNX_ATEN: ATen operators are not written, because no runtime has them; an "
-            "operator that ONNX lacks needs a symbolic function: "
+            "operator_export_type=ONNX_ATEN is not supported, because no runtime has ATen operators; "
+            "register a symbolic function for an operator that ONNX lacks: "
             "opsetta.torch_onnx.register_custom_op_symbolic"
         )
     if kind not in _EXPORT_TYPES:
-        raise UsageError(f"operator_export_type is a torch.onnx.OperatorExportTypes, not {kind}")
+        raise UsageError(f"operator_export_type must be a torch.onnx.OperatorExportTypes, not {kind}")
 
 
 def name_of(member: Any, default: str) -> str:

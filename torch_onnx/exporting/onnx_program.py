@@ -159,7 +159,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         place: str | bool | None = None if external_data is None else False
         if external_data:
             if not isinstance(destination, (str, os.PathLike)):
-                raise UsageError("external_data needs a path, and a file object was given")
+                raise UsageError("external_data needs a path, not a file object")
             place = f"{os.path.basename(os.fspath(destination))}.data"
         writing.save(model, destination, external_data=place)
 
@@ -222,7 +222,7 @@ def _as_weight(name: str, tensor: torch.Tensor, weight: ir.Value) -> ir.TensorPr
     given = ir.tensor_adapters.TorchTensor(tensor.detach(), name=name)
     if given.dtype != weight.dtype or (weight.shape is not None and weight.shape != given.shape):
         raise UsageError(
-            f"the weight '{name}' is {weight.dtype} of shape {weight.shape}, and the tensor is {given.dtype} "
-            f"of shape {given.shape}"
+            f"the weight '{name}' is {weight.dtype} of shape {weight.shape}, but the tensor is "
+            f"{given.dtype} of shape {given.shape}"
         )
     return given

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...registration import SymbolicFunction, default_registry
-from .. import _custom_operators, symbolic_helper
-from .._registered import TorchSymbolicFunction
-from .._symbolic_functions import SymbolicFunctions
+from .. import symbolic_helper
 from .._type_utils import JitScalarType
+from ..symbolic_functions import custom_operators
+from ..symbolic_functions.opset_modules import SymbolicFunctions
+from ..symbolic_functions.registered import TorchSymbolicFunction
 from .entry import export
 
 _LOCK = threading.RLock()
@@ -202,14 +203,14 @@ def _redirected(original: Callable[..., Any], own: Callable[..., Any]) -> Callab
 
 def _register(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
     with _LOCK:
-        _uses[-1].remember(_custom_operators.qualified(symbolic_name), opset_version)
-        _custom_operators.register_custom_op_symbolic(symbolic_name, _ported(symbolic_fn), opset_version)
+        _uses[-1].remember(custom_operators.qualified(symbolic_name), opset_version)
+        custom_operators.register_custom_op_symbolic(symbolic_name, _ported(symbolic_fn), opset_version)
 
 
 def _unregister(symbolic_name: str, opset_version: int) -> None:
     with _LOCK:
-        _uses[-1].remember(_custom_operators.qualified(symbolic_name), opset_version)
-        _custom_operators.unregister_custom_op_symbolic(symbolic_name, opset_version)
+        _uses[-1].remember(custom_operators.qualified(symbolic_name), opset_version)
+        custom_operators.unregister_custom_op_symbolic(symbolic_name, opset_version)
 
 
 def _ported(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 from ... import registration
 from ...registration import DataType, UnsupportedError
 from ...registration.schemas import operator_schema
-from .._context import GraphContext
-from .._values import Value
+from ..symbolic_functions.context import GraphContext
+from ..symbolic_functions.values import Value
 
 _OPERATORS = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "matmul": "MatMul", "pow": "Pow",
@@ -47,7 +47,7 @@ class ScriptTensor(ir.Value):
         return None if self.shape is None else len(self.shape)
 
     def __bool__(self) -> bool:
-        raise UnsupportedError(f"a function of ONNX Script branches on the value of a tensor: {_REMEDY}")
+        raise UnsupportedError(f"the ONNX Script function branches on the value of a tensor: {_REMEDY}")
 
     def __neg__(self) -> Any:
         return self.evaluator.emit("Neg", "", _NEWEST, [self], {}, 1)
@@ -203,7 +203,7 @@ def _attributes(node: onnx.NodeProto, of_function: Mapping[str, Any]) -> Any:
 
 
 def _refuse_graphs() -> NoReturn:
-    raise UnsupportedError(f"a function of ONNX Script has If, Loop or Scan: {_REMEDY}")
+    raise UnsupportedError(f"the ONNX Script function has If, Loop or Scan: {_REMEDY}")
 
 
 def _functions_of(function: Any) -> dict[tuple[str, str], Any]:

@@ -15,7 +15,7 @@ from ... import registration
 from ...registration import ArgumentError, DataType, UsageError, default_registry
 from ...registration.construction.builder import Builder
 from ...registration.functions.dispatch import Parameter
-from .._registered import TorchSymbolicFunction
+from ..symbolic_functions.registered import TorchSymbolicFunction
 from .script_evaluator import Evaluator
 
 _STORAGE = frozenset({"device", "layout", "pin_memory", "memory_format", "generator"})
@@ -32,7 +32,8 @@ class TranslationTable:
         self.registry = default_registry.fork()
         if table is not None and not isinstance(table, Mapping):
             raise UsageError(
-                f"custom_translation_table is a dict from operators to functions, not {type(table).__name__}"
+                "custom_translation_table must be a dict from operators to functions, not "
+                f"{type(table).__name__}"
             )
         of_sizes = [target for target in table or {} if not _is_operator(target)]
         if of_sizes:
@@ -78,7 +79,9 @@ def _of_entry(target: Any, function: Any) -> ScriptFunction:
     import torch
 
     if not callable(function):
-        raise UsageError(f"custom_translation_table[{target}] is one function, not {type(function).__name__}")
+        raise UsageError(
+            f"custom_translation_table[{target}] must be one function, not {type(function).__name__}"
+        )
     overload = isinstance(target, type(torch.ops.aten.relu.default))
     packet, _, name = str(target).rpartition(".") if overload else (str(target), "", "")
     operator = packet.replace(".", "::", 1)
@@ -122,7 +125,9 @@ class ScriptFunction(TorchSymbolicFunction):
         try:
             inspect.signature(self.function).bind(*positional, **named)
         except TypeError as error:
-            raise ArgumentError(f"the function for {self.called} does not take its call: {error}") from None
+            raise ArgumentError(
+                f"the function for {self.called} cannot be called with the operator's arguments: {error}"
+            ) from None
         return evaluator.results(self.function, positional, named)
 
     def _given(

@@ -47,7 +47,7 @@ def _register_stft(domain: str, parts_of: Callable[[GraphContext, Value], Parts]
         ends.
         """
         if align_to_window:
-            raise g.refuse("stft with align_to_window")
+            raise g.refuse("align_to_window is not supported")
         signal = parts_of(g, self)
         if center or (center is None and g.node is not None and g.node.overload == "center"):
             signal = signal.map(lambda part: _centered(g, part, n_fft // 2, pad_mode))
@@ -108,7 +108,7 @@ def istft(
     hop = hop_length if hop_length is not None else n_fft // 4
     rank = known_rank(g, self)
     if return_complex and onesided:
-        raise g.refuse("istft of half a spectrum to complex numbers")
+        raise g.refuse("a complex result of a one-sided spectrum is not supported: pass onesided=False")
     spectrum = g.op("Transpose", self, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
     power = -0.5 if normalized else -1.0
     if return_complex:

@@ -129,7 +129,7 @@ def normal(
     kind = g.dtype(tensors[0]) or DataType.FLOAT if tensors else _promised(g, dtype)
     if not tensors:
         if size is None:
-            raise g.refuse("normal numbers need a size")
+            raise g.refuse("the size must be given")
         return g.call("composed::normal", size, kind, float(mean), float(std))  # type: ignore[arg-type]
     shaped = g.call("aten::broadcast_tensors", tensors=tensors)[0]
     unit = g.call("composed::normal", sizes_of(g, shaped), kind)

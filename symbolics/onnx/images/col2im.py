@@ -3,8 +3,8 @@
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.resampling import arithmetic, column, pixels
 from ...compositions.sizes import Size, compute, product
+from ...compositions.spatial.resampling import arithmetic, column, pixels
 from ..support import integers
 
 
@@ -50,7 +50,7 @@ def col2im(
     """Blocks `[N, C * product(block), L]` as images `[N, C, image...]`."""
     kernel = integers(g, block_shape)
     if kernel is None:
-        raise g.refuse("the shape of its blocks is computed", first_opset=18)
+        raise g.refuse("block_shape must be constant", first_opset=18)
     dimensions = len(kernel)
     known = image_shape if isinstance(image_shape, list) else integers(g, image_shape)
     if known is None:

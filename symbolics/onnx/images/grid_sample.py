@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.resampling import cubic_weights
 from ...compositions.sizes import Size, compute, product, sizes_of
+from ...compositions.spatial.resampling import cubic_weights
 from ..support import below
 
 _TODAY_MODES = {"bilinear": "linear", "bicubic": "cubic"}

@@ -4,7 +4,7 @@ from typing import Any
 
 from ....registration import GraphContext, Value, onnx_symbolic, schemas
 from ...compositions.sizes import known_rank, product
-from ...compositions.sliding import Slide, averaged, largest, summed
+from ...compositions.spatial.sliding import Slide, averaged, largest, summed
 from ..support import below
 
 
@@ -24,7 +24,7 @@ def _slides(
         size, around = g.size(X, 2 + i), (pads[i], pads[count + i])
         if auto_pad.startswith("SAME"):
             if isinstance(size, Value):
-                raise g.refuse("the size of an image is unknown, which decides its padding")
+                raise g.refuse("the spatial sizes must be known, because the padding depends on them")
             extent = dilations[i] * (kernel[i] - 1) + 1
             total = max((-(-size // strides[i]) - 1) * strides[i] + extent - size, 0)
             less, more = total // 2, total - total // 2
@@ -95,7 +95,7 @@ def _register(op_type: str) -> None:
             total = summed(g, g.op("Pow", g.op("Abs", X), power), slides)
             return g.op("Pow", total, 1.0 / power)
         if outputs > 1 and storage_order:
-            raise g.refuse("positions of the largest elements by columns")
+            raise g.refuse("storage_order=1 is not supported for the output Indices")
         values, found = largest(g, X, slides, outputs > 1)
         return values if found is None else [values, _positions_in_all(g, X, found)]
 

@@ -39,7 +39,7 @@ def roi_align(
     may occur, each point is sampled with a region of one pixel around it.
     """
     if coordinate_transformation_mode != "half_pixel":
-        raise g.refuse("ONNX operator RoiAlign does not take these element types here")
+        raise g.refuse("ONNX operator RoiAlign does not support these element types here")
     pooling = _Pooling(mode, output_height, output_width, sampling_ratio)
     moved = g.op("Sub", g.op("Mul", rois, spatial_scale), 0.5)
     lengths = g.op("Sub", _columns(g, moved, 2, 4), _columns(g, moved, 0, 2))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ....registration import MAXIMUM_OPSET, DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
-from ...compositions.resampling import Method, Numbers, arithmetic, number, pixels, resampled
 from ...compositions.sizes import Size, known_rank
+from ...compositions.spatial.resampling import Method, Numbers, arithmetic, number, pixels, resampled
 from ..support import below
 
 _DEFAULTS: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _composed(
     if sizes is None and axes is None and dtype in _REPEATED and _repeats(ratios, method):
         return g.op("Upsample" if g.has("Upsample") else "Resize", X, mode="nearest", scales=scales)
     if mode != "nearest" and dtype not in dtypes.FLOATS:
-        raise g.refuse(f"{dtype} between its own values")
+        raise g.refuse(f"interpolation of {dtype} is not supported")
     wide = DataType.DOUBLE if dtype == DataType.DOUBLE and mode != "nearest" else DataType.FLOAT
     data = X if mode == "nearest" or dtype == wide else g.cast(X, wide)
     how = Method(
@@ -236,7 +236,7 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
         if coordinates == "align_corners":
             return if_single(0.0, div(mul(numbers, last), gaps))
         if axis.region is None:
-            raise g.refuse("its region is not given")
+            raise g.refuse("roi must be given")
         start, end = axis.region
         moved = div(mul(mul(numbers, sub(end, start)), last), gaps)
         return if_single(mul(mul(add(start, end), last), 0.5), add(mul(start, last), moved))
@@ -246,7 +246,7 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
     if coordinates == "half_pixel_symmetric":
         return add(mul(mul(size, 0.5), sub(1.0, div(number(g, axis.count, wide), axis.width))), centred)
     if coordinates != "half_pixel":
-        raise g.refuse(f"coordinates of the kind '{coordinates}'")
+        raise g.refuse(f"coordinate_transformation_mode '{coordinates}' is not supported")
     return centred
 
 

@@ -92,7 +92,7 @@ def cast(g: GraphContext, x: Value, DstT: DataType, Truncate: bool = False) -> V
     """Cast; floats are rounded towards zero to integers."""
     narrower = DstT in dtypes.FLOATS and g.dtype(x) in dtypes.FLOATS and g.dtype(x) != DstT
     if Truncate and narrower and DstT != DataType.DOUBLE:
-        raise g.refuse("a cast that truncates the mantissa (Truncate)")
+        raise g.refuse("Truncate=true, which truncates the mantissa, is not supported")
     return g.cast(x, DstT)
 
 
@@ -103,7 +103,7 @@ def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
     if own == type:
         return input
     if own is None or own.bitwidth != type.bitwidth:
-        raise g.refuse("the bits of one element type as another of a different width")
+        raise g.refuse("the bits of an element type cannot be reinterpreted as one of a different width")
     if own in dtypes.INTEGERS and type in dtypes.INTEGERS:
         return g.cast(input, type)
     return g.op("BitCast", input, to=int(type))

@@ -59,6 +59,6 @@ def polygamma(g: GraphContext, a: Value, x: Value) -> Value:
     """The order must be one constant whole number."""
     order = g.constant_value(a)
     if order is None or np.unique(order).size != 1 or float(order.flat[0]) % 1:
-        raise g.refuse("the order of Polygamma must be one constant whole number")
+        raise g.refuse("the order of Polygamma must be a constant integer")
     result: Value = g.call("aten::polygamma", int(order.flat[0]), x)
     return result if order.ndim == 0 else g.op("Add", result, g.constant(np.zeros_like(order)))

@@ -63,7 +63,7 @@ def _part(g: GraphContext, input: Value, band: tuple[int, int], filler: Value, a
         places = _positions(*sizes, band, align)
         return _picked(g, _flat(g, input), places[0] if single else places, filler)
     if not single:
-        raise g.refuse("a band of diagonals of matrices of unknown size")
+        raise g.refuse("the sizes of the matrices must be known for several diagonals")
     k = band[0]
     rows, columns = sizes_of(g, input)[-2:]
     length = compute(g, "min", compute(g, "add", rows, min(k, 0)), compute(g, "sub", columns, max(k, 0)))
@@ -137,7 +137,7 @@ def _matrix(
     if band == (0, 0) and shape == (-1, -1):
         return _square(g, diagonal, filler)
     if longest is None:
-        raise g.refuse("diagonals of unknown length")
+        raise g.refuse("the length of the diagonals must be known")
     rows, columns = _sizes_of_matrix(longest, band, shape)
     dims = 1 if band[0] == band[1] else 2
     return _picked(g, _flat(g, diagonal, dims), _sources(rows, columns, band, align), filler)
@@ -196,7 +196,7 @@ def _written(g: GraphContext, input: Value, diagonal: Value, band: tuple[int, in
         found = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
         return g.call("composed::where", condition=g.constant(sources >= 0), self=found, other=input)
     if band != (0, 0):
-        raise g.refuse("writing diagonals of matrices of unknown size")
+        raise g.refuse("the sizes of the matrices must be known to write several diagonals")
     rows, columns = sizes_of(g, input)[-2:]
     down, right = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
     here = g.op("Equal", g.op("Unsqueeze", down, axes=[1]), right)

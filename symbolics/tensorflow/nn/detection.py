@@ -106,7 +106,7 @@ def non_max_suppression_v5(
     """Also returns the scores and the number of selected boxes."""
     sigma = g.constant_value(soft_nms_sigma)
     if sigma is None or sigma.any():
-        raise g.refuse("ONNX has no soft suppression: soft_nms_sigma must be 0")
+        raise g.refuse("soft_nms_sigma must be 0: ONNX has no soft suppression")
     chosen = _selected(g, boxes, scores, max_output_size, iou_threshold, score_threshold)
     count, best = _count(g, chosen), g.op("Gather", scores, chosen, axis=0)
     if pad_to_max_output_size:
@@ -121,7 +121,7 @@ def _per_class(g: GraphContext, boxes: Value, scores: Value) -> tuple[Value, Val
     if own == 1:
         return g.op("Squeeze", boxes, axes=[2]), scores
     if not isinstance(own, int):
-        raise g.refuse("whether each class has boxes of its own is unknown")
+        raise g.refuse("the third dimension of the boxes must be known")
     boxes = g.op("Transpose", boxes, perm=[0, 2, 1, 3])
     count = g.size(boxes, 2)
     return g.op("Reshape", boxes, [-1, count, 4]), g.op("Reshape", scores, [-1, 1, count])
@@ -168,7 +168,7 @@ def combined_non_max_suppression(
     if pad_per_class:
         most = g.constant_value(max_output_size_per_class)
         if most is None or not isinstance(classes, int):
-            raise g.refuse("with pad_per_class the sizes of the result must be known")
+            raise g.refuse("the sizes of the result must be known for pad_per_class")
         total = min(total, int(most.item()) * classes)
     short = compute(g, "max", compute(g, "sub", total, each), 0)
     if short != 0:

@@ -64,10 +64,10 @@ class Layout:
         """
         rank = self.dimensions + 2
         if len(numbers) != rank:
-            raise g.refuse(f"{name} has {len(numbers)} numbers, not {rank}")
+            raise g.refuse(f"{name} must have {rank} numbers, not {len(numbers)}")
         axes = [self.axis(index) for index in range(self.dimensions)]
         if any(numbers[at] != other for at in range(rank) if at not in axes):
-            raise g.refuse(f"{name}={list(numbers)} of batch or channels is not supported")
+            raise g.refuse(f"{name}={list(numbers)} is not supported for batch or channels")
         return [numbers[at] for at in axes]
 
     def channels_first(self, g: GraphContext, value: Value) -> Value:

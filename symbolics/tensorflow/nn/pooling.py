@@ -8,7 +8,7 @@ from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.sizes import Size, compute
-from ...compositions.sliding import Slide, averaged, largest, taken
+from ...compositions.spatial.sliding import Slide, averaged, largest, taken
 from .._common import constant_integers
 from .convolution import kernel_sizes
 from .layout import IMAGES, Layout, Pads, numbers, padded, window_pads
@@ -33,7 +33,7 @@ def _known_pads(g: GraphContext, pads: Pads) -> list[tuple[int, int]]:
         UnsupportedError: one is computed.
     """
     if numbers(pads) is None:
-        raise g.refuse("SAME padding of a stride needs the spatial sizes to be known")
+        raise g.refuse("the spatial sizes must be known for SAME padding with a stride")
     return pads  # type: ignore[return-value]
 
 
@@ -56,7 +56,9 @@ def _attributes(
     )
     if padding == "SAME" and computed:
         if any(size < step for size, step in pairs):
-            raise g.refuse("SAME padding of windows smaller than their stride needs the sizes to be known")
+            raise g.refuse(
+                "the spatial sizes must be known for SAME padding with windows smaller than their stride"
+            )
         return {**given, "auto_pad": "SAME_UPPER"}
     pads = window_pads(g, layout, images, kernel, steps, padding, explicit_paddings)
     return {**given, "pads": numbers(pads)}

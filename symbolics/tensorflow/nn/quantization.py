@@ -11,8 +11,8 @@ import numpy as np
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.affine_quantization import Grid, fake_quantize
 from ...compositions.affine_quantization import limits as limits_of
-from ...compositions.formulas import Formula
 from ...compositions.sizes import known_rank
+from ...compositions.special.formulas import Formula
 from .._common import constant_integer
 
 _QUANTIZED = {

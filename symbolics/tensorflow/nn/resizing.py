@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.resampling import (
+from ...compositions.sizes import Size
+from ...compositions.spatial.resampling import (
     Method,
     Numbers,
     arithmetic,
@@ -21,7 +22,6 @@ from ...compositions.resampling import (
     resampled,
     weighted,
 )
-from ...compositions.sizes import Size
 from .layout import IMAGES
 from .sizes import listed_sizes
 
@@ -32,7 +32,7 @@ _TABLE = 1024
 
 def _check(g: GraphContext, align_corners: bool, half_pixel_centers: bool) -> None:
     if align_corners and half_pixel_centers:
-        raise g.refuse("TensorFlow takes half_pixel_centers only without align_corners")
+        raise g.refuse("half_pixel_centers and align_corners cannot both be true, as in TensorFlow")
 
 
 def _floats(g: GraphContext, images: Value) -> Value:

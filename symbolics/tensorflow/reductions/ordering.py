@@ -97,7 +97,7 @@ def unique_with_counts(g: GraphContext, x: Value, out_idx: DataType = DataType.I
 def _axes(g: GraphContext, axis: Value) -> list[int]:
     found = integers(g, axis)
     if found is None:
-        raise g.refuse("'axis' is computed, and must be known")
+        raise g.refuse("'axis' must be constant")
     return found
 
 

@@ -84,7 +84,7 @@ def prod(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
         whole = g.constant(product(g, factors))
         return restored(g, g.op("Unsqueeze", whole, axes=[0]) if keep_dims else whole, g.dtype(input))
     if axes is None:
-        raise g.refuse("products of integers over computed axes")
+        raise g.refuse("the axes of a product of integers must be constant")
     result = g.cast(input, DataType.INT64)
     for at in sorted({axis(g, input, item) for item in axes}, reverse=True):
         result = g.call("aten::prod", self=result, dim=at, keepdim=keep_dims)
@@ -156,7 +156,7 @@ def dense_bincount(
         return g.cast(g.cast(found, DataType.BOOL), dtype)
     shape = g.shape(weights)
     if shape is None or not all(isinstance(size, int) for size in shape):
-        raise g.refuse("whether there are weights is not known")
+        raise g.refuse("the number of weights must be known")
     if 0 not in shape:
         weights = g.op("Reshape", weights, [-1]) if rank == 1 else weights
         counted = g.op("Mul", counted, g.op("Unsqueeze", weights, axes=[rank]))

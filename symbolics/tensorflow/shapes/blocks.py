@@ -84,11 +84,13 @@ def batch_to_space(g: GraphContext, input: Value, crops: Value, block_size: int)
 
 def _with_channels_first(g: GraphContext, op_type: str, input: Value, block_size: int, layout: str) -> Value:
     if layout not in ("NHWC", "NCHW"):
-        raise g.refuse(f"data_format {layout}")
+        raise g.refuse(f"data_format {layout} is not supported")
     dtype = g.dtype(input)
     if not g.has_kernel(op_type, input):
         if dtype in (DataType.INT64, DataType.UINT64, DataType.UINT32):
-            raise g.refuse(f"{op_type} of {dtype.name}, which FLOAT does not hold")
+            raise g.refuse(
+                f"{op_type} of {dtype.name} is not supported, because FLOAT does not represent it exactly"
+            )
         wide = DataType.DOUBLE if dtype == DataType.INT32 else DataType.FLOAT
         moved = _with_channels_first(g, op_type, g.cast(input, wide), block_size, layout)
         return g.cast(moved, dtype or DataType.FLOAT)

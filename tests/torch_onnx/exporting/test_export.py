@@ -366,7 +366,7 @@ def test_a_failed_export_is_reported_and_writes_no_model(tmp_path):
         exported(Decides(), X, f=tmp_path / "m.onnx", report=True, artifacts_dir=tmp_path)
     [report] = tmp_path.iterdir()
     assert "CaptureError" in report.read_text()
-    with pytest.warns(UserWarning, match="decisions of the model are fixed"):
+    with pytest.warns(UserWarning, match="decisions of the example inputs"):
         exported(Decides(), X, dynamo=False)
 
 
@@ -400,16 +400,16 @@ def test_code_knows_that_it_is_exported():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"export_modules_as_functions": True}, "modules are not written as functions"),
-        ({"operator_export_type": torch.onnx.OperatorExportTypes.ONNX_ATEN}, "no runtime has them"),
-        ({"custom_opsets": {"": 12}}, "opset_version= is its version"),
-        ({"custom_opsets": [1]}, "custom_opsets is a dict"),
-        ({"training": 2}, "training is a torch.onnx.TrainingMode"),
+        ({"export_modules_as_functions": True}, "export_modules_as_functions is not supported"),
+        ({"operator_export_type": torch.onnx.OperatorExportTypes.ONNX_ATEN}, "no runtime has ATen operators"),
+        ({"custom_opsets": {"": 12}}, "pass its version"),
+        ({"custom_opsets": [1]}, "custom_opsets must be a dict"),
+        ({"training": 2}, "training must be a torch.onnx.TrainingMode"),
         ({"opset_version": 6}, "opsets 7 to 26"),
-        ({"f": 3}, "f is a path, a binary file object or None, not int"),
-        ({"dynamo": "yes"}, "dynamo is True or False, not 'yes'"),
-        ({"kwargs": [1]}, "kwargs is a dict"),
-        ({"dynamic_axes": [0]}, "dynamic_axes is a dict"),
+        ({"f": 3}, "f must be a path, a binary file object or None, not int"),
+        ({"dynamo": "yes"}, "dynamo must be True or False, not 'yes'"),
+        ({"kwargs": [1]}, "kwargs must be a dict"),
+        ({"dynamic_axes": [0]}, "dynamic_axes must be a dict"),
         ({"dynamic_axes": {"x": 0}}, "a dict or a list of axes, not 0"),
         ({"custom_translation_table": {"aten::relu": len}}, "keys are operators"),
         ({"opset": 12}, "torch.onnx.export has no argument 'opset'"),

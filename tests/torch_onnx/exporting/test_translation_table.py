@@ -143,8 +143,8 @@ def test_functions_that_are_not_used_are_named():
     [
         (lambda self: self if self else op.Neg(self), "branches on the value of a tensor.*torch.cond"),
         (branching, "has If, Loop or Scan.*torch.cond"),
-        (lambda self, more: self, "does not take its call"),
-        ([len], "is one function, not list"),
+        (lambda self, more: self, "cannot be called with"),
+        ([len], "must be one function, not list"),
     ],
 )
 def test_what_cannot_be_written_is_refused(function, message):

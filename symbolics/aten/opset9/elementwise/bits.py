@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ....compositions.formulas import Formula, iterate, spread
 from ....compositions.list_values import loop_inputs
 from ....compositions.sizes import known_rank
+from ....compositions.special.formulas import Formula, iterate, spread
 from .._common import both
 
 _DIGIT = 16
@@ -78,7 +78,7 @@ def _shift(
     """The operand and the shift as INT64, whether the shift is within the type, and the original operand."""
     value, amount = both(g, self, other)
     if g.dtype(value) == DataType.UINT64:
-        raise g.refuse("a shift of UINT64")
+        raise g.refuse("shifts of UINT64 are not supported")
     by = Formula(g, g.constant(amount, DataType.INT64))
     inside = (by > -1) & (by < _width(g, value))
     return Formula(g, g.cast(value, DataType.INT64)), by, inside, value
@@ -152,7 +152,7 @@ def hash_tensor(
     A Loop over the bits finds whether each is set an odd number of times; ONNX has no such reduction.
     """
     if mode != 0:
-        raise g.refuse(f"mode {mode} is unknown, as in PyTorch")
+        raise g.refuse(f"mode {mode} is unknown; PyTorch does not have it either")
     if g.dtype(self) in dtypes.FLOATS:
         numbers = g.call("composed::bits_of_double", g.cast(self, DataType.DOUBLE))
     else:

@@ -3,7 +3,7 @@
 import math
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ....compositions.formulas import Formula
+from ....compositions.special.formulas import Formula
 from ..special._registration import narrowed, unary, wide
 
 # For each element type: its mantissa bits, the hidden one included, and the exponent of its smallest number.
@@ -28,7 +28,7 @@ def nextafter(g: GraphContext, self: Value, other: Value) -> Value:
     """
     dtype = g.dtype(self)
     if dtype is None or dtype not in _PRECISION:
-        raise g.refuse(f"the neighbours of numbers of type {dtype}")
+        raise g.refuse(f"neighbouring numbers of type {dtype} are not supported")
     bits, lowest = _PRECISION[dtype]
     x, target = Formula(g, self), Formula(g, other)
     unit, smallest = 2.0**-bits, 2.0**lowest

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import known_rank
-from ....compositions.windows import per_dimension, spatial_sizes
+from ....compositions.spatial.windows import per_dimension, spatial_sizes
 
 
 @onnx_symbolic("aten::convolution_backward")

@@ -77,7 +77,7 @@ def native_batch_norm_backward(
         mean = running_mean
         inverse = g.op("Reciprocal", g.op("Sqrt", g.op("Add", g.cast(running_var, dtype), eps)))
     if mean is None or inverse is None or gradient is None:
-        raise g.refuse("it needs the mean and the deviation")
+        raise g.refuse("the mean and the standard deviation must be given")
     axes = [axis for axis in range(known_rank(g, input)) if axis != 1]
     inverse = along_channels(g, g.cast(inverse, dtype), input)
     centred = g.op("Sub", wide, along_channels(g, g.cast(mean, dtype), input))

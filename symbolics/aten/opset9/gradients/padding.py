@@ -4,7 +4,7 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import known_rank
-from ....compositions.windows import spatial_sizes
+from ....compositions.spatial.windows import spatial_sizes
 from .matrices import along
 
 
@@ -16,7 +16,7 @@ def _register(dimensions: int) -> None:
         """A product with the one-hot matrix of the source positions along each dimension."""
         sizes = spatial_sizes(g, self, dimensions)
         if sizes is None:
-            raise g.refuse("it needs the spatial sizes to be known")
+            raise g.refuse("the spatial sizes must be known")
         rank, result = known_rank(g, self), grad_output
         for i, size in enumerate(sizes):
             before, behind = padding[2 * (dimensions - 1 - i) : 2 * (dimensions - i)]

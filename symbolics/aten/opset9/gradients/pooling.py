@@ -7,7 +7,7 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.sizes import known_rank, product
-from ....compositions.windows import spatial_sizes
+from ....compositions.spatial.windows import spatial_sizes
 from ..pooling.windows import Window
 from .convolution import transposed_to
 from .matrices import along
@@ -16,7 +16,7 @@ from .matrices import along
 def _sizes(g: GraphContext, value: Value, dimensions: int) -> list[int]:
     found = spatial_sizes(g, value, dimensions)
     if found is None:
-        raise g.refuse("the gradient of this pooling needs the spatial sizes to be known")
+        raise g.refuse("the spatial sizes must be known for the gradient of this pooling")
     return found
 
 
@@ -34,7 +34,7 @@ def _spread(g: GraphContext, planes: Value, weight: Value, like: Value, window: 
     sizes, counts = spatial_sizes(g, like, dimensions), spatial_sizes(g, planes, dimensions)
     if sizes is None or counts is None:
         if window.ceil_mode:
-            raise g.refuse("the gradient of pooling with ceil_mode needs the spatial sizes to be known")
+            raise g.refuse("the spatial sizes must be known for the gradient of pooling with ceil_mode")
         rank = known_rank(g, like)
         shaped = g.op(
             "Reshape",

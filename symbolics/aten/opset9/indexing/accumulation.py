@@ -145,14 +145,12 @@ def scatter_reduce(
 ) -> Value:
     """The mean is the sum divided by the count, rounded down for integers."""
     if reduce not in (*_REDUCTIONS, "mean"):
-        raise g.refuse(f"ONNX scatters without a reduction '{reduce}'")
+        raise g.refuse(f"ONNX has no scatter with the reduction '{reduce}'")
     dtype = g.dtype(self)
     start = self
     if not include_self:
         if dtype is None:
-            raise g.refuse(
-                f"scatter_reduce '{reduce}' without the tensor's own values needs its element type"
-            )
+            raise g.refuse(f"the element type must be known for reduce='{reduce}' with include_self=False")
         start = g.call("aten::scatter", self=self, dim=dim, index=index, value=_neutral(dtype, reduce))
     if reduce != "mean":
         return g.call("aten::scatter", self=start, dim=dim, index=index, src=src, reduce=reduce)
@@ -225,7 +223,7 @@ def segment_reduce(
 ) -> Value:
     """Reductions of consecutive slices; an empty segment gives `initial`, or the neutral element."""
     if indices is not None or (lengths is None) == (offsets is None):
-        raise g.refuse("segments are given by their lengths or by their offsets")
+        raise g.refuse("either lengths or offsets must be given")
     if offsets is None:
         assert lengths is not None
         whole = g.cast(lengths, DataType.INT64)

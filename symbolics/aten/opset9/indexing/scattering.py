@@ -111,7 +111,7 @@ def scatter(
     if reduce is None:
         return g.op("ScatterElements", self, index, updates, axis=at)
     if reduce not in _REDUCTIONS:
-        raise g.refuse(f"ONNX scatters without a reduction '{reduce}'")
+        raise g.refuse(f"ONNX has no scatter with the reduction '{reduce}'")
     return g.call(
         "composed::scatter_reduce", self=self, dim=at, index=index, src=updates, reduction=_REDUCTIONS[reduce]
     )

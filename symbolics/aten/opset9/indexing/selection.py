@@ -150,7 +150,7 @@ def diff(
 @onnx_symbolic("aten::one_hot")
 def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Value:
     if isinstance(num_classes, int) and num_classes < 0:
-        raise g.refuse("the number of classes depends on the data: give num_classes")
+        raise g.refuse("the number of classes depends on the data: pass num_classes")
     if not g.has("OneHot"):
         classes = g.call("sym::range", start=0, end=num_classes)
         column = g.op("Unsqueeze", self, axes=[known_rank(g, self)])

@@ -160,7 +160,7 @@ def _full_column(g: GraphContext, like: Value, number: Value) -> Value:
 
 def _refuse_without_pivots(g: GraphContext, pivot: bool) -> None:
     if not pivot:
-        raise g.refuse("without pivots PyTorch has it on CUDA only: pass pivot=True")
+        raise g.refuse("pivot=False is not supported, and PyTorch has it on CUDA only: pass pivot=True")
 
 
 @onnx_symbolic("aten::linalg_lu")

@@ -45,12 +45,12 @@ def _heads_matched(g: GraphContext, query: Value, key: Value, value: Value) -> t
     """Keys and values with the number of heads of the query, for grouped-query attention."""
     heads = g.size(query, -3)
     if not isinstance(heads, int):
-        raise g.refuse("enable_gqa needs the number of query heads to be known")
+        raise g.refuse("the number of query heads must be known for enable_gqa")
     matched = []
     for tensor in (key, value):
         own = g.size(tensor, -3)
         if not isinstance(own, int):
-            raise g.refuse("enable_gqa needs the number of key and value heads to be known")
+            raise g.refuse("the number of key and value heads must be known for enable_gqa")
         matched.append(tensor if own == heads else _repeated(g, tensor, heads, heads // own))
     return matched[0], matched[1]
 
@@ -150,6 +150,6 @@ def _scaled_dot_product_flash_attention_for_cpu(
     scale: float | None = None,
 ) -> tuple[Value, None]:
     if len(g.expected) > 1 and g.expected[1].uses():
-        raise g.refuse("its logsumexp has no counterpart")
+        raise g.refuse("its output logsumexp is not supported")
     name = "aten::scaled_dot_product_attention"
     return g.call(name, query, key, value, attn_mask, dropout_p, is_causal, scale), None

@@ -4,10 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import onnx_ir as ir
+
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ....compositions.sizes import Size, compute, known_rank, product
-from ....compositions.sliding import Slide, masked, taken
-from ....compositions.windows import is_unbatched, per_dimension
+from ....compositions.sizes import Size, compute, known, known_rank, product
+from ....compositions.spatial.sliding import Slide, masked, taken
+from ....compositions.spatial.windows import is_unbatched, per_dimension
 
 
 def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[Size]:
@@ -46,8 +49,11 @@ def _convolved(
     if unbatched:
         input = g.op("Unsqueeze", input, axes=[0])
     shape = g.shape(weight)
-    if op_type == "Conv" and g.dtype(input) in dtypes.INTEGERS:
-        result = _of_integers(g, input, weight, bias, **attributes)
+    has_computed_groups = isinstance(attributes["group"], Value)
+    if op_type == "Conv" and (has_computed_groups or g.dtype(input) in dtypes.INTEGERS):
+        result = _by_windows(g, input, weight, bias, **attributes)
+    elif has_computed_groups:
+        result = _transposed_by_windows(g, input, weight, bias, **attributes)
     else:
         if shape is not None and all(isinstance(size, int) for size in shape[2:]):
             attributes["kernel_shape"] = list(shape[2:])
@@ -82,11 +88,12 @@ def _register(dimensions: int) -> None:
         stride: Sequence[int] = (1,),
         padding: Sequence[int] | str = (0,),
         dilation: Sequence[int] = (1,),
-        groups: int = 1,
+        groups: int | Value = 1,
     ) -> Value:
         dilation = per_dimension(dilation, dimensions)
         pads = _pads(g, weight, padding, dilation)
-        if not all(isinstance(pad, int) for pad in pads):
+        groups = known(g, groups)
+        if isinstance(groups, Value) or not all(isinstance(pad, int) for pad in pads):
             input, pads = _padded(g, input, pads), [0] * len(pads)
         strides = per_dimension(stride, dimensions)
         attributes = {"dilations": dilation, "group": groups, "pads": pads, "strides": strides}
@@ -101,14 +108,16 @@ def _register(dimensions: int) -> None:
         stride: Sequence[int] = (1,),
         padding: Sequence[int] = (0,),
         output_padding: Sequence[int] = (0,),
-        groups: int = 1,
+        groups: int | Value = 1,
         dilation: Sequence[int] = (1,),
     ) -> Value:
+        groups = known(g, groups)
         begins = per_dimension(padding, dimensions)
         strides = per_dimension(stride, dimensions)
         extra = per_dimension(output_padding, dimensions)
         ends = list(begins)
-        if any(more >= step for more, step in zip(extra, strides, strict=True)):
+        has_rest = any(more >= step for more, step in zip(extra, strides, strict=True))
+        if has_rest and isinstance(groups, int):
             input, ends, extra = _grown(g, input, begins, extra, strides)
         return _convolved(
             g,
@@ -139,7 +148,7 @@ def convolution(
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
-    groups: int,
+    groups: int | Value,
 ) -> Value:
     rank = g.rank(weight)
     dimensions = rank - 2 if rank is not None else max(map(len, (stride, padding, dilation)))
@@ -149,28 +158,30 @@ def convolution(
     return g.call(name, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-def _of_integers(
+def _by_windows(
     g: GraphContext,
     input: Value,
     weight: Value,
     bias: Value | None,
     dilations: list[int],
-    group: int,
+    group: Size,
     pads: list[int],
     strides: list[int],
 ) -> Value:
-    """Integer products of windows of `[N, C, spatial...]` and kernels `[O, C / groups, kernel...]`, summed.
+    """Products of windows of `[N, C, spatial...]` and kernels `[O, C / groups, kernel...]`, summed.
+
+    For what Conv does not take: integers, and a number of groups that is computed from sizes.
 
     Args:
-        pads: of all dimensions before, then behind.
+        pads: of all dimensions before, then behind; only integers may have any.
     """
-    shape = g.shape(weight)
-    if shape is None or not all(isinstance(size, int) for size in shape):
-        raise g.refuse("a convolution of integers needs the shape of its weight to be known")
-    outputs, channels, *kernel = (int(size) for size in shape)  # type: ignore[arg-type]
-    kind = g.dtype(input) or DataType.INT64
-    wide = kind if kind in (DataType.INT64, DataType.UINT64) else DataType.INT32
-    input, weight = g.cast(input, wide), g.cast(weight, wide)
+    kernel = _kernel(g, weight)
+    outputs, channels = g.size(weight, 0), g.size(weight, 1)
+    kind = g.dtype(input)
+    if kind in dtypes.INTEGERS:
+        wide = kind if kind in (DataType.INT64, DataType.UINT64) else DataType.INT32
+        input, weight = g.cast(input, wide), g.cast(weight, wide)
+        bias = bias if bias is None else g.cast(bias, wide)
     dimensions = len(kernel)
     slides = []
     for i in range(dimensions):
@@ -179,11 +190,72 @@ def _of_integers(
     windows = masked(g, taken(g, input, [slide.clipped(g) for slide in slides]), slides)
     first, behind = range(2, 2 + dimensions), range(2 + dimensions, 2 + 2 * dimensions)
     columns = g.op("Transpose", windows, perm=[0, 1, *behind, *first])
-    depth, counts = channels * math.prod(kernel), [slide.count for slide in slides]
+    depth, counts = compute(g, "mul", channels, math.prod(kernel)), [slide.count for slide in slides]
     batch = g.size(input, 0)
     columns = g.op("Reshape", columns, [batch, group, depth, product(g, counts)])
-    rows = g.op("Reshape", weight, [group, outputs // group, depth])
+    rows = g.op("Reshape", weight, [group, compute(g, "floordiv", outputs, group), depth])
     result = g.op("Reshape", g.op("MatMul", rows, columns), [batch, outputs, *counts])
     if bias is not None:
-        result = g.op("Add", result, g.op("Reshape", g.cast(bias, wide), [outputs, *[1] * dimensions]))
-    return g.cast(result, kind)
+        result = g.op("Add", result, g.op("Reshape", bias, [outputs, *[1] * dimensions]))
+    return g.cast(result, kind) if kind in dtypes.INTEGERS else result
+
+
+def _transposed_by_windows(
+    g: GraphContext,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    dilations: list[int],
+    group: Size,
+    pads: list[int],
+    strides: list[int],
+    output_padding: list[int] | None,
+) -> Value:
+    """A transposed convolution with kernels `[C, O / groups, kernel...]`, whose number of groups is computed.
+
+    It is the convolution of the input, with zeros between its elements, and the reversed kernels.
+    """
+    kernel = _kernel(g, weight)
+    dimensions = len(kernel)
+    extra = output_padding or [0] * dimensions
+    begins: list[Size] = []
+    ends: list[Size] = []
+    for i in range(dimensions):
+        reach = dilations[i] * (kernel[i] - 1)
+        begins.append(reach - pads[i])
+        # Zeros follow the last element, too.
+        ends.append(reach - pads[dimensions + i] + extra[i] - (strides[i] - 1))
+    input = _padded(g, _spread(g, input, strides), [*begins, *ends])
+    for i, length in enumerate(kernel):
+        weight = g.op("Gather", weight, np.arange(length)[::-1].copy(), axis=2 + i)
+    shape = [compute(g, "floordiv", g.size(weight, 0), group), g.size(weight, 1), *kernel]
+    weight = g.op("Reshape", weight, [group, *shape])
+    weight = g.op("Transpose", weight, perm=[0, 2, 1, *range(3, 3 + dimensions)])
+    weight = g.op("Reshape", weight, [compute(g, "mul", group, shape[1]), shape[0], *kernel])
+    weight.shape = ir.Shape([None, None, *kernel])
+    ones, zeros = [1] * dimensions, [0] * (2 * dimensions)
+    return _by_windows(g, input, weight, bias, dilations, group, zeros, ones)
+
+
+def _spread(g: GraphContext, input: Value, strides: list[int]) -> Value:
+    """The input with zeros behind each element, so that it takes up as many elements as its stride."""
+    if all(step == 1 for step in strides):
+        return input
+    dimensions = len(strides)
+    sizes = [g.size(input, dim) for dim in range(2)]
+    lengths = [compute(g, "mul", g.size(input, 2 + i), step) for i, step in enumerate(strides)]
+    single = g.op("Unsqueeze", input, axes=[3 + 2 * i for i in range(dimensions)])
+    ends = [0, 0, *(end for step in strides for end in (0, step - 1))]
+    filled = g.call("composed::pad", self=single, begins=[0] * len(ends), ends=ends, value=0)
+    return g.op("Reshape", filled, [*sizes, *lengths])
+
+
+def _kernel(g: GraphContext, weight: Value) -> list[int]:
+    """The sizes of a kernel `[O, C, kernel...]`."""
+    shape = g.shape(weight)
+    kernel = [] if shape is None else [size for size in shape[2:] if isinstance(size, int)]
+    if shape is None or len(kernel) != len(shape) - 2:
+        raise g.refuse(
+            "a convolution of integers, or of computed groups, needs the kernel's sizes to be known"
+        )
+    return kernel

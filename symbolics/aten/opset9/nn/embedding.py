@@ -25,7 +25,7 @@ def embedding_bag(
     An empty bag gives zeros. The other three results are for gradients, and are not supported.
     """
     if is_used(g, 1, 2, 3):
-        raise g.refuse("the outputs of embedding_bag that its gradient needs have no ONNX form")
+        raise g.refuse("the outputs of embedding_bag for its gradient are not supported")
     places, starts = g.cast(indices, DataType.INT64), g.cast(offsets, DataType.INT64)
     # An additional bag, which is dropped, takes the padding and the indices behind the last offset.
     bags = compute(g, "sub", g.size(starts, 0), int(include_last_offset))

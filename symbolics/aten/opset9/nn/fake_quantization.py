@@ -9,7 +9,7 @@ from ....compositions.affine_quantization import Grid, fake_quantize, is_within,
 def _is_on(g: GraphContext, switch: Value) -> bool:
     state = number(g, switch)
     if isinstance(state, Value):
-        raise g.refuse("whether it is switched on is computed, and must be constant")
+        raise g.refuse("its switch for fake quantization must be constant")
     return bool(state)
 
 
@@ -132,7 +132,10 @@ def fused_moving_avg_obs_fake_quant(
 ) -> Value:
     """With the observer disabled, as in inference: fake quantization with the observed parameters."""
     if _is_on(g, observer_on):
-        raise g.refuse("its observer is on and would change its buffers: apply disable_observer to the model")
+        raise g.refuse(
+            "its observer is enabled, and would change buffers: call "
+            "model.apply(torch.ao.quantization.disable_observer)"
+        )
     if not _is_on(g, fake_quant_on):
         return self
     if per_row_fake_quant:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.resampling import (
+from ....compositions.sizes import Size, compute
+from ....compositions.spatial.resampling import (
     Method,
     Numbers,
     arithmetic,
@@ -17,7 +18,6 @@ from ....compositions.resampling import (
     pixels,
     resampled,
 )
-from ....compositions.sizes import Size, compute
 
 _ANY_SIZE = 1 << 16
 """If the size is unknown, results up to this size are compared."""
@@ -155,7 +155,7 @@ def _composed(
             dtype = DataType.DOUBLE
         size, count = g.size(input, at), axis.count if axis.output is None else axis.output
         if count is None and axis.scale is None:
-            raise g.refuse("an interpolation has neither sizes nor factors")
+            raise g.refuse("neither sizes nor scale factors are given")
         if count is None:
             count = g.call("sym::trunc", a=g.call("sym::mul", a=size, b=axis.scale))
         step = _step(g, axis, size, count, corners, dtype)

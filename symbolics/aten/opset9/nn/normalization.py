@@ -200,7 +200,7 @@ def instance_norm(
 ) -> Value:
     if not use_input_stats:
         if running_mean is None or running_var is None:
-            raise g.refuse("without input statistics it needs running statistics")
+            raise g.refuse("use_input_stats=False needs running statistics")
         return _by_given_statistics(g, input, weight, bias, running_mean, running_var, eps)
     if 0 in (g.shape(input) or ()):
         return g.op("Identity", input)

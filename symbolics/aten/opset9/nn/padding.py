@@ -25,7 +25,7 @@ def pad(
             self = _wrapped(g, self, at, begins[at], ends[at])
         return self
     if mode not in _MODES:
-        raise g.refuse(f"padding mode '{mode}'")
+        raise g.refuse(f"padding mode '{mode}' is not supported")
     if mode != "constant":
         self, begins, ends = _beyond_cuts(g, self, mode, begins, ends)
     self = _cut(g, self, begins, ends)
@@ -86,7 +86,7 @@ def _beyond_cuts(
 def _wrapped(g: GraphContext, self: Value, at: int, begin: Size, end: Size) -> Value:
     """Circular padding of one dimension; Pad's mode `wrap` begins at opset 19."""
     if not isinstance(begin, int) or not isinstance(end, int):
-        raise g.refuse("circular padding by a computed amount")
+        raise g.refuse("circular padding must have constant amounts")
     whole = _cut(g, self, [0] * at + [begin], [0] * at + [end])
     parts = [whole]
     if begin > 0:

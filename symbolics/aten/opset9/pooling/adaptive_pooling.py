@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.outputs import is_used
 from ....compositions.sizes import Size, compute, dimension, known, same
-from ....compositions.sliding import largest_at
-from ....compositions.windows import spatial_sizes
+from ....compositions.spatial.sliding import largest_at
+from ....compositions.spatial.windows import spatial_sizes
 from .windows import Window, as_batch, pooled
 
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.matrices import dtype_of
 from ....compositions.sizes import Size, compute, known_rank, product
-from ....compositions.windows import is_unbatched, per_dimension
+from ....compositions.spatial.windows import is_unbatched, per_dimension
 
 
 def _starts(g: GraphContext, sample: Value, size: Size, count: int, kernel: int) -> Value:
@@ -62,7 +62,9 @@ def _register(dimensions: int) -> None:
     ) -> tuple[Value, Value]:
         """The largest element of each window, and its position in its plane."""
         if g.dtype(random_samples) not in (DataType.FLOAT, DataType.DOUBLE):
-            raise g.refuse("what rounding to half precision makes of the windows differs between runtimes")
+            raise g.refuse(
+                "half precision is not supported, because the windows depend on how a runtime rounds"
+            )
         known_rank(g, self)
         unbatched = is_unbatched(g, self, dimensions)
         input = g.op("Unsqueeze", self, axes=[0]) if unbatched else self

@@ -8,8 +8,8 @@ from typing import Any
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.outputs import is_used
-from ....compositions.sliding import Slide, averaged, largest
-from ....compositions.windows import is_unbatched, per_dimension, spatial_sizes
+from ....compositions.spatial.sliding import Slide, averaged, largest
+from ....compositions.spatial.windows import is_unbatched, per_dimension, spatial_sizes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ def _parameters(g: GraphContext, params: Sequence[Value], has_biases: bool, runs
     plain = 4 if has_biases else 2
     each, rest = divmod(len(params), runs)
     if rest or each not in (plain, plain + 1):
-        raise g.refuse(f"{len(params)} parameters are not those of {runs} layers and directions")
+        raise g.refuse(f"{len(params)} parameters do not fit {runs} layers and directions")
     groups = [params[start : start + each] for start in range(0, len(params), each)]
     return [
         Parameters(group[0], group[1], tuple(group[2:plain]), group[plain] if each > plain else None)
@@ -176,7 +176,7 @@ def _recurrent(
     computed in FLOAT, and DOUBLE step by step.
     """
     if g.rank(input) not in (3, None):
-        raise g.refuse(f"its input has {g.rank(input)} dimensions, and 3 are due")
+        raise g.refuse(f"its input must have 3 dimensions, not {g.rank(input)}")
     dtype = g.dtype(input) or g.dtype(params[0])
     kind = DataType.FLOAT if dtype in _NARROW else dtype
     if kind is not None:
@@ -219,8 +219,8 @@ def _register(name: str, cell: Cell) -> None:
     ) -> list[Value]:
         if train and dropout > 0 and num_layers > 1:
             raise g.refuse(
-                "dropout between its layers in training mode has no form in ONNX's recurrent operators; "
-                "call eval() before the export, or build it of single layers"
+                "ONNX's recurrent operators have no dropout between layers in training mode; call eval() "
+                "before the export, or build the model of single layers"
             )
         states: Sequence[Value | None] = [hx] if isinstance(hx, Value) else hx or [None] * cell.states
         runs = 1 + bidirectional

@@ -85,7 +85,9 @@ def linalg_lstsq(
     driver = driver or "gelsy"
     dtype, rows, columns = mx.dtype_of(g, self), mx.height(g, self), mx.width(g, self)
     if not isinstance(rows, int) or not isinstance(columns, int):
-        raise g.refuse("whether there are residuals depends on the sizes of the matrix, which must be known")
+        raise g.refuse(
+            "the sizes of the matrix must be known, because they decide whether there are residuals"
+        )
     own, other = g.shape(self) or (), g.shape(b) or ()
     is_vector = len(other) == 1 or (
         len(own) - 1 == len(other) and all(same(x, y) for x, y in zip(own[:-1], other, strict=True))

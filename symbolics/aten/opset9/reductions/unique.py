@@ -12,7 +12,7 @@ _NOTHING: list[int] = []
 def _comparable(g: GraphContext, self: Value) -> Value:
     """The elements in a type that runtimes compare and sort: integers as INT64, half precision as FLOAT."""
     if g.dtype(self) == DataType.UINT64:
-        raise g.refuse("unsigned 64-bit integers are not compared")
+        raise g.refuse("unsigned 64-bit integers cannot be compared")
     if is_integral(g, self):
         return g.cast(self, DataType.INT64)
     halves = (DataType.FLOAT16, DataType.BFLOAT16)
@@ -97,7 +97,7 @@ def unique_consecutive(
     if dim is None:
         kept = g.op("Reshape", self, [-1])
     elif g.rank(self) == 0:
-        raise g.refuse("unique_consecutive of a zero-dim tensor along a dim")
+        raise g.refuse("dim is not supported for a zero-dimensional tensor")
     else:
         kept = g.call("aten::movedim", self=self, source=axis(g, self, dim), destination=0)
     at, run, counts = _runs(g, _comparable(g, kept))

@@ -47,7 +47,7 @@ def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value
 @onnx_symbolic(["aten::view.dtype", "aten::view_copy.dtype"])
 def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
     if g.dtype(self) != dtype:
-        raise g.refuse("the bits of one element type cannot be read as another")
+        raise g.refuse("the bits of one element type cannot be reinterpreted as another")
     return self
 
 
@@ -209,10 +209,10 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
     if computed and g.node is not None and g.node.op_type == "squeeze" and g.expected[0].shape is not None:
         gone = rank - len(g.expected[0].shape) - len(ones)
         if gone not in (0, len(computed)):
-            raise g.refuse("which of its dimensions have size 1 is not known")
+            raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
         ones = chosen if gone else ones
     elif computed and (dim is None or any(shape[item].value is None for item in computed)):  # type: ignore[union-attr]
-        raise g.refuse("which of its dimensions have size 1 is not known")
+        raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
     return g.op("Squeeze", self, axes=sorted(ones)) if ones else self
 
 

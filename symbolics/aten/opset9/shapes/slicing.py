@@ -68,7 +68,7 @@ def sliced(
         steps = None if isinstance(step, int) and step == 1 else [step]
         return g.op("Slice", self, starts=[start], ends=[end], axes=[dim], steps=steps)
     if not isinstance(step, int):
-        raise g.refuse("a slice by a computed step", first_opset=10)
+        raise g.refuse("the step of a slice must be constant", first_opset=10)
     if isinstance(start, int) and isinstance(end, int) and step == 1:
         return g.op("Slice", self, starts=[start], ends=[end], axes=[dim])
     size = g.size(self, dim)
@@ -166,7 +166,7 @@ def split(
 
 def _number_of_results(g: GraphContext, *names: str) -> int:
     if g.node is None or g.node.op_type not in names:
-        raise g.refuse("the number of parts is not known")
+        raise g.refuse("the number of parts must be known")
     return len(g.expected)
 
 

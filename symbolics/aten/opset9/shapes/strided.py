@@ -53,7 +53,7 @@ def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
         return
     count = int(np.prod(shape))  # type: ignore[arg-type]
     if places.size and int(places.max()) >= count:
-        raise g.refuse("the view reaches into a storage that is larger than the tensor")
+        raise g.refuse("the view reads elements of the storage outside of the tensor")
 
 
 @onnx_symbolic("aten::as_strided_scatter")

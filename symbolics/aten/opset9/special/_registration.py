@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.formulas import Formula
+from ....compositions.special.formulas import Formula
 from .._common import both, floating
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)

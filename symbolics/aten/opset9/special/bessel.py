@@ -3,8 +3,8 @@
 import math
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions import bessel_coefficients as table
-from ....compositions.formulas import Formula, chebyshev, polynomial, rational
+from ....compositions.special import bessel_coefficients as table
+from ....compositions.special.formulas import Formula, chebyshev, polynomial, rational
 from ._registration import narrowed, unary, unary_of_x, wide
 
 _TWO_OVER_PI = 2 / math.pi

@@ -3,8 +3,8 @@
 import math
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions import error_coefficients as table
-from ....compositions.formulas import Formula, rational
+from ....compositions.special import error_coefficients as table
+from ....compositions.special.formulas import Formula, rational
 from ._registration import unary
 
 _EXP_MINUS_2 = 0.13533528323661269189

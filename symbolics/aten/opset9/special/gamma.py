@@ -3,8 +3,8 @@
 import math
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions import gamma_coefficients as table
-from ....compositions.formulas import Formula, iterate, polynomial, rational, spread
+from ....compositions.special import gamma_coefficients as table
+from ....compositions.special.formulas import Formula, iterate, polynomial, rational, spread
 from ._registration import narrowed, two_operands, unary, wide
 
 

@@ -6,8 +6,8 @@ Three iterations, at most one of which applies to each element, and an expansion
 import math
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions import gamma_coefficients as table
-from ....compositions.formulas import Formula, iterate, polynomial, rational, spread
+from ....compositions.special import gamma_coefficients as table
+from ....compositions.special.formulas import Formula, iterate, polynomial, rational, spread
 from ._registration import narrowed, two_operands
 from .error_functions import erfc
 from .gamma import lgamma

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from .....registration import GraphContext, Number, Value, onnx_symbolic
-from ....compositions.formulas import Formula, iterate, spread
+from ....compositions.special.formulas import Formula, iterate, spread
 from ._registration import narrowed, two_operands
 
 Step = Callable[[Formula, Formula, Formula, Formula], Formula]

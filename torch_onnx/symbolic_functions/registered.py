@@ -8,14 +8,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import registration
-from ..registration import ArgumentError, SymbolicFunction
-from ..registration.arguments import qualified_name
-from ..registration.construction.builder import Builder
-from ..registration.functions.dispatch import Parameter
-from ..registration.functions.registry import split_name
-from ._context import GraphContext, current
-from ._values import Value
+from ... import registration
+from ...registration import ArgumentError, SymbolicFunction
+from ...registration.arguments import qualified_name
+from ...registration.construction.builder import Builder
+from ...registration.functions.dispatch import Parameter
+from ...registration.functions.registry import split_name
+from .context import GraphContext, current
+from .values import Value
 
 
 class TorchSymbolicFunction(SymbolicFunction):
@@ -45,8 +45,8 @@ class TorchSymbolicFunction(SymbolicFunction):
             inspect.signature(self.function).bind(context, *given)
         except TypeError as error:
             raise ArgumentError(
-                f"the symbolic function of {self.name} is given the {len(given)} arguments "
-                f"of its operator: {error}"
+                f"the symbolic function of {self.name} cannot be called with the {len(given)} arguments of "
+                f"its operator: {error}"
             ) from None
         token = current.set(context)
         try:

@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 
 import onnx_ir as ir
 
-from .. import registration
-from ..registration import DataType, EmissionError
-from ..registration.promotion import Category, result_type
-from ..registration.schemas import OperatorSchema, operator_schema, operator_schemas
-from . import _meanings, _tensors
-from ._tensors import is_tensor_of_torch
-from ._values import OriginalNode, Value
-from .errors import refuse_attribute
+from ... import registration
+from ...registration import DataType, EmissionError
+from ...registration.promotion import Category, result_type
+from ...registration.schemas import OperatorSchema, operator_schema, operator_schemas
+from ..errors import refuse_attribute
+from . import meanings, tensors
+from .tensors import is_tensor_of_torch
+from .values import OriginalNode, Value
 
 current: contextvars.ContextVar[GraphContext] = contextvars.ContextVar("current")
 """The context of the symbolic function that runs."""
@@ -86,7 +86,7 @@ class GraphContext:
             return Value(self.inner, inputs)
         if domain in ("aten", "prim"):
             raise EmissionError(
-                f"{opname} is no ONNX operator: call the symbolic function of `symbolic_opset9` instead"
+                f"{opname} is not an ONNX operator: call the symbolic function of `symbolic_opset9` instead"
             )
         if domain == "":
             found = self._standard(name, inputs, attributes, outputs)
@@ -107,14 +107,16 @@ class GraphContext:
             return [self._attribute(key, member) for member in item]
         if key in ("inplace", "aten"):
             return None
-        return _tensors.to_array(item) if is_tensor_of_torch(item) else item
+        return tensors.to_array(item) if is_tensor_of_torch(item) else item
 
     def _input(self, item: Any, domain: str) -> Any:
         if is_tensor_of_torch(item):
-            return self.inner.constant(_tensors.to_array(item))
+            return self.inner.constant(tensors.to_array(item))
         held = Value(self.inner, item).held
         if isinstance(held, str):
-            raise EmissionError("a string is no input of an operator: give it as an attribute, `name_s=`")
+            raise EmissionError(
+                "a string cannot be an input of an operator: pass it as an attribute, `name_s=`"
+            )
         if domain == "" or held is None or isinstance(held, ir.Value):
             return held
         if isinstance(held, list) and any(isinstance(member, ir.Value) for member in held):
@@ -124,7 +126,7 @@ class GraphContext:
     def _constant(self, attributes: dict[str, Any]) -> Any:
         if len(attributes) != 1:
             raise EmissionError(
-                "Constant takes one of `value_t`, `value_s`, `value_float_f`, `value_ints_i` …"
+                "Constant needs one of `value_t`, `value_s`, `value_float_f`, `value_ints_i` …"
             )
         [(key, item)] = attributes.items()
         stem = _SUFFIXED.fullmatch(key)
@@ -137,7 +139,7 @@ class GraphContext:
 
     def _standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
         """Emit an operator of the default domain with its meaning at the function's opset."""
-        moved = _meanings.emit_older_meaning(self.inner, self.written_for, name, inputs, attributes, outputs)
+        moved = meanings.emit_older_meaning(self.inner, self.written_for, name, inputs, attributes, outputs)
         if moved is not None:
             return moved
         schema = operator_schema(name, self.inner.opset)

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ..registration import ArgumentError
-from ..registration.promotion import promote
-from ._context import GraphContext
-from ._tensors import is_tensor_of_torch
-from ._type_utils import JitScalarType
-from ._values import ListType, TensorType, Value
-from .errors import OnnxExporterError, SymbolicValueError
+from ...registration import ArgumentError
+from ...registration.promotion import promote
+from .._type_utils import JitScalarType
+from ..errors import OnnxExporterError, SymbolicValueError
+from .context import GraphContext
+from .tensors import is_tensor_of_torch
+from .values import ListType, TensorType, Value
 
 _FLOATS = {JitScalarType.FLOAT, JitScalarType.DOUBLE, JitScalarType.HALF, JitScalarType.BFLOAT16}
 _COMPLEX = {JitScalarType.COMPLEX32, JitScalarType.COMPLEX64, JitScalarType.COMPLEX128}
@@ -43,7 +43,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable
         def wrapper(g: GraphContext, *args: Any, **kwargs: Any) -> Any:
             if len(args) > len(arg_descriptors):
                 raise ArgumentError(
-                    f"{fn.__name__} is given {len(args)} arguments, and parse_args describes "
+                    f"{fn.__name__} is called with {len(args)} arguments, but parse_args describes "
                     f"{len(arg_descriptors)}"
                 )
             padded = [*names, *[None] * (len(args) - len(names))]
@@ -75,7 +75,9 @@ def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: st
     if desc in ("none", "v") or not isinstance(value, Value):
         return value
     if desc not in _READERS:
-        raise OnnxExporterError(f"'{desc}' is no descriptor: there are v, none, {', '.join(_READERS)}")
+        raise OnnxExporterError(
+            f"'{desc}' is not a descriptor; the descriptors are v, none, {', '.join(_READERS)}"
+        )
     if value.held is None:
         return None
     constant = value.constant()
@@ -84,7 +86,7 @@ def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: st
     if constant is None:
         where = f" '{arg_name}' of {node_name}" if arg_name else ""
         raise SymbolicValueError(
-            f"argument{where} must be constant, and is computed ({value.node().kind()})", value
+            f"argument{where} must be constant, but {value.node().kind()} computes it", value
         )
     if desc == "t":
         return value.node()["value"]
@@ -100,7 +102,7 @@ def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: st
 def _constant_of_list(item: Value, arg_name: str | None) -> Any:
     constant = item.constant()
     if constant is None:
-        raise SymbolicValueError(f"list '{arg_name}' must be constant, and has computed members", item)
+        raise SymbolicValueError(f"list '{arg_name}' must be constant, but has computed members", item)
     return constant
 
 
@@ -122,7 +124,7 @@ def _get_const(value: Any, desc: str, arg_name: str) -> Any:
         SymbolicValueError: it is computed.
     """
     if not _is_constant(value):
-        raise SymbolicValueError(f"argument '{arg_name}' must be constant, and is computed", value)
+        raise SymbolicValueError(f"argument '{arg_name}' must be constant, but is computed", value)
     return _parse_arg(value, desc, arg_name)
 
 
@@ -148,7 +150,7 @@ def _unpack_list(list_value: Value) -> list[Value]:
         SymbolicValueError: it is not a list.
     """
     if not _is_packed_list(list_value):
-        raise SymbolicValueError(f"a list is due, not {list_value.node().kind()}", list_value)
+        raise SymbolicValueError(f"a list is needed, not {list_value.node().kind()}", list_value)
     return list_value.node().inputs()
 
 

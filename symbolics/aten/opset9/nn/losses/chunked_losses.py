@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.outputs import is_used
+from ......registration import DataType, GraphContext, Value, onnx_symbolic
+from .....compositions.outputs import is_used
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -26,7 +26,7 @@ def _losses(
     """The weighted loss `[N]` of each row, and its weight; both are 0 if the target is the ignored class."""
     dtype = g.dtype(input)
     if dtype is None or dtype in _HALVES:
-        raise g.refuse("its accumulators of half precision differ from those of runtimes")
+        raise g.refuse("half precision is not supported, because runtimes accumulate differently")
     logits = g.call("aten::linear", input, linear_weight, linear_bias)
     logarithms = g.call("aten::log_softmax", logits, 1)
     return g.call("composed::likelihood_losses", logarithms, target, weight, ignore_index)
@@ -61,9 +61,9 @@ def linear_cross_entropy(
 ) -> tuple[Value, None, None, None]:
     """Only the loss: files have no gradients."""
     if is_used(g, 1, 2, 3):
-        raise g.refuse("the gradients of the loss are not computed")
+        raise g.refuse("gradients of the loss are not supported")
     if label_smoothing != 0 or reduction not in ("mean", "sum"):
-        raise g.refuse("it has no label smoothing, and reduces to the mean or the sum")
+        raise g.refuse("label_smoothing, and a reduction other than mean and sum, are not supported")
     losses, weights = _losses(g, input, linear_weight, target, linear_bias, weight, ignore_index)
     total = g.op("ReduceSum", losses, axes=[0], keepdims=0)
     if reduction == "mean":

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import compute, known_rank, sizes_of
-from .support import below, by_axis, integers
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import compute, known_rank, sizes_of
+from ..support import below, by_axis, integers
 
 
 def _register_softmax(op_type: str) -> None:
@@ -51,7 +51,7 @@ def batch_normalization_7(
     runtimes use inference mode.
     """
     if outputs > 1 or not is_test:
-        raise g.refuse("training as versions below 14 have it")
+        raise g.refuse("training mode as defined below version 14 is not supported")
     if spatial:
         return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
     root = g.op("Sqrt", g.op("Add", var, epsilon))
@@ -148,7 +148,7 @@ def dft(
     known = [-2] if axis is None else integers(g, axis)
     if known is None:
         if onesided or dft_length is not None or axis is None:
-            raise g.refuse("its axis is computed", first_opset=20)
+            raise g.refuse("its axis must be constant", first_opset=20)
         count = known_rank(g, input) - 1
         found = [dft(g, input, None, g.constant(at), inverse) for at in range(count)]
         return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
@@ -193,22 +193,22 @@ def composed_dft(
     known = [-2] if axis is None else integers(g, axis)
     if known is None:
         if onesided or dft_length is not None or axis is None:
-            raise g.refuse("its axis is computed", first_opset=20)
+            raise g.refuse("its axis must be constant", first_opset=20)
         found = [composed_dft(g, input, None, g.constant(at), inverse) for at in range(rank - 1)]
         return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
     at = known[0] % rank
     parts = g.shape(input)
     if parts is None or parts[-1] not in (1, 2):
-        raise g.refuse("whether its numbers are real is unknown", first_opset=17)
+        raise g.refuse("the last dimension must be known: 1 for real, 2 for complex numbers", first_opset=17)
     length = integers(g, dft_length) if dft_length is not None else None
     if dft_length is not None and length is None:
-        raise g.refuse("its length is computed", first_opset=17)
+        raise g.refuse("its length must be constant", first_opset=17)
     count = length[0] if length is not None else g.size(input, at)
     moved = g.call("aten::movedim", self=input, source=at, destination=rank - 2)
     if length is not None:
         moved = _fitted(g, moved, rank - 2, length[0])
     if onesided and inverse:
-        raise g.refuse("half of a spectrum transformed back", first_opset=17)
+        raise g.refuse("the inverse transform of a one-sided spectrum is not supported", first_opset=17)
     kind = "r2c" if parts[-1] == 1 else "c2c"
     power = -1.0 if inverse else 0.0
     if kind == "r2c":
@@ -222,7 +222,7 @@ def _fitted(g: GraphContext, value: Value, at: int, length: int) -> Value:
     """Crop or zero-pad one dimension."""
     size = g.size(value, at)
     if not isinstance(size, int):
-        raise g.refuse("the size that its length is to be is unknown", first_opset=17)
+        raise g.refuse("the size of the transformed dimension must be known", first_opset=17)
     if size >= length:
         return g.call("aten::slice", self=value, dim=at, start=0, end=length)
     rank = known_rank(g, value)
@@ -242,10 +242,10 @@ def scan_8(
 ) -> list[Value]:
     """Below 9 Scan has a batch dimension and runs once for each element of the batch."""
     if sequence_lens is not None:
-        raise g.refuse("sequences of different lengths")
+        raise g.refuse("sequences of different lengths are not supported")
     size = g.size(initial_state_and_scan_inputs[0], 0)
     if size != 1:
-        raise g.refuse("more than one sequence at once")
+        raise g.refuse("a batch of more than one sequence is not supported")
     single = [g.op("Squeeze", value, axes=[0]) for value in initial_state_and_scan_inputs]
     made = g.op(
         "Scan",

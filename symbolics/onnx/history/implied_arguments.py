@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import GraphContext, Value, default_registry
+from ....registration import GraphContext, Value, default_registry
 
 
 def _anything(g: GraphContext, inputs: Sequence[Any], value: Any) -> bool:

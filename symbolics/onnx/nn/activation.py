@@ -2,9 +2,9 @@
 
 import math
 
-from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import known_rank
-from .support import below
+from ....registration import GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import known_rank
+from ..support import below
 
 _SQRT_2 = math.sqrt(2.0)
 

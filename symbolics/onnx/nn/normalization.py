@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.moments import (
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.moments import (
     affine,
     affine_of_channels,
     filled,
@@ -15,8 +15,8 @@ from ..compositions.moments import (
     ungrouped,
     widened,
 )
-from ..compositions.sizes import known_rank
-from .support import below
+from ...compositions.sizes import known_rank
+from ..support import below
 
 
 def _is_all(g: GraphContext, value: Value | None, number: float) -> bool:

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..registration import RegistrationError, default_registry
-from ._registered import TorchSymbolicFunction
+from ...registration import RegistrationError, default_registry
+from .registered import TorchSymbolicFunction
 
 _NAME = re.compile(r"[\w-]+::[A-Za-z_-][\w-]*")
 
@@ -31,8 +31,9 @@ def register_custom_op_symbolic(
     name = qualified(symbolic_name)
     if name == "prim::PythonOp":
         raise RegistrationError(
-            "prim::PythonOp is never seen: torch.export looks into a torch.autograd.Function, and exports "
-            "what its forward does. Make it an operator with torch.library.custom_op, and register that"
+            "prim::PythonOp is never called: torch.export records what the forward of a "
+            "torch.autograd.Function computes. Define the function with torch.library.custom_op, and "
+            "register that operator"
         )
     default_registry.put_first(TorchSymbolicFunction(name, opset_version, symbolic_fn))
 
@@ -45,6 +46,7 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 
 def qualified(symbolic_name: str) -> str:
+    """Return the name with a domain; `::name` is an operator of ATen."""
     name = f"aten{symbolic_name}" if symbolic_name.startswith("::") else symbolic_name
     if not _NAME.fullmatch(name):
         raise RegistrationError(f"'{symbolic_name}' is not an operator name of the form domain::name")

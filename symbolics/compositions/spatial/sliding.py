@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, dtypes
+from ....registration import DataType, GraphContext, Value, dtypes
+from ..sizes import Size, compute, product
 from .resampling import Numbers, arithmetic, column, pixels, within
-from .sizes import Size, compute, product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Slide:
         over = arithmetic(g, "Div", _at_least(g, over, 0), step)
         positions = arithmetic(g, "Sub", positions, arithmetic(g, "Mul", over, step))
         if isinstance(self.size, Value) and step > 1 and any(self.pads):
-            raise g.refuse("dilated windows with padding need the spatial sizes to be known")
+            raise g.refuse("the spatial sizes must be known for dilated windows with padding")
         return positions if isinstance(positions, Value) else within(g, positions, self.size)
 
 

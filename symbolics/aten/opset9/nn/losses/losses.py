@@ -5,8 +5,8 @@ Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMar
 
 from typing import Any
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import known_rank
+from ......registration import DataType, GraphContext, Value, onnx_symbolic
+from .....compositions.sizes import known_rank
 
 _NONE, _MEAN = 0, 1
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...registration import GraphContext, Value
+from ....registration import GraphContext, Value
 
 
 def per_dimension(numbers: Sequence[int], dimensions: int) -> list[int]:

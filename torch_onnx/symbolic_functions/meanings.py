@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..registration import GraphContext, SymbolicFunction, composed_results
-from ..registration.schemas import operator_schema, operator_schemas
+from ...registration import GraphContext, SymbolicFunction, composed_results
+from ...registration.schemas import operator_schema, operator_schemas
 
 _FORMER_MODES = ("bilinear", "bicubic")
 

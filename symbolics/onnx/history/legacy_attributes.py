@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import known_rank
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.sizes import known_rank
 
 
 def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
@@ -60,7 +60,7 @@ def tile(g: GraphContext, input: Value, tiles: Value, axis: Value) -> Value:
     rank = known_rank(g, input)
     at = g.constant_value(axis)
     if at is None:
-        raise g.refuse("its axis is computed")
+        raise g.refuse("its axis must be constant")
     ones = g.constant([1] * int(at.item())), g.constant([1] * (rank - int(at.item()) - 1))
     times = g.op("Reshape", g.cast(tiles, DataType.INT64), [1])
     return g.op("Tile", input, g.op("Concat", ones[0], times, ones[1], axis=0))
@@ -72,7 +72,7 @@ def dropout(
 ) -> list[Value]:
     """Below 7 an attribute selects training. If it is left out, runtimes use inference mode."""
     if not is_test:
-        raise g.refuse("training as versions below 7 have it")
+        raise g.refuse("training mode as defined below version 7 is not supported")
     return g.call("before12::Dropout", data, ratio=ratio, outputs=outputs)
 
 
@@ -92,7 +92,7 @@ def split(
 ) -> list[Value]:
     """Below 2 the axis has no default, neither in the schema nor in the text."""
     if axis is None:
-        raise g.refuse("version 1 of Split does not say which axis is split where none is given")
+        raise g.refuse("version 1 of Split has no default for axis, and none is given")
     count = outputs if split is None else None
     made = g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
     return made if isinstance(made, list) else [made]

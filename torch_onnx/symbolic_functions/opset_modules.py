@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..registration import UnsupportedError
-from ..registration.functions.dispatch import Parameter
-from . import symbolic_helper as helper
-from ._context import GraphContext
-from ._type_utils import JitScalarType
-from ._values import Value
+from ...registration import UnsupportedError
+from ...registration.functions.dispatch import Parameter
+from .. import symbolic_helper as helper
+from .._type_utils import JitScalarType
+from .context import GraphContext
+from .values import Value
 
 _CAST = re.compile(r"_cast_(\w+)")
 

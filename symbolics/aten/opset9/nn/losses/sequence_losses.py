@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.list_values import loop_inputs
-from ....compositions.matrices import dtype_of
-from ....compositions.outputs import is_used
-from ....compositions.sizes import Size, compute, sizes_of
+from ......registration import DataType, GraphContext, Value, onnx_symbolic
+from .....compositions.list_values import loop_inputs
+from .....compositions.matrices import dtype_of
+from .....compositions.outputs import is_used
+from .....compositions.sizes import Size, compute, sizes_of
 
 Lengths = Value | list[int | Value]
 
@@ -157,7 +157,7 @@ def _ctc_loss(
 ) -> tuple[Value, None]:
     """The loss of each sequence; the second output is for gradients."""
     if is_used(g, 1):
-        raise g.refuse("the logarithms of the probabilities at every step are not kept")
+        raise g.refuse("its output log_alpha is not supported")
     return _losses(g, log_probs, targets, input_lengths, target_lengths, blank), None
 
 

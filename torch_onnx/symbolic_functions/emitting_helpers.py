@@ -7,11 +7,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..registration import DataType, dtypes
-from . import _argument_helpers as helper
-from ._context import GraphContext
-from ._type_utils import JitScalarType
-from ._values import Value
+from ...registration import DataType, dtypes
+from .._type_utils import JitScalarType
+from . import argument_helpers as helper
+from .context import GraphContext
+from .values import Value
 
 
 def _sizes(g: GraphContext, items: Any) -> Any:

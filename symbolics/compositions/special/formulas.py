@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ...registration import DataType, GraphContext, Value
-from .list_values import loop_inputs
+from ....registration import DataType, GraphContext, Value
+from ..list_values import loop_inputs
 
 Operand: TypeAlias = "Formula | float"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value
-from .sizes import Size, compute, known_rank
+from ....registration import DataType, GraphContext, Value
+from ..sizes import Size, compute, known_rank
 
 Numbers = Any
 """Numbers as numpy or Python has them, or a value."""

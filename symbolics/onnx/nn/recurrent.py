@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ....registration import GraphContext, Value, onnx_symbolic
 
 
 def _register(op_type: str) -> None:

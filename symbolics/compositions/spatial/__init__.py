@@ -1,0 +1,1 @@
+"""Operators on spatial dimensions: windows, sliding windows and resampling."""

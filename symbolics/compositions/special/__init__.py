@@ -1,0 +1,1 @@
+"""Special functions: Python arithmetic on values, series, and the coefficients of the approximations."""

@@ -1,0 +1,1 @@
+"""What changed between versions of ONNX operators: meanings, implied arguments and old attributes."""

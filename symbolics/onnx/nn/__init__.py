@@ -1,0 +1,1 @@
+"""Operators of neural networks: activations, normalization and recurrent layers."""

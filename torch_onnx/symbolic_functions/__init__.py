@@ -1,0 +1,1 @@
+"""Symbolic functions of torch.onnx: what they get, what they return, and how they are registered."""
