@@ -185,7 +185,7 @@ def capture_model(
         refuse_eager_quantized(model)
         if is_training(model):
             warnings.warn(
-                "the model is in training mode and is exported so; for inference call model.eval() first",
+                "the model is exported in training mode; for inference, call model.eval() first",
                 stacklevel=3,
             )
         report("capturing")
@@ -242,11 +242,11 @@ def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
     if mutations not in ("outputs", "error", "drop"):
         raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
     if progress is not None and not callable(progress):
-        raise UsageError(f"progress is a function of a stage's name, not {type(progress).__name__}")
+        raise UsageError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
     if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
         raise CaptureError(
-            "dynamic_axes is a dict from input names to axes, such as {'x': {0: 'batch'}}, "
-            f"not {type(dynamic_axes).__name__}"
+            f"dynamic_axes must be a dict from input names to axes, such as {{'x': {{0: 'batch'}}}}, not "
+            f"{type(dynamic_axes).__name__}"
         )
 
 
@@ -257,9 +257,11 @@ def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
         UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.
     """
     if capture not in _CAPTURE_METHODS:
-        raise UsageError(f"capture is one of {', '.join(map(repr, _CAPTURE_METHODS))}, not {capture!r}")
+        raise UsageError(f"capture must be one of {', '.join(map(repr, _CAPTURE_METHODS))}, not {capture!r}")
     if strict and capture not in ("auto", "strict"):
-        raise UsageError(f"strict=True means capture='strict', and capture={capture!r} was given")
+        raise UsageError(
+            f"strict=True means capture='strict', and cannot be combined with capture={capture!r}"
+        )
     by = "strict" if strict else capture
     if specialize and by not in ("auto", "direct", "trace"):
         raise UsageError(f"specialize=True needs capture='auto', 'direct' or 'trace', not {by!r}")
@@ -270,7 +272,7 @@ def _warn_of_specializations(found: Capture) -> None:
     fixed = specializations.read(found.source.metadata_props)
     if fixed:
         warnings.warn(
-            "decisions of the model are fixed at those of the example, and the program is wrong for inputs "
-            f"that decide otherwise:\n{specializations.describe(fixed)}",
+            "the program follows the decisions of the example inputs, and is wrong for inputs with other "
+            f"decisions:\n{specializations.describe(fixed)}",
             stacklevel=4,
         )

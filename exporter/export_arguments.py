@@ -78,8 +78,8 @@ def model_call(
     ):
         file = isinstance(kwargs, (str, os.PathLike)) or hasattr(kwargs, "write")
         raise UsageError(
-            f"the third argument, kwargs, is a dict of the model's keyword arguments, "
-            f"not {type(kwargs).__name__}" + (f"; {_FILE}" if file else "")
+            "the third argument, kwargs, must be a dict of the model's keyword arguments, not "
+            f"{type(kwargs).__name__}" + (f"; {_FILE}" if file else "")
         )
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if kwargs or not positional or not isinstance(positional[-1], dict):

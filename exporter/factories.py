@@ -115,10 +115,10 @@ def _checked(reference: str, model: Any, args: Any, kwargs: Any, options: dict[s
 
         model = torchscript.load(model)
     if not callable(model) and not hasattr(model, "graph_signature"):
-        raise OpsettaError(f"the factory '{reference}' gave a {type(model).__name__} instead of a model")
+        raise OpsettaError(f"the factory '{reference}' returned a {type(model).__name__} instead of a model")
     if not isinstance(kwargs, Mapping):
         raise OpsettaError(
-            f"the factory '{reference}' gave a {type(kwargs).__name__} instead of a dict of kwargs"
+            f"the factory '{reference}' returned a {type(kwargs).__name__} instead of a dict of kwargs"
         )
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     return Example(model, positional, dict(kwargs), options)

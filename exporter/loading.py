@@ -80,7 +80,7 @@ def load(
         CaptureError: a graph of TensorFlow has no ONNX form.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise UsageError(f"a model is loaded from a path, not from {type(path).__name__}")
+        raise UsageError(f"load needs a path, not a {type(path).__name__}")
     options = TensorFlowOptions(
         inputs,
         outputs,
@@ -98,7 +98,7 @@ def load(
             if init_net is not None or is_net(path):
                 return SourceModel(load_nets(path, init_net, shapes, bounds_of(trusted)))
             if shapes is not None:
-                raise UsageError("shapes are given to Caffe2 nets, and this is no such file")
+                raise UsageError("shapes= is only for Caffe2 nets")
             return _load(path, weights, options, trusted)
         except ModelFileError:
             # Another process may have replaced the model, and removed the old weights.
@@ -111,7 +111,7 @@ def _load_tensorflow(
     path: str | os.PathLike, options: TensorFlowOptions, weights: Weights, trusted: bool
 ) -> SourceModel:
     if weights is not None:
-        raise UsageError("weights are for source files: a file of TensorFlow has a checkpoint")
+        raise UsageError("weights= is only for source files: pass checkpoint= for a TensorFlow file")
     captured = capture_file(path, options, bounds=bounds_of(trusted))
     return SourceModel(captured.capture, input_names=captured.input_names, output_names=captured.output_names)
 

@@ -177,7 +177,7 @@ class OnnxModel:
         from .report.converted import report_conversion
 
         if self.opset is None:
-            raise OpsettaError("the model has no operators of ONNX, so there is nothing to report")
+            raise OpsettaError("the model has no ONNX operators, so there is nothing to report")
         bounds = bounds_of(self.trusted)
 
         def lower(opset: int, observation: Observation) -> ir.Model:

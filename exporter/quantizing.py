@@ -67,8 +67,8 @@ def quantize_weights(
     quantized = realize(found, [chosen])
     if not chosen.weights:
         raise UsageError(
-            "the model has no weight to quantize: those of MatMul, Gemm and, with embeddings, Gather are, if "
-            "that makes them smaller"
+            "the model has no weight to quantize: MatMul and Gemm (with embeddings=True also Gather) have "
+            "none that would become smaller"
         )
     if aim is not None:
         check_model(quantized.model, aim)
@@ -85,7 +85,7 @@ def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **others
         UsageError: an argument has an unknown value.
     """
     if dtype not in BITS:
-        raise UsageError(f"weights are quantized to 'int8' or 'int4', not to {dtype!r}")
+        raise UsageError(f"dtype must be 'int8' or 'int4', not {dtype!r}")
     return Scheme(BITS[dtype], block_size, symmetric)
 
 

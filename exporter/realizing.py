@@ -58,7 +58,7 @@ _NUMBERS = 64
 def _slice(text: str) -> Pass:
     inputs, separator, outputs = text.partition(":")
     if not separator:
-        raise UsageError(f"slice takes INPUT,INPUT:OUTPUT,OUTPUT, not '{text}'")
+        raise UsageError(f"slice must be INPUT,INPUT:OUTPUT,OUTPUT, not '{text}'")
     return SliceGraph([n for n in inputs.split(",") if n], [n for n in outputs.split(",") if n])
 
 
@@ -88,7 +88,7 @@ def realize(
         GraphError: a pass cannot rewrite the model, or the model has parts that no pass rewrites.
     """
     if isinstance(passes, str):
-        raise UsageError(f"passes are a list, [{passes!r}]")
+        raise UsageError(f"passes must be a list: write [{passes!r}]")
     chosen = [_pass(each) for each in passes]
     trusted = getattr(model, "trusted", True)
     found = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
@@ -142,7 +142,9 @@ def _pass(given: str | Pass) -> Pass:
 def _check(model: ir.Model) -> None:
     carried: Any = carried_by(model)
     if carried.types or carried.sparse or carried.training:
-        raise GraphError("the model has maps, sparse weights or training information, which are not realized")
+        raise GraphError(
+            "models with maps, sparse weights or training information are not supported by realize"
+        )
 
 
 def _forget_plan(model: ir.Model) -> None:

@@ -53,10 +53,10 @@ def by_parameter(
             continue
         if not isinstance(_at(bound, place), torch.Tensor):
             raise CaptureError(
-                f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes"
+                f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes for it"
             )
         if place in found:
-            raise CaptureError(f"dynamic_axes: '{named[place]}' and '{name}' name one input")
+            raise CaptureError(f"dynamic_axes: '{named[place]}' and '{name}' name the same input")
         found[place], named[place] = _axes(axes), name
     return {name: _nested(value, (name,), found) for name, value in bound.items()}
 

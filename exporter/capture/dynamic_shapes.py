@@ -110,7 +110,9 @@ def bind(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -
     try:
         return dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
-        raise CaptureError(f"the example arguments do not fit the model's forward: {error}") from error
+        raise CaptureError(
+            f"the example arguments do not fit the parameters of the model's forward: {error}"
+        ) from error
 
 
 def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
@@ -127,16 +129,16 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
     for axis, dim in items.items():
         if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
             raise CaptureError(
-                f"the dynamic dimensions of '{path}' name axis {axis!r}, and the tensor has {value.ndim} "
-                "dimensions"
+                f"dynamic_shapes of '{path}' names axis {axis!r}, but the tensor has {value.ndim} dimensions"
             )
         if dim is not None and not isinstance(dim, (int, str)) and not _known_dim(dim):
             raise CaptureError(
-                f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a hint, a name, an int or None"
+                f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
+                "an int or None"
             )
         if result.setdefault(axis % value.ndim, dim) != dim:
             raise CaptureError(
-                f"the dynamic dimensions of '{path}' name axis {axis % value.ndim} twice: "
+                f"dynamic_shapes of '{path}' names axis {axis % value.ndim} twice: "
                 f"{result[axis % value.ndim]!r} and {dim!r}"
             )
     return result
@@ -156,7 +158,10 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
     elif isinstance(specification, Mapping) and isinstance(value, Mapping):
         unknown = set(specification) - set(value)
         if unknown:
-            raise CaptureError(f"dynamic_shapes of '{path}' has no such key: {sorted(map(str, unknown))}")
+            raise CaptureError(
+                f"dynamic_shapes of '{path}' has keys that the argument does not have: "
+                f"{sorted(map(str, unknown))}"
+            )
         inner = [specification.get(key) for key in value]
     elif isinstance(specification, Mapping):
         inner = list(specification.values())
@@ -164,7 +169,9 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
         entries = children(specification)
         inner = [specification] if entries is None else entries
     if len(inner) != len(members):
-        raise CaptureError(f"dynamic_shapes of '{path}' has {len(inner)} entries for {len(members)} members")
+        raise CaptureError(
+            f"dynamic_shapes of '{path}' has {len(inner)} entries, but the argument has {len(members)}"
+        )
     for index, (child, entry) in enumerate(zip(members, inner, strict=True)):
         yield from _walk(child, entry, f"{path}[{index}]")
 
@@ -194,7 +201,7 @@ def resolve(
         CaptureError: both were given, or an entry does not fit the arguments.
     """
     if dynamic_shapes is not None and dynamic_axes is not None:
-        raise CaptureError("give dynamic_shapes or dynamic_axes, not both")
+        raise CaptureError("pass dynamic_shapes or dynamic_axes, not both")
     bound = bind(function, args, kwargs)
     if dynamic_axes is not None:
         ordered = {name: bound[name] for name in call_order(bound, kwargs)}
@@ -285,7 +292,9 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
         return {}
     if isinstance(dynamic_shapes, (list, tuple)):
         if len(dynamic_shapes) != len(bound):
-            raise CaptureError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {len(bound)} arguments")
+            raise CaptureError(
+                f"dynamic_shapes has {len(dynamic_shapes)} entries, but the model has {len(bound)} arguments"
+            )
         return dict(zip(bound, dynamic_shapes, strict=True))
     if not isinstance(dynamic_shapes, Mapping):
         raise CaptureError(

@@ -33,9 +33,9 @@ def refuse_eager_quantized(model: object) -> None:
         if kind.startswith(_PACKAGES) and not kind.startswith(_REFERENCE):
             path = next(path for path, each in model.named_modules() if each is module)
             raise CaptureError(
-                f"'{path or '<root>'}' is a {kind}: modules of eager-mode quantization keep packed weights "
-                "that cannot be exported. Export the float model, or quantize it with prepare_pt2e and "
-                "convert_pt2e (torchao.quantization.pt2e), whose result is exported as it is"
+                f"'{path or '<root>'}' is a {kind}: modules of eager-mode quantization have packed weights, "
+                "which cannot be exported. Export the float model, or quantize it with prepare_pt2e and "
+                "convert_pt2e (torchao.quantization.pt2e) and export the result"
             )
 
 

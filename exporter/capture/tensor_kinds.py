@@ -52,8 +52,8 @@ def check_arguments(bound: Mapping[str, Any]) -> None:
         check("input", path, leaf, "pass")
         if isinstance(leaf, torch.Generator):
             raise CaptureError(
-                f"input '{path}' is a torch.Generator, which an ONNX file cannot take: leave it out, so "
-                "that the model uses the default generator"
+                f"input '{path}' is a torch.Generator, which ONNX does not support: leave it out, so that "
+                "the model uses the default generator"
             )
 
 
@@ -72,7 +72,7 @@ def check(role: str, name: str, item: Any, verb: str) -> None:
     if refused is not None:
         kind, method = refused
         raise CaptureError(
-            f"{role} '{name}' is {kind}, which an ONNX file does not take: {verb} {name}.{method} instead"
+            f"{role} '{name}' is {kind}, which ONNX does not support: {verb} {name}.{method} instead"
         )
 
 

@@ -89,7 +89,9 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise failure(f"'{path}' is damaged: {error}") from error
     if body.get("format") != version:
-        raise failure(f"'{path}' has format {body.get('format')!r}, and this opsetta reads {version}")
+        raise failure(
+            f"'{path}' has format {body.get('format')!r}, but this version of opsetta reads format {version}"
+        )
     if not intact:
         raise failure(f"'{path}' is damaged: its digest does not match")
     return dict(body)

@@ -26,5 +26,5 @@ def memory_amount(amount: int | str) -> int:
     elif isinstance(amount, str) and (found := _AMOUNT.fullmatch(amount.strip().upper())):
         size = int(float(found[1]) * _PREFIXES[found[2] or ""])
     if size <= 0:
-        raise UsageError(f"{amount!r} is no amount of memory such as 200MB, 64MiB or 4096")
+        raise UsageError(f"{amount!r} is not an amount of memory: write 200MB, 64MiB or a number of bytes")
     return size

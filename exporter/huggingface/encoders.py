@@ -21,7 +21,7 @@ def features(model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UsageError(
-            f"feature-extraction is for encoders, and models of type '{config.model_type}' have a decoder"
+            f"feature-extraction needs an encoder, but models of type '{config.model_type}' have a decoder"
         )
     return _graphs(model, config, folder, "last_hidden_state")
 
@@ -45,8 +45,8 @@ def _graphs(model: Any, config: Any, folder: pathlib.Path, result: str) -> list[
         shapes = {name: {0: BATCH, 1: SEQUENCE} for name in inputs}
     else:
         raise UsageError(
-            f"models that read {model.main_input_name} are not supported for this task: export the model "
-            "with opsetta.export"
+            f"models with the input {model.main_input_name} are not supported for this task: export the "
+            "model with opsetta.export"
         )
 
     def call(model: Any, inputs: dict[str, Any]) -> Any:

@@ -126,14 +126,14 @@ def export_huggingface(
     wanted, aim = resolve_target(opset, target)
     level = check_level(optimize)
     if dtype not in DTYPES:
-        raise UsageError(f"dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
     if weights not in ("copy", "reference"):
-        raise UsageError(f"weights is 'copy' or 'reference', not {weights!r}")
+        raise UsageError(f"weights must be 'copy' or 'reference', not {weights!r}")
     options: dict[str, Any] = {"dtype": quantize} if isinstance(quantize, str) else dict(quantize or {})
     if options:
         scheme_of(**options)
     if written.exists() and not written.is_dir():
-        raise ModelFileError(f"the output '{written}' is a file, and a folder is written")
+        raise ModelFileError(f"the output '{written}' is a file: name a folder")
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
@@ -142,8 +142,8 @@ def export_huggingface(
     loaded = load(source, config, chosen_task, DTYPES[dtype])
     if weights == "reference" and loaded.weights is None:
         raise UsageError(
-            "transformers has to load the weights of this model, because the checkpoint has other names or "
-            "lacks tensors: they cannot be referred to"
+            "weights='reference' is not possible for this model, because its checkpoint has other names "
+            "or lacks tensors: copy the weights"
         )
     ready = []
     for graph in _graphs(chosen_task.name, loaded.model, config, source):

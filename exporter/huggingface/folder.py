@@ -40,11 +40,11 @@ def folder_at(path: str | os.PathLike) -> pathlib.Path:
     found = pathlib.Path(os.fsdecode(path))
     if not found.is_dir():
         raise ModelFileError(
-            f"there is no folder '{found}'; models of the hub are downloaded first: hf download NAME "
-            "--local-dir FOLDER"
+            f"there is no folder '{found}'; download models of the hub first: hf download NAME --local-dir "
+            "FOLDER"
         )
     if not (found / CONFIG).is_file():
-        raise ModelFileError(f"'{found}' has no {CONFIG}, and is no folder of a Hugging Face model")
+        raise ModelFileError(f"'{found}' is not the folder of a Hugging Face model: it has no {CONFIG}")
     return found
 
 
@@ -61,7 +61,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelFileError(f"'{path}' cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise ModelFileError(f"'{path}' has no JSON object")
+        raise ModelFileError(f"'{path}' does not contain a JSON object")
     return found
 
 

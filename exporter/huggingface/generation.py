@@ -114,7 +114,7 @@ class TextGenerator:
         choice = TokenChoice(self.settings, Sampling(sample, temperature, top_k, top_p, seed))
         if self._encoder is None:
             if input_features is not None or decoder_input_ids is not None or input_ids is None:
-                raise UsageError("this model takes input_ids, not input_features and decoder_input_ids")
+                raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             tokens, mask = _prompt(input_ids, attention_mask)
             if not mask[:, -1].all():
                 raise UsageError("pad the prompts on the left: the mask ends with 0")
@@ -170,11 +170,11 @@ class TextGenerator:
         assert self._encoder is not None
         if self.takes_audio:
             if input_features is None or input_ids is not None:
-                raise UsageError("this model takes input_features, and no input_ids")
+                raise UsageError("this model needs input_features, not input_ids")
             kind = self._encoder.inputs["input_features"]
             return {"input_features": np.asarray(input_features, dtype=_numpy_type(kind.type))}
         if input_ids is None or input_features is not None:
-            raise UsageError("this model takes input_ids, and no input_features")
+            raise UsageError("this model needs input_ids, not input_features")
         tokens, mask = _prompt(input_ids, attention_mask)
         return {"input_ids": tokens, "attention_mask": mask}
 
@@ -182,7 +182,7 @@ class TextGenerator:
         """The first decoder tokens of an encoder-decoder."""
         settings = self.settings
         if settings.start is None:
-            raise UsageError("config.json has no decoder_start_token_id: give decoder_input_ids")
+            raise UsageError("config.json has no decoder_start_token_id: pass decoder_input_ids")
         start = np.full((count, 1), settings.start, dtype=np.int64)
         if not settings.languages:
             if language is not None:
@@ -203,7 +203,7 @@ class TextGenerator:
     ) -> np.ndarray:
         """Run the decoder until all sequences have ended."""
         if max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens is 1 or more, not {max_new_tokens}")
+            raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
         graph, begin, fed = self._first, tokens.shape[1], tokens
         running = np.ones(len(tokens), dtype=bool)
         cache = graph.empty_cache(len(tokens))
@@ -281,7 +281,9 @@ def _numpy_type(name: str) -> Any:
         UsageError: numpy lacks it.
     """
     if name not in _TYPES:
-        raise UsageError(f"the model takes {name}: export it with dtype='float32' or 'float16' to generate")
+        raise UsageError(
+            f"generation does not support a model in {name}: export it with dtype='float32' or 'float16'"
+        )
     return _TYPES[name]
 
 
@@ -295,6 +297,7 @@ def _prompt(input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray
     mask = np.ones_like(tokens) if attention_mask is None else np.asarray(attention_mask, dtype=np.int64)
     if tokens.ndim != 2 or not tokens.size or mask.shape != tokens.shape:
         raise UsageError(
-            f"tokens and mask have one shape [batch, length], not {list(tokens.shape)} and {list(mask.shape)}"
+            f"tokens and mask must have the same shape [batch, length], not {list(tokens.shape)} and "
+            f"{list(mask.shape)}"
         )
     return tokens, mask

@@ -107,4 +107,6 @@ def trial_run(model: Any, inputs: dict[str, Any]) -> Any:
     try:
         return run(copy.deepcopy(model).to_empty(device="cpu"))
     except (RuntimeError, NotImplementedError, ValueError, IndexError) as error:
-        raise CaptureError(f"{type(model).__name__} fails: {' '.join(str(error).split())}") from error
+        raise CaptureError(
+            f"{type(model).__name__} cannot be exported: {' '.join(str(error).split())}"
+        ) from error

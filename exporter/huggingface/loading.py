@@ -71,8 +71,8 @@ def read_config(folder: pathlib.Path) -> Any:
     if method is not None:
         name = method.get("quant_method") if isinstance(method, dict) else getattr(method, "quant_method", "")
         raise UsageError(
-            f"the weights of '{folder}' are quantized ({name}): export the folder with the original weights, "
-            "with --quantize if need be"
+            f"the weights of '{folder}' are quantized ({name}): export a folder with the original weights, "
+            "and pass --quantize if wanted"
         )
     return config
 

@@ -78,4 +78,4 @@ def task_of(config: Any) -> Task:
             if any(architecture in ([name] if isinstance(name, str) else name) for name in names):
                 return task
     said = f"the architecture {architectures[0]}" if architectures else "no architecture"
-    raise UsageError(f"config.json names {said}, which has no default task: give one of {', '.join(TASKS)}")
+    raise UsageError(f"config.json names {said}, which has no default task: pass one of {', '.join(TASKS)}")

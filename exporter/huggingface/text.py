@@ -96,7 +96,8 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
     samples, rate = _samples(audio) if isinstance(audio, (str, os.PathLike)) else (np.asarray(audio), None)
     if rate not in (None, extractor.sampling_rate):
         raise UsageError(
-            f"'{audio}' has {rate} samples per second, and the model takes {extractor.sampling_rate}"
+            f"'{audio}' has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
+            "resample it"
         )
     found: np.ndarray = extractor(
         samples, sampling_rate=extractor.sampling_rate, return_tensors="np"
@@ -117,4 +118,4 @@ def _samples(path: Any) -> tuple[np.ndarray, int]:
     except (OSError, wave.Error, EOFError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(f"'{path}' is no .wav file that can be read: {error}") from error
+        raise ModelFileError(f"'{path}' cannot be read as a .wav file: {error}") from error

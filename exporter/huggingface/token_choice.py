@@ -26,7 +26,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.top_k < 0 or not 0 < self.top_p <= 1:
-            raise UsageError("temperature is above 0, top_k is 0 or more, and top_p is above 0 and 1 at most")
+            raise UsageError("temperature must be above 0, top_k 0 or more, and top_p above 0 and at most 1")
 
 
 class TokenChoice:

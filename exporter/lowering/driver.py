@@ -366,7 +366,7 @@ def check_names(option: str, given: Sequence[str] | None) -> None:
         raise OpsettaError(f"{option} must be a list of names, not {given!r}")
     double = next((name for name, count in Counter(given).items() if count > 1), None)
     if double is not None:
-        raise OpsettaError(f"{option}: '{double}' stands twice")
+        raise OpsettaError(f"{option}: '{double}' occurs twice")
 
 
 def named(

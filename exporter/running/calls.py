@@ -35,15 +35,16 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
     if leaves is None:
         given = pytree.tree_flatten((args, dict(kwargs)))[1]
         raise OpsettaError(
-            f"the arguments have the structure {given}, but the model was captured with "
+            f"the arguments have the structure {given}, but the example's have the structure "
             f"{interface.input_specification}"
         )
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
         if name is not None and not isinstance(leaf, _NUMERIC):
-            raise OpsettaError(f"input '{name}' is a tensor or a number, not {type(leaf).__name__}")
+            raise OpsettaError(f"input '{name}' must be a tensor or a number, not {type(leaf).__name__}")
         if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
             raise OpsettaError(
-                f"the model was captured with the constant {constant!r} where the call gives {leaf!r}"
+                f"an argument is {leaf!r}, but the model was captured with the constant {constant!r} "
+                "in its place: pass that, or export again"
             )
     return leaves
 
@@ -116,9 +117,7 @@ def run_eager(
     found = pytree.tree_flatten(result)[0]
     entries = interface.outputs
     if len(found) != len(entries):
-        raise OpsettaError(
-            f"the model returned {len(found)} values now, and {len(entries)} when it was captured"
-        )
+        raise OpsettaError(f"the model returned {len(found)} values, but {len(entries)} when it was captured")
     # Two outputs may be the same value; the graph lists it for each.
     outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
     for item in outputs:

@@ -106,7 +106,9 @@ def _corresponding(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[st
     for kind in ("inputs", "outputs"):
         a, b = (len(file[kind]) for file in files)
         if a != b:
-            raise OpsettaError(f"'{paths[0]}' has {a} {kind}, and '{paths[1]}' has {b}: nothing to compare")
+            raise OpsettaError(
+                f"the files cannot be compared: '{paths[0]}' has {a} {kind}, and '{paths[1]}' has {b}"
+            )
     return {name: name for name in mine} if set(mine) == set(theirs) else dict(zip(mine, theirs, strict=True))
 
 
@@ -145,7 +147,9 @@ def random_feed(
     found = {}
     for entry in inputs:
         if entry["shape"] is None:
-            raise OpsettaError(f"input '{entry['name']}' has no shape, so that no values can be made for it")
+            raise OpsettaError(
+                f"input '{entry['name']}' has no shape, so no random values can be made for it"
+            )
         shape = [size if isinstance(size, int) else sizes.get(size or "", _SIZE) for size in entry["shape"]]
         kind = entry["type"].lower()
         if kind in _FLOATS:
@@ -155,7 +159,10 @@ def random_feed(
         elif kind == "bool":
             found[entry["name"]] = random.random(shape) < 0.5
         else:
-            raise OpsettaError(f"input '{entry['name']}' is of {entry['type']}, for which no values are made")
+            raise OpsettaError(
+                f"input '{entry['name']}' has the type {entry['type']}, for which random values are not "
+                "supported"
+            )
     return found
 
 

@@ -188,7 +188,7 @@ def _label(node: onnx.NodeProto) -> str:
 def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
     """The pairs of output and input in an annotation, or a message if it is malformed."""
     if len(texts) > 1:
-        return [], "it stands twice"
+        return [], "it occurs twice"
     found = [_PAIR.fullmatch(part) for part in texts[0].split(",")]
     pairs = [(int(pair[1]), int(pair[2])) for pair in found if pair is not None]
     if len(pairs) < len(found):
@@ -276,7 +276,7 @@ class _Simulation:
     def _read(self, name: str, reader: str) -> _Value:
         found = next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
         if found is None:
-            raise ModelFileError(f"{reader} '{name}', which nothing before it makes")
+            raise ModelFileError(f"{reader} '{name}', which no node before it computes")
         if found.overwritten is not None:
             found.overwritten.fail(f"it overwrites '{name}', which {reader}")
         return found
@@ -292,7 +292,7 @@ class _Simulation:
         self._annotated(node, inputs, outputs)
         for output in outputs:
             if output.name in scope:
-                raise ModelFileError(f"'{output.name}' is made twice, the second time by {_label(node)}")
+                raise ModelFileError(f"'{output.name}' is computed twice, the second time by {_label(node)}")
             if output.name:
                 scope[output.name] = output
 

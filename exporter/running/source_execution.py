@@ -71,8 +71,9 @@ def _results(node: ir.Node, environment: Environment) -> list[Any]:
     function = _function(node)
     if function is None:
         raise OpsettaError(
-            f"node '{node.name}' ({overloaded_name(node)}) cannot be run in PyTorch by itself, and all "
-            "results before it are within tolerance: return the later results from the model, and verify"
+            f"node '{node.name}' ({overloaded_name(node)}) cannot be run in PyTorch by itself. All results "
+            "before it are within tolerance. To compare later results, return them from the model and "
+            "call verify"
         )
     try:
         with torch.no_grad():

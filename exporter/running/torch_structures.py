@@ -43,9 +43,10 @@ def callable_interface(interface: Interface) -> Interface:
         ) from error
     if unknown:
         warnings.warn(
-            f"the program takes or returns {', '.join(dict.fromkeys(unknown))}, which this process has not "
-            "registered with torch's pytree: they become dicts and tuples. Register the class before the "
-            f"first call with {pytree.REGISTRATION}, or torch.export.register_dataclass for a dataclass",
+            f"the program's arguments or results contain {', '.join(dict.fromkeys(unknown))}, which this "
+            "process has not registered with torch's pytree: they become dicts and tuples. Register the "
+            f"class before the first call with {pytree.REGISTRATION}, or torch.export.register_dataclass "
+            "for a dataclass",
             stacklevel=4,
         )
     return dataclasses.replace(interface, input_specification=given, output_specification=result)

@@ -153,7 +153,7 @@ def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence
             wanted = evaluate(dim, sizes)
             if wanted is not None and wanted != size:
                 raise DimensionError(
-                    f"axis {axis} of input '{name}' has size {size}, and the model is valid for {dim} = "
+                    f"axis {axis} of input '{name}' has size {size}, but the model is valid for {dim} = "
                     f"{wanted}"
                 )
     for restriction in read(metadata):
@@ -179,8 +179,8 @@ def _bind(
             place = f"axis {axis} of input '{name}'"
             if sizes.setdefault(dim, size) != size:
                 raise DimensionError(
-                    f"dimension '{dim}' is {sizes[dim]} as {places[dim]}, and {size} as {place}: "
-                    "the model was exported with the same size for both"
+                    f"dimension '{dim}' has size {sizes[dim]} at {places[dim]}, and size {size} at "
+                    f"{place}: it must be the same for both"
                 )
             places.setdefault(dim, place)
     return sizes, places

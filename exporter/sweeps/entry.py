@@ -153,21 +153,21 @@ def sweep(
 
 def _limits(seconds: float, memory: int | None) -> Limits:
     if not seconds > 0:
-        raise UsageError(f"seconds is more than 0, not {seconds!r}")
+        raise UsageError(f"seconds must be more than 0, not {seconds!r}")
     if memory is not None and memory <= 0:
-        raise UsageError(f"memory is a number of bytes, not {memory!r}")
+        raise UsageError(f"memory must be a number of bytes, not {memory!r}")
     if memory is not None and not pathlib.Path("/proc/self/statm").exists():
-        raise OpsettaError("a limit of memory needs Linux: leave it out")
+        raise OpsettaError("a memory limit is supported on Linux only: leave it out")
     return Limits(float(seconds), memory)
 
 
 def _check_choices(engine: str, workers: int | None, again: Sequence[str]) -> None:
     check_engine(engine)
     if workers is not None and workers < 1:
-        raise UsageError(f"workers is 1 or more, not {workers!r}")
+        raise UsageError(f"workers must be 1 or more, not {workers!r}")
     unknown = [status for status in again if status not in STATUSES]
     if unknown:
-        raise UsageError(f"there is no status '{unknown[0]}' (known: {', '.join(STATUSES)})")
+        raise UsageError(f"'{unknown[0]}' is not a status (known: {', '.join(STATUSES)})")
 
 
 def _listed(path: str, engine: LocalEngine) -> Zoo:
@@ -187,7 +187,7 @@ def _listed(path: str, engine: LocalEngine) -> Zoo:
         return list_onnx_files(path)
     if place.suffix != ".py":
         raise OpsettaError(
-            f"'{path}' is no zoo: give a Python file, a folder of .onnx files, or an .onnx file"
+            f"'{path}' is not a zoo: pass a Python file, a folder of .onnx files, or an .onnx file"
         )
     from .jobs import python_models
     from .zoo.python_files import list_models
@@ -210,7 +210,7 @@ def _filtered(zoo: Zoo, only: str) -> Zoo:
     try:
         models = {name: entry for name, entry in zoo.models.items() if re.search(only, name)}
     except re.error as error:
-        raise UsageError(f"'{only}' is no regular expression: {error}") from error
+        raise UsageError(f"'{only}' is not a regular expression: {error}") from error
     if not models:
         raise OpsettaError(f"no model of '{zoo.path}' matches '{only}' (it has {_some(list(zoo.models))})")
     return dataclasses.replace(zoo, models=models)

@@ -25,7 +25,7 @@ def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> No
         many = f"{len(problems)} things" if len(problems) > 1 else "one thing"
         raise TargetError(
             target.name,
-            f"target '{target.name}' ({target.title}) does not take {many} of the model:",
+            f"target '{target.name}' ({target.title}) does not support {many} of the model:",
             problems,
         )
 

@@ -46,12 +46,12 @@ def load_target(target: str | os.PathLike | Target) -> Target:
     if isinstance(target, Target):
         return target
     if not isinstance(target, (str, os.PathLike)):
-        raise UsageError(f"a target is a name or the path of a TOML file, not {type(target).__name__}")
+        raise UsageError(f"target must be a name or the path of a TOML file, not {type(target).__name__}")
     if isinstance(target, str) and not target.endswith(".toml"):
         if target not in target_names():
             raise UsageError(
                 f"there is no target '{target}'{_closest(target, target_names())}; `opsetta targets` lists "
-                "them, and a file of your own is given by its path, my_target.toml"
+                "them, and the path of a TOML file names a target of your own"
             )
         path = _FOLDER / f"{target}.toml"
     else:
@@ -84,7 +84,7 @@ def parse_target(name: str, text: str) -> Target:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"target '{name}' is no valid TOML: {error}") from error
+        raise UsageError(f"target '{name}' is not valid TOML: {error}") from error
     return _Reader(name).target(content)
 
 

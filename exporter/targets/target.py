@@ -138,7 +138,9 @@ def check_saving(target: Target | None, external_data: object) -> None:
         TargetError: `external_data` is neither None nor False, and the target takes none.
     """
     if target is not None and external_data not in (None, False) and not target.external_data:
-        raise TargetError(target.name, f"target '{target.name}' takes no external data: save without it")
+        raise TargetError(
+            target.name, f"target '{target.name}' does not support external data: save without it"
+        )
 
 
 def opset_for(opset: int | None, target: Target | None) -> int:
@@ -154,7 +156,7 @@ def opset_for(opset: int | None, target: Target | None) -> int:
     if target is not None and opset not in target.opsets:
         raise TargetError(
             target.name,
-            f"target '{target.name}' takes opset {target.opsets}, not {opset}: leave the opset out for "
-            f"{target.default_opset}",
+            f"target '{target.name}' supports opset {target.opsets}, not {opset}: leave the opset out to "
+            f"write {target.default_opset}",
         )
     return opset

@@ -81,14 +81,14 @@ def export_training(
     import torch
 
     if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        raise UsageError(f"a model to train is an nn.Module, not {type(model).__name__}")
+        raise UsageError(f"the model must be an nn.Module, not {type(model).__name__}")
     if loss is not None and not callable(loss):
-        raise UsageError(f"loss is a function of the model's result, not {type(loss).__name__}")
+        raise UsageError(f"loss must be a function of the model's result, not {type(loss).__name__}")
     if loss is None and targets is not None:
-        raise UsageError("targets need a loss: without one the model returns its loss, from its arguments")
+        raise UsageError("targets need loss=: without it, the model must compute the loss from its arguments")
     if not model.training:
         warnings.warn(
-            "the model is in inference mode and is exported so; for training call model.train() first",
+            "the model is exported in evaluation mode; for training, call model.train() first",
             stacklevel=2,
         )
     used = None if optimizer is None else read_optimizer(optimizer, hyperparameters, model)
@@ -145,7 +145,7 @@ def _captured(
         forward = capture(module, positional, given, dynamic_shapes=dynamic_shapes, by="gradients")
         names = output_names(forward)
         if names and names[0].startswith("loss_"):
-            raise CaptureError("the loss is a tensor, not several in a structure: return one of them")
+            raise CaptureError("the loss must be one tensor, not a structure of several")
         trained = None if optimizer is None else set(optimizer.parameters)
         joint = capture_joint(forward, lambda each: trained is None or each in trained, f"{MODEL}.")
         joint.model.metadata_props[FIXED_WEIGHTS] = "true"

@@ -107,7 +107,8 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
         made = _NAMES.get(optimizer.lower())
         if made is None:
             raise UsageError(
-                f"optimizer is 'sgd', 'adam' or 'adamw', or one of torch.optim, not {optimizer!r}"
+                "optimizer must be 'sgd', 'adam' or 'adamw', or an instance of torch.optim, not "
+                f"{optimizer!r}"
             )
         trained = [parameter for parameter in named if parameter.requires_grad]
         if not trained:
@@ -117,7 +118,9 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
         except (TypeError, ValueError) as error:
             raise UsageError(f"torch.optim.{made} refuses its hyper-parameters: {error}") from error
     elif hyperparameters:
-        raise UsageError("hyperparameters are for an optimizer given by its name; this one has its own")
+        raise UsageError(
+            "hyperparameters are only for an optimizer that is passed by name; this instance has its own"
+        )
     if type(optimizer) not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         kind = type(optimizer).__name__
         raise UsageError(f"the update of {kind} is not supported: use SGD, Adam or AdamW, or optimizer=None")

@@ -81,7 +81,7 @@ class TrainingProgram(Program):
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
         if target is not None:
-            raise UsageError("a training graph is written for no target: targets take graphs for inference")
+            raise UsageError("a training graph cannot be written for a target: targets are for inference")
         used = registry if registry is not None else self.registry
         level = self.optimize if optimize is None else check_level(optimize)
         return TrainingProgram(
@@ -154,7 +154,7 @@ class TrainingProgram(Program):
             UsageError: `steps` is not a positive number.
         """
         if not isinstance(steps, int) or steps < 1:
-            raise UsageError(f"steps is a number of steps from 1 on, not {steps!r}")
+            raise UsageError(f"steps must be 1 or more, not {steps!r}")
         need_torch("verifying a program")
         from .verification import Trial, verify_steps
 

@@ -116,7 +116,7 @@ class TrainingSession:
             values = list(given) if isinstance(given, (tuple, list)) else [given]
             if len(values) != len(names):
                 raise UsageError(
-                    f"the graph has {len(names)} {what}, {list(names)}, and {len(values)} are given"
+                    f"the graph has {len(names)} {what}, {list(names)}, but {len(values)} are passed"
                 )
             found = dict(zip(names, values, strict=True))
         if set(found) != set(names):
@@ -136,13 +136,13 @@ class TrainingSession:
 
     def _checked(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
         if name not in given:
-            raise UsageError(f"there is no array for input '{name}'")
+            raise UsageError(f"the array for input '{name}' is missing")
         item, value = given[name], self._inputs[name]
         array = as_array(item)
         assert value.dtype is not None
         due = value.dtype.numpy()
         if array.dtype != due:
-            raise UsageError(f"'{name}' is {due} in the graph, and {array.dtype} is given")
+            raise UsageError(f"'{name}' must be {due}, not {array.dtype}")
         fits = value.shape is None or (
             len(value.shape) == array.ndim
             and all(
@@ -151,5 +151,5 @@ class TrainingSession:
             )
         )
         if not fits:
-            raise UsageError(f"'{name}' has the shape {value.shape} in the graph, not {list(array.shape)}")
+            raise UsageError(f"'{name}' must have the shape {value.shape}, not {list(array.shape)}")
         return array

@@ -67,7 +67,7 @@ class Signature:
         """
         text = metadata.get(TRAINING)
         if text is None:
-            raise ModelFileError("the model is no training graph: opsetta.export_training makes one")
+            raise ModelFileError("the model is not a training graph: export it with opsetta.export_training")
         try:
             facts: dict[str, Any] = json.loads(text)
             if facts.pop("format") != _FORMAT:

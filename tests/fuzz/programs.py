@@ -115,7 +115,10 @@ def judge(program: Program, opsets: Sequence[int]) -> list[Outcome]:
         calls = [(arguments, *_expected(reference, arguments)) for arguments in _calls(program)]
         captured: list[opsetta.Program] = []
         outcomes = [_outcome(program, opset, captured, calls) for opset in opsets]
-    found = (re.search(r"as inputs they fail: (.*)", str(warning.message), re.DOTALL) for warning in warned)
+    found = (
+        re.search(r"because they cannot be inputs: (.*)", str(warning.message), re.DOTALL)
+        for warning in warned
+    )
     reason = next((match[1] for match in found if match), None)
     if reason is None:
         return outcomes

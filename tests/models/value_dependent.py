@@ -99,11 +99,12 @@ class WindowAttention(nn.Module):
             attention_mask = F.pad(attention_mask, (0, padding), value=0)
         is_global = attention_mask > 1
         is_any_global = is_global.flatten().any().item()
-        chunks = self.query(x).transpose(0, 1).transpose(0, 1)
-        half = self.window // 2
-        size, stride = list(chunks.shape), list(chunks.stride())
-        size[1:2] = [chunks.shape[1] // half - 1, self.window]
-        stride[1:2] = [half * stride[1], stride[1]]
+        chunks = self.query(x.transpose(0, 1)).transpose(0, 1)
+        count: Any = torch.div(chunks.size(1), self.window, rounding_mode="trunc")
+        chunks = chunks.view(batch, count, self.window, chunks.size(2))
+        size, stride = list(chunks.size()), list(chunks.stride())
+        size[1] = size[1] * 2 - 1
+        stride[1] = stride[1] // 2
         windows = chunks.as_strided(size, stride)
         mixed = (windows.softmax(-1) * windows).sum(2)
         if is_any_global:
@@ -317,10 +318,12 @@ def _tensor(*shape: int) -> torch.Tensor:
     return torch.randn(*shape)
 
 
+_BATCH_AND_LENGTH = {0: "batch", 1: "length"}
+
 KINDS: dict[str, Kind] = {
     "vector quantization": Kind(
         lambda: (Codebook(), (_tensor(2, 5, 4),)),
-        {"dynamic_shapes": {"x": {0: "batch", 1: "length"}}},
+        {"dynamic_shapes": {"x": _BATCH_AND_LENGTH}},
         lambda: [(_tensor(3, 7, 4),)],
     ),
     "first batch": Kind(
@@ -340,8 +343,8 @@ KINDS: dict[str, Kind] = {
     "Longformer": Kind(lambda: (WindowAttention(), (_tensor(2, 10, 8),)), {}, lambda: [(_tensor(2, 10, 8),)]),
     "LED": Kind(
         lambda: (WindowAttention(), (_tensor(2, 10, 8), torch.ones(2, 10))),
-        {},
-        lambda: [(_tensor(2, 10, 8), torch.zeros(2, 10))],
+        {"dynamic_shapes": {"x": _BATCH_AND_LENGTH, "attention_mask": _BATCH_AND_LENGTH}},
+        lambda: [(_tensor(b, n, 8), torch.zeros(b, n)) for b, n in ((2, 10), (1, 3), (3, 17))],
         line="if is_any_global:",
     ),
     "sliding window": Kind(

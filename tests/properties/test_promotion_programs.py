@@ -27,7 +27,7 @@ COUNT = 2_000 if settings.get_current_profile_name() == "sweep" else 200
 EXPECTED = {
     "ONNX has BFLOAT16 from 13 on": r"BFLOAT16",
     "the operator, or its element type, begins later": r"begins at \d+|from (opset )?\d+ it does",
-    "the exact remainder of DOUBLE is Mod": r"the remainder of DOUBLE needs the operator Mod",
+    "the exact remainder of DOUBLE is Mod": r"the remainder of DOUBLE needs ONNX operator Mod",
     "a symbolic number where only a constant has a form": r"must be constant at opset",
     "a shift beyond the element type": r"a shift by -?\d+ leaves the element type",
 }

@@ -196,13 +196,13 @@ def test_normalization_of_old_graphs(scaled: bool) -> None:
             "MaxPool",
             {"input": floats(1, 4, 4, 4)},
             {"ksize": [1, 1, 1, 2], "strides": [1, 1, 1, 2], "padding": "VALID"},
-            "of batch or channels is not supported",
+            "is not supported for batch or channels",
         ),
         (
             "ResizeBilinear",
             {"images": floats(1, 4, 4, 3), "size": np.array([2, 2], dtype=np.int32)},
             {"align_corners": True, "half_pixel_centers": True},
-            "without align_corners",
+            "half_pixel_centers and align_corners",
         ),
         (
             "_FusedMatMul",

@@ -102,7 +102,9 @@ class _Net:
         unknown = [name for name in given if name not in inputs]
         if unknown:
             known = ", ".join(inputs) or "none"
-            raise UsageError(f"shapes: the net has no input '{unknown[0]}'; its inputs are {known}")
+            raise UsageError(
+                f"shapes names '{unknown[0]}', which is not an input of the net; its inputs are {known}"
+            )
         for index, operator in enumerate(operators):
             self._add(operator, f"operator {index} of the predict_net", random=False)
         outputs = self._outputs(predict, operators)
@@ -190,7 +192,7 @@ class _Net:
         values = []
         for name in inputs:
             if name not in self._blobs:
-                raise CaptureError(f"{shown} reads blob '{name}', which nothing has written")
+                raise CaptureError(f"{shown} reads blob '{name}', which no operator before it writes")
             values.append(self._blobs[name])
         arguments = self._arguments(operator, values, shown)
         results = [ir.Value(name=self._names.unique(name)) for name in outputs]
@@ -255,7 +257,9 @@ class _Net:
         if not kind.startswith("Int8") or kind == "Int8Quantize":
             odd = next((value for value, each in zip(values, found, strict=True) if each is not None), None)
             if odd is not None:
-                raise CaptureError(f"{shown} reads blob '{odd.name}', which is Int8 and not real")
+                raise CaptureError(
+                    f"{shown} reads blob '{odd.name}', which is Int8; it needs floating-point numbers"
+                )
             return
         plain = INTEGER_INPUTS.get(kind, ())
         for index, (value, each) in enumerate(zip(values, found, strict=True)):

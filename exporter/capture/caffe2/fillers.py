@@ -90,7 +90,7 @@ class Fillers:
         """Subtract bytes from the remaining limit."""
         self._left -= size
         if self._left < 0:
-            raise ModelFileError(f"{shown} exceeds the limit on weights that fillers make; {REMEDY}")
+            raise ModelFileError(f"{shown} exceeds the limit on generated weights; {REMEDY}")
 
     def _given(
         self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
@@ -106,7 +106,9 @@ class Fillers:
             field = "strings" if dtype == ir.DataType.STRING else "floats" if dtype in _FLOATS else "ints"
             found = kind_of(messages["values"], shown)
             if found not in ("", field):
-                raise ModelFileError(f"{shown} has its values as {found}, where Caffe2 reads {field}")
+                raise ModelFileError(
+                    f"{shown} has its values in field {found}, but Caffe2 reads field {field}"
+                )
             held = getattr(messages["values"], field)
         if dtype == ir.DataType.STRING:
             if math.prod(shape) != len(held):
@@ -119,7 +121,7 @@ class Fillers:
             with np.errstate(invalid="ignore"):
                 array = whole.astype(dtype.numpy())
             if dtype != ir.DataType.BOOL and not np.array_equal(array.astype(np.int64), whole):
-                raise ModelFileError(f"{shown} has values that {dtype.name} does not have")
+                raise ModelFileError(f"{shown} has values outside of the range of {dtype.name}")
         return ir.Tensor(_reshaped(array, shape, shown))
 
     def _constant(
@@ -148,7 +150,7 @@ def _byte_values(messages: Mapping[str, Any], shown: str) -> bytes:
         return bytes(messages["values"].s)
     if kind == "strings" and len(messages["values"].strings) == 1:
         return bytes(messages["values"].strings[0])
-    raise ModelFileError(f"{shown} has values that are not one string of bytes")
+    raise ModelFileError(f"{shown} must have its values as one string of bytes")
 
 
 def _reshaped(array: np.ndarray, shape: tuple[int, ...], shown: str) -> np.ndarray:

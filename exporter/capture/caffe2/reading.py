@@ -82,7 +82,7 @@ def _memory() -> wire.MessageMemory:
 def _form(head: bytes, shown: str) -> str:
     form = _form_of(head)
     if not form:
-        raise ModelFileError(f"{shown} is not a Caffe2 net: it begins as none does")
+        raise ModelFileError(f"{shown} is not a Caffe2 net: its first bytes are not those of a NetDef")
     return form
 
 

@@ -63,19 +63,19 @@ def parse_descriptions(shapes: Mapping[str, Given] | None) -> dict[str, Descript
     if shapes is None:
         return {}
     if not isinstance(shapes, Mapping):
-        raise UsageError(f"shapes is a mapping from inputs to shapes, not {type(shapes).__name__}")
+        raise UsageError(f"shapes must be a mapping from inputs to shapes, not {type(shapes).__name__}")
     return {name: _description(name, given) for name, given in shapes.items()}
 
 
 def _description(name: str, given: Given) -> Description:
     if not isinstance(given, str):
         if not isinstance(given, Sequence):
-            raise UsageError(f"the shape of '{name}' is a list of sizes, not {given!r}")
+            raise UsageError(f"the shape of '{name}' must be a list of sizes, not {given!r}")
         return Description(None, tuple(_size(name, size) for size in given))
     found = _TEXT.fullmatch(given)
     if found is None or (found[1] is None) != (found[3] is None):
         raise UsageError(
-            f"the shape of '{name}' is written 1,3,224,224 or float32[1,3,224,224], not '{given}'"
+            f"the shape of '{name}' must have the form 1,3,224,224 or float32[1,3,224,224], not '{given}'"
         )
     if found[1] is not None and found[1] not in _TYPES:
         raise UsageError(f"there is no element type '{found[1]}' (known: {', '.join(_TYPES)})")
@@ -91,7 +91,7 @@ def _size(name: str, size: Any) -> int | str | None:
         return size
     if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**31:
         return size
-    raise UsageError(f"the shape of '{name}' has the size {size!r}, which is neither a size nor a name")
+    raise UsageError(f"the shape of '{name}' has the entry {size!r}, which is neither a size nor a name")
 
 
 def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
@@ -118,4 +118,4 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
             for name, (kind, sizes) in found.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError, UsageError) as error:
-        raise ModelFileError(f"{shown} does not describe inputs as name: [type, [sizes]]: {error}") from None
+        raise ModelFileError(f"{shown} must describe inputs as name: [type, [sizes]]: {error}") from None

@@ -34,7 +34,7 @@ def open_weights(path: str | os.PathLike) -> dict[str, ir.TensorProtocol]:
         ModelFileError: there is no checkpoint, or a file of it is malformed or outside of its folder.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise UsageError(f"weights are opened from a path, not from {type(path).__name__}")
+        raise UsageError(f"open_weights needs a path, not a {type(path).__name__}")
     return read_checkpoint(path, _read_zip)
 
 

@@ -43,8 +43,8 @@ def explaining_absence(model: Any) -> Iterator[None]:
         names = listed([quoted(holder.name) for holder in lacking])
         raise CaptureError(
             f"{names} of the model {'have' if len(lacking) > 1 else 'has'} no data "
-            f"({without_data(lacking[0].tensor)}): give the weights, "
-            "opsetta.export(..., weights='model.safetensors')"
+            f"({without_data(lacking[0].tensor)}): pass the weights, opsetta.export(..., "
+            "weights='model.safetensors')"
         ) from error
 
 
@@ -74,7 +74,7 @@ class StoredWeights:
 
     def __init__(self, model: Any, weights: Weights):
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
-            raise UsageError(f"weights= is for an nn.Module, and the model is a {type(model).__name__}")
+            raise UsageError(f"weights= needs an nn.Module as the model, not a {type(model).__name__}")
         self._model = model
         given, shown = _given(weights)
         self._matches = match(model, given, shown)
@@ -119,8 +119,8 @@ class StoredWeights:
             names = listed([quoted(each.names[0]) for each in empty])
             raise CaptureError(
                 f"{error}\n  - {names} will be converted to another element type when the program is saved. "
-                "The capture has no values of such weights. A model whose code reads one needs the element "
-                "type of the file, for example by model.half()"
+                "The capture cannot read the values of such weights. If the model's code reads them, give "
+                "the model the element type of the file first, for example with model.half()"
             ) from error
 
     def place(self, source: ir.Model) -> None:
@@ -146,7 +146,7 @@ def _given(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
         return open_weights(weights), f"the weights in {quoted(os.fspath(weights))}"
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
         raise UsageError(
-            f"weights= is a path, or a mapping from names to tensors, not {type(weights).__name__}"
+            f"weights= must be a path, or a mapping from names to tensors, not {type(weights).__name__}"
         )
     for name, item in weights.items():
         if isinstance(item, torch.Tensor) and (reason := without_data(item)) is not None:

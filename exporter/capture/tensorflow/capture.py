@@ -47,7 +47,7 @@ class TensorFlowOptions:
     def __post_init__(self) -> None:
         for option in ("inputs", "outputs", "tags", "inputs_as_nchw", "outputs_as_nchw"):
             if isinstance(getattr(self, option), str):
-                raise UsageError(f"{option} is a list of names, not {getattr(self, option)!r}")
+                raise UsageError(f"{option} must be a list of names, not {getattr(self, option)!r}")
 
     @property
     def given(self) -> list[str]:

@@ -93,7 +93,9 @@ def read_graph(
     """
     for given, known in ((kind, KINDS), (form, FORMS)):
         if given is not None and given not in known:
-            raise UsageError(f"a file of TensorFlow is one of {', '.join(known)}, not {given!r}")
+            raise UsageError(
+                f"the kind of a TensorFlow file must be one of {', '.join(known)}, not {given!r}"
+            )
     file, shown = file_of(path), f"'{os.fspath(path)!s}'"
     found, message = _message(file, shown, kind, form, bounds)
     try:
@@ -253,7 +255,7 @@ def _check(graph: Any, bounds: Bounds) -> None:
             repeated += repeated_bytes(node.attr["value"].tensor, f"the constant {quoted(node.name)}")
         if taken > allowed:
             raise ModelFileError(
-                f"its nodes would take more than {allowed >> 20} MiB in memory, which is what is given to "
+                f"its nodes would need more than {allowed >> 20} MiB of memory, the limit for a file of "
                 f"{size} bytes; {REMEDY}"
             )
         if repeated > bounds.memory:

@@ -122,7 +122,7 @@ class Alternatives:
         # Tracing runs the model, which may write to its buffers.
         given = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
         if args and kwargs:
-            raise ValueError("torch.jit.trace takes positional or keyword arguments, not both")
+            raise ValueError("torch.jit.trace accepts positional or keyword arguments, not both")
         traced = torch.jit.trace(copy.deepcopy(model), check_trace=False, **given)
         self._captures[name](traced)
         agreed = _agreements(model, traced, (args, kwargs))

@@ -67,7 +67,7 @@ def capture(
     """
     if isinstance(model, torch.export.ExportedProgram):
         if dynamic_shapes is not None or dynamic_axes is not None:
-            raise CaptureError("an ExportedProgram has its dynamic shapes already: leave dynamic_shapes out")
+            raise CaptureError("an ExportedProgram already has its dynamic shapes: leave dynamic_shapes out")
         found = import_exported_program(model, source_lines=source_lines)
         if model.example_inputs is not None:
             example_args, example_kwargs = model.example_inputs
@@ -77,7 +77,7 @@ def capture(
         return found
     if not callable(model):
         raise CaptureError(
-            f"a model is an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
+            f"the model must be an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
         )
     register_structures(args, dict(kwargs))
     if not isinstance(model, torch.nn.Module):
@@ -121,9 +121,9 @@ def capture(
 def _warn_of_replaced(names: Sequence[str]) -> None:
     for name in names:
         warnings.warn(
-            f"the model replaces its buffer '{name}' in its forward. The program does not: it has the buffer "
-            "as it is now in each call. Write to the buffer in place, for example with copy_, and "
-            "mutations='outputs' returns its new value",
+            f"the model's forward replaces its buffer '{name}'. The program does not: each call uses the "
+            "buffer's value at the export. If the new value matters, write to the buffer in place, for "
+            "example with copy_, and export with mutations='outputs'",
             stacklevel=5,
         )
 

@@ -157,13 +157,15 @@ class _ProgramImporter:
     def _state(self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]) -> ir.Value:
         """The value of a parameter, buffer or lifted constant; weights that share memory are one value."""
         if specification.kind not in _KINDS:
-            raise CaptureError(f"input '{node.name}' is a {specification.kind.name}, which ONNX cannot hold")
+            raise CaptureError(
+                f"input '{node.name}' is a {specification.kind.name}, which ONNX does not support"
+            )
         name = specification.target
         tensor = self._program.state_dict.get(name)
         if tensor is None:
             tensor = self._program.constants.get(name)
         if not isinstance(tensor, torch.Tensor):
-            raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX cannot hold")
+            raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX does not support")
         check(_KINDS[specification.kind], name, tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
@@ -191,8 +193,8 @@ class _ProgramImporter:
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
         if any(kind != OutputKind.USER_OUTPUT for kind in kinds):
             raise CaptureError(
-                "the ExportedProgram is functionalised already (run_decompositions was called on it): "
-                "pass the one that torch.export.export returned"
+                "run_decompositions was called on the ExportedProgram, which is not supported: pass the one "
+                "that torch.export.export returned"
             )
         paths = leaf_names(self._program.call_spec.out_spec, "output")
         [returned] = (node.args[0] for node in self._program.graph.nodes if node.op == "output")

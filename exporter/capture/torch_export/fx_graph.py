@@ -20,6 +20,7 @@ from onnx_ir import DataType, tensor_adapters
 
 from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
+from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import is_without_data
 from ...torch_boundary.operators.higher_order import has_no_result, vmap_nesting
@@ -55,11 +56,14 @@ def _begins_its_storage(node: torch.fx.Node, position: int) -> bool:
 def _order_in_storage(node: torch.fx.Node, position: int) -> list[int] | None:
     """The order of axes in which the tensor of a strided view is contiguous and begins the view's storage."""
     tensor = node.args[0].meta["val"]  # type: ignore[union-attr]
-    strides = tensor.stride()
-    if not all(isinstance(stride, int) for stride in strides):
-        return None
-    order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
     given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
+    if any(isinstance(number, torch.SymInt) for number in (*tensor.shape, *tensor.stride())):
+        if not probe.has(probe.DIRECT_CAPTURE):
+            return None
+        from ...torch_boundary.recording.symbolic_numbers import order_in_storage
+
+        return order_in_storage(tensor, from_begin=given is not None)
+    order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
     begins = given is None or tensor.storage_offset() == 0
     return order if begins and tensor.permute(order).is_contiguous() else None
 
@@ -154,8 +158,8 @@ class GraphImporter(abc.ABC):
             return item
         if is_without_data(item):
             raise CaptureError(
-                f"torch.export kept no data of tensor '{node.target}', which a function passed to an "
-                "operator uses from outside: pass it to the operator"
+                f"a function that is an argument of an operator uses tensor '{node.target}' from outside, of "
+                "which torch.export keeps no data: pass the tensor to the operator, too"
             )
         name = self._names.unique(str(node.target))
         value = describe(ir.Value(name=name), item, self._dimensions)
@@ -190,6 +194,8 @@ class GraphImporter(abc.ABC):
         name, overload, formals, is_mutable = _read_schema(target)
         if name in ASSERTIONS:
             return None
+        if name == "aten::sym_stride":
+            return self._stride(node)
         arguments = {formal: self.argument(a) for formal, a in zip(formals, node.args, strict=False)}
         if name in _BY_STRIDES and not _begins_its_storage(node, _BY_STRIDES[name]):
             arguments["self"] = self._as_in_storage(node, name, arguments["self"])
@@ -205,14 +211,43 @@ class GraphImporter(abc.ABC):
                 made.metadata_props[ALIAS] = "false"
         return self._result(node, made)
 
+    def _stride(self, node: torch.fx.Node) -> Any:
+        """The stride of an axis: the product of the sizes of the axes that lie inside it in the storage."""
+        tensor, axis = node.args[0].meta["val"], node.args[1]  # type: ignore[union-attr]
+        order = None
+        if probe.has(probe.DIRECT_CAPTURE):
+            from ...torch_boundary.recording.symbolic_numbers import order_in_storage
+
+            order = order_in_storage(tensor, from_begin=False)
+        if order is None:
+            raise CaptureError(
+                "the model reads a stride of a tensor that is not contiguous: an ONNX graph has no strides. "
+                "Call .contiguous() on the tensor first"
+            )
+        value = self.argument(node.args[0])
+        product, known = None, 1
+        for inner in order[order.index(axis % tensor.dim()) + 1 :]:
+            size = tensor.shape[inner]
+            known = known * size
+            if not isinstance(size, int):
+                read = self.number_or_value(f"{node.name}_size_{inner}", size)
+                self.append(node, "aten::sym_size", "int", {"self": value, "dim": inner}, outputs=[read])
+                size = read
+            if product is not None:
+                made = self.number_or_value(f"{node.name}_product_{inner}", known)
+                self.append(node, "sym::mul", "", {"a": product, "b": size}, outputs=[made])
+                size = made
+            product = size
+        return 1 if product is None else product
+
     def _as_in_storage(self, node: torch.fx.Node, name: str, value: ir.Value) -> ir.Value:
         """The tensor of a strided view with its axes in the order in which they lie in the storage."""
         # The result of a scatter has the shape of its tensor.
         order = None if name.endswith("_scatter") else _order_in_storage(node, _BY_STRIDES[name])
         if order is None:
             raise CaptureError(
-                f"{name} reads the storage of a tensor that is a view of it: an ONNX graph has no storages. "
-                "Call .clone(memory_format=torch.contiguous_format) on the tensor first"
+                f"{name} reads the storage of a tensor that is a view of it: ONNX has no storages. Call "
+                ".clone(memory_format=torch.contiguous_format) on the tensor first"
             )
         example = node.args[0].meta["val"].permute(order)  # type: ignore[union-attr]
         ordered = self.value(f"{node.name}_storage", example)

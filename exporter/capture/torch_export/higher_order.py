@@ -116,7 +116,7 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
     with node.meta["val"].fake_mode:
         example = operator(*pytree.tree_map_only(torch.Tensor, lambda item: item.to(computed), examples))
     if not isinstance(example, torch.Tensor):
-        raise CaptureError(f"out_dtype of {operator}, which does not give one tensor")
+        raise CaptureError(f"out_dtype supports only operators with one result, not {operator}")
     given = [
         cast(item, computed) if isinstance(item, ir.Value) and NUMBER not in item.metadata_props else item
         for item in map(importer.argument, operands)

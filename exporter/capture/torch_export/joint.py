@@ -87,8 +87,8 @@ def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: st
     if changed:
         names = sorted({held.names.get(symbol, str(symbol)) for symbol in changed})
         raise CaptureError(
-            f"the backward pass is valid for one size of {', '.join(map(repr, names))} only: "
-            "leave it out of dynamic_shapes"
+            f"the backward pass needs a fixed size of {', '.join(map(repr, names))}: leave it out of "
+            "dynamic_shapes"
         )
     return _imported(forward, held, traced, scopes, found)
 
@@ -176,18 +176,18 @@ def _trace(
         raise
     except Exception as error:
         text = " ".join(str(error).split())
-        raise CaptureError(f"autograd could not run the model backwards: {text}") from error
+        raise CaptureError(f"autograd could not compute the gradients of the model: {text}") from error
     traced.graph.eliminate_dead_code()
     return traced, scopes, facts[0]
 
 
 def _check_loss(loss: Any) -> None:
     if not isinstance(loss, torch.Tensor):
-        raise CaptureError(f"the loss is a tensor, not {type(loss).__name__}")
+        raise CaptureError(f"the loss must be a tensor, not {type(loss).__name__}")
     if loss.ndim or not loss.is_floating_point():
         raise CaptureError(
-            f"the loss is one number, not {str(loss.dtype).removeprefix('torch.')} of shape "
-            f"{list(loss.shape)}: reduce it, for example by .mean()"
+            f"the loss must be one floating-point number, not {str(loss.dtype).removeprefix('torch.')} of "
+            f"shape {list(loss.shape)}: reduce it, for example by .mean()"
         )
     if not loss.requires_grad:
         raise CaptureError("the loss does not depend on a parameter to train")

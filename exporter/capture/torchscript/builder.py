@@ -220,7 +220,7 @@ class Builder:
             self.check_constant()
             return self.constant_tensor(item)
         if not is_number(item) or isinstance(item, complex):
-            raise CaptureError(f"{item!r} cannot be decided by a computed condition")
+            raise CaptureError(f"{item!r} cannot depend on a computed condition")
         result = self.number(type(item).__name__, stem="constant")
         self.append("prim::Constant", {"value": item}, [result])
         return result
@@ -311,7 +311,7 @@ class Builder:
             return self.number(kind if kind in DTYPES else "float", stem=stem)
         if kind == "Tensor[]":
             if not isinstance(fake, (list, tuple)):
-                raise CaptureError(f"how many tensors {name} returns is not known while it is captured")
+                raise CaptureError(f"the number of tensors that {name} returns must be known at capture")
             return [self.value(f"{stem}_{i}", member) for i, member in enumerate(fake)]
         return self.value(stem, fake)
 

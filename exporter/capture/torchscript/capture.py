@@ -97,7 +97,8 @@ def capture_torchscript(
         except CaptureError:
             raise error from None
         warnings.warn(
-            f"the numbers among the arguments are constants of this export, for as inputs they fail: {error}",
+            "the numbers among the arguments are constants in this export, because they cannot be "
+            f"inputs: {error}",
             stacklevel=2,
         )
         return found
@@ -187,7 +188,7 @@ class _Reader:
         try:
             [result] = self._machine.run(graph, operands)
         except Raised as error:
-            raise CaptureError(f"the program raises for arguments like these: {error}") from error
+            raise CaptureError(f"the program raises an error for these arguments: {error}") from error
         self._build.module = self._build.line = ""
         if self._root is not None:
             self._write_attributes(self._root)
@@ -288,13 +289,14 @@ class _Reader:
         """Convert the program's result to Python containers."""
         if isinstance(item, Shared) and item.stale:
             raise CaptureError(
-                "the program returns a list or dict that may have been changed under another name, as a "
-                "computed condition decides; copy it first"
+                "the program returns a list or dict that another variable also refers to, depending on a "
+                "computed condition; return a copy"
             )
         if isinstance(item, List):
             if item.items is None:
                 raise CaptureError(
-                    "the program returns a list whose length is computed: return torch.stack or cat of it"
+                    "the program returns a list whose length is computed: return torch.stack or "
+                    "torch.cat of it"
                 )
             return [self._structured(member) for member in item.items]
         if isinstance(item, Dict):
@@ -303,7 +305,9 @@ class _Reader:
             members = [self._structured(member) for member in item]
             return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
         if isinstance(item, (Object, Optional)):
-            raise CaptureError(f"the program returns {type(item).__name__.lower()}, which ONNX cannot hold")
+            raise CaptureError(
+                f"the program returns {type(item).__name__.lower()}, which ONNX does not support"
+            )
         return item
 
 

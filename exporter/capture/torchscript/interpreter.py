@@ -130,8 +130,8 @@ class Interpreter:
         operands = [self[value] for value in node.inputs()]
         if any(isinstance(operand, Shared) and operand.stale for operand in operands):
             raise CaptureError(
-                f"{self.place(node)}: the list or dict may be one that was changed under another name, as a "
-                "computed condition decides; copy it first"
+                f"{self.place(node)}: another variable also refers to this list or dict, depending on a "
+                "computed condition; copy it first"
             )
         result = self._result(node, operands)
         if self._opaque and isinstance(result, torch.Tensor):

@@ -86,16 +86,16 @@ def schema_of(node: Any) -> Any:
     if kind in ("prim::PythonOp", "prim::IgnoredPythonOp"):
         name = node.pyname() if kind == "prim::PythonOp" else kind
         raise CaptureError(
-            f"the program calls the Python function '{name}', of which TorchScript has only the name: "
-            "script it, or leave it out of the exported model"
+            f"the program calls the Python function '{name}', which is not in TorchScript: script it, or "
+            "leave it out of the exported model"
         )
     if "MKLDNN" in kind or "mkldnn" in kind:
         raise CaptureError(
-            f"{kind} is made by torch.jit.optimize_for_inference for this machine: export the program "
-            "without it, or frozen"
+            f"{kind} was written by torch.jit.optimize_for_inference for this machine: export the program "
+            "without it, or after torch.jit.freeze only"
         )
     if text == "(no schema)" or "..." in text:
-        raise CaptureError(f"{kind} is not part of TorchScript that can be captured")
+        raise CaptureError(f"{kind} is a part of TorchScript that is not supported")
     return parsed(text)
 
 
@@ -230,7 +230,7 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
         return _of_code(kind, item)
     if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
         kind_of = type(item).__name__.lower()
-        raise CaptureError(f"{machine.place(node)}: an argument is {kind_of}, which no operator takes")
+        raise CaptureError(f"{machine.place(node)}: an argument is {kind_of}, which no operator accepts")
     if "Device" in kind and isinstance(item, str):
         return Device(item)
     return item

@@ -38,7 +38,7 @@ def capture_trace(
         CaptureError: the model cannot be traced, for example because an argument is not a tensor.
     """
     if isinstance(model, torch.export.ExportedProgram) or not callable(model):
-        raise CaptureError(f"capture='trace' takes a module or a function, not {type(model).__name__}")
+        raise CaptureError(f"capture='trace' needs a module or a function, not {type(model).__name__}")
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
     example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}

@@ -54,7 +54,7 @@ def plan(
 def _dimension(text: str) -> tuple[str, int]:
     name, _, size = text.rpartition("=")
     if not name or not size.isdecimal():
-        raise UsageError(f"--dim takes NAME=SIZE, not '{text}'")
+        raise UsageError(f"--dim must be NAME=SIZE, not '{text}'")
     return name, int(size)
 
 

@@ -67,7 +67,7 @@ def export(
         huggingface.export_folder(context, quantized)
         return
     if factory is None or task is not None or dtype is not None:
-        raise UsageError("give a FACTORY, or --hf FOLDER; --task and --dtype are options for --hf")
+        raise UsageError("pass a FACTORY, or --hf FOLDER; --task and --dtype need --hf")
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()

@@ -129,4 +129,4 @@ def _number(name: str, text: str) -> bool | int | float:
             return kind(text)
         except ValueError:
             continue
-    raise UsageError(f"--set: the value of '{name}' is a number, true or false, not '{text}'")
+    raise UsageError(f"--set: the value of '{name}' must be a number, true or false, not '{text}'")

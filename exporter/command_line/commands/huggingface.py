@@ -56,7 +56,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
         if parameter.name not in _TAKEN and given.get(parameter.name or "") not in (None, False, [], ())
     ]
     if wrong:
-        raise UsageError(f"--hf takes no {', '.join(wrong)}")
+        raise UsageError(f"--hf cannot be combined with {', '.join(wrong)}")
     begin = time.perf_counter()
     with bars() as stage:
         from ...huggingface import export_huggingface

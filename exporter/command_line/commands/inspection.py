@@ -64,7 +64,7 @@ def ops(
 
     if as_markdown:
         if opset is not None or text or as_json:
-            raise OpsettaError("--markdown prints the whole page: it takes no other option")
+            raise OpsettaError("--markdown prints the whole page, and cannot be combined with other options")
         print(support.markdown(), end="")
         return
     opsets = support.swept()["opsets"] if opset is None else [opset]

@@ -149,7 +149,7 @@ def _opsets(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise UsageError(
-            f"--opsets takes numbers separated by commas, such as 9,13,18, not '{text}'"
+            f"--opsets must be numbers separated by commas, such as 9,13,18, not '{text}'"
         ) from error
 
 

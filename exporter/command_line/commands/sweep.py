@@ -101,7 +101,9 @@ def sweep(
 
 def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | None) -> None:
     if html is None or output is not None:
-        raise OpsettaError(f"'{path}' has the results of a sweep: draw them with --html FILE, and no -o")
+        raise OpsettaError(
+            f"'{path}' contains the results of a sweep: draw them with --html FILE, without -o"
+        )
     from ...sweeps.results.files import read_rows
     from ...sweeps.results.matrix import write_matrix
 

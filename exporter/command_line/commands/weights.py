@@ -47,7 +47,7 @@ def weights(
     """List the weights of a model, what their dimensions are, and write them to a file."""
     written = None if output is None else Output(output)
     if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):
-        raise UsageError(f"weights are written to a file .safetensors or .npz, not to '{output}'")
+        raise UsageError(f"weights are written to a .safetensors or .npz file, not to '{output}'")
     found = _found(model, checkpoint, outputs, pairs(keys, "--key"), signature, allow_links, trusted)
     left_out = [weight.name for weight in found if not _is_numeric(_kind(weight))]
     if output is not None and written is not None:
@@ -97,7 +97,7 @@ def _found(
             trusted=trusted,
         )
     if checkpoint is not None or outputs is not None or keys or signature is not None:
-        raise ModelFileError(f"'{model}' is not a TensorFlow graph, which these options need")
+        raise ModelFileError(f"'{model}' is not a TensorFlow graph, which these options are for")
     if is_checkpoint(model):
         return weights_of_checkpoint(model, allow_links=allow_links)
     return _of_onnx(model, allow_links, trusted)
@@ -110,7 +110,7 @@ def _of_onnx(model: os.PathLike, allow_links: bool, trusted: bool) -> Sequence[A
 
     loaded = load(model, allow_links=allow_links, trusted=trusted)
     if not isinstance(loaded, OnnxModel):
-        raise ModelFileError(f"'{model}' is a source file; lower it, and list the weights of the ONNX file")
+        raise ModelFileError(f"'{model}' is a source file: lower it, and list the weights of the ONNX file")
     found = []
     for name, value in loaded.model.graph.initializers.items():
         tensor = value.const_value
@@ -163,7 +163,7 @@ def _write(file: IO[bytes], suffix: str, found: Sequence[Any], onnx_order: bool)
     missing = [weight.name for weight in found if weight.read is None]
     if missing:
         raise ModelFileError(
-            f"the graph has variables, such as '{missing[0]}', and their contents are in a checkpoint: give "
+            f"the graph has variables, such as '{missing[0]}', whose values are in a checkpoint: pass "
             "--checkpoint"
         )
     tensors = []

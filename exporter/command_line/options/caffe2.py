@@ -39,6 +39,6 @@ def load_options(init_net: pathlib.Path | None, input_shapes: list[str] | None) 
             raise UsageError(f"--input-shape '{text}' is not NAME=SIZE,SIZE,…")
         shapes = options.setdefault("shapes", {})
         if name in shapes:
-            raise UsageError(f"--input-shape: '{name}' stands twice")
+            raise UsageError(f"--input-shape: '{name}' occurs twice")
         shapes[name] = shape
     return options

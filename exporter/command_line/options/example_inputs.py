@@ -63,7 +63,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int
             for axis, name in item.names.items():
                 size = item.sizes[axis]
                 if size is not None and sizes.setdefault(name, size) != size:
-                    raise OpsettaError(f"--input '{text}': '{name}' is {sizes[name]} elsewhere")
+                    raise OpsettaError(f"--input '{text}': '{name}' is {sizes[name]} in another --input")
     inputs = [_made(item, sizes) if isinstance(item, _Specification) else item for item in read]
     shapes = [item.names or None if isinstance(item, _Specification) else None for item in read]
     return tuple(inputs), shapes
@@ -80,15 +80,15 @@ def _read(text: str) -> Any:
         )
     dtype = _DTYPES[name]
     if bound is not None and (dtype.is_floating_point or dtype == torch.bool):
-        raise OpsettaError(f"--input '{text}': a bound is for whole numbers")
+        raise OpsettaError(f"--input '{text}': a bound needs an integer type")
     if bound is not None and not 0 < int(bound) <= torch.iinfo(dtype).max:
-        raise OpsettaError(f"--input '{text}': {name} has no numbers from 0 up to a bound of {bound}")
+        raise OpsettaError(f"--input '{text}': {name} has no numbers from 0 to below {bound}")
     sizes: list[int | None] = []
     names = {}
     for axis, part in enumerate(dimensions.split(",") if dimensions.strip() else []):
         dimension = _DIMENSION.fullmatch(part.strip())
         if dimension is None:
-            raise OpsettaError(f"--input '{text}': '{part.strip()}' is no dimension; {_FORM}")
+            raise OpsettaError(f"--input '{text}': '{part.strip()}' is not a dimension; {_FORM}")
         size, called, example = dimension.groups()
         if called is not None:
             names[axis] = called
@@ -106,7 +106,7 @@ def _literal(text: str) -> Any:
             return kind(plain)
         except ValueError:
             continue
-    raise OpsettaError(f"--input '{text}' describes no input; {_FORM}")
+    raise OpsettaError(f"--input '{text}' does not describe an input; {_FORM}")
 
 
 def _made(item: _Specification, sizes: dict[str, int]) -> torch.Tensor:

@@ -43,8 +43,8 @@ def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
     if not needed <= len(inputs) <= len(formal):
         listed = ", ".join(f"{argument.name}: {argument.type}" for argument in formal)
         raise OpsettaError(
-            f"'{path}' takes {len(formal)} inputs ({listed}), and there are {len(inputs)} --input: "
-            "give each in order, such as --input 'float32[batch,3,224,224]'"
+            f"'{path}' has {len(formal)} inputs ({listed}), but there are {len(inputs)} --input options: "
+            "pass one for each input in order, such as --input 'float32[batch,3,224,224]'"
         )
     args, shapes = example_inputs(inputs)
     return Example(model, args, {}, {"dynamic_shapes": shapes} if any(shapes) else {})

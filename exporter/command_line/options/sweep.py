@@ -15,7 +15,9 @@ def parse_bytes(text: str) -> int:
     """An amount of memory, such as `4GB`, in bytes."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     if found is None:
-        raise typer.BadParameter(f"'{text}' is no amount of memory: write 500MB, 4GB or a number of bytes")
+        raise typer.BadParameter(
+            f"'{text}' is not an amount of memory: write 500MB, 4GB or a number of bytes"
+        )
     return int(float(found[1]) * _UNITS[found[2]])
 
 

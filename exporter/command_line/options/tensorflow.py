@@ -66,7 +66,7 @@ def load_options(
         UsageError: one is out of form.
     """
     if input_format not in ("auto", "binary", "text"):
-        raise UsageError(f"--input-format is auto, binary or text, not '{input_format}'")
+        raise UsageError(f"--input-format must be auto, binary or text, not '{input_format}'")
     given = {
         "inputs": _inputs(inputs),
         "outputs": _names(outputs),
@@ -90,7 +90,7 @@ def _inputs(texts: Sequence[str] | None) -> dict[str, list[int] | None] | None:
     found: dict[str, list[int] | None] = {}
     for name, shape in (pair for text in texts for pair in _split("--inputs", text)):
         if name in found:
-            raise UsageError(f"--inputs: '{name}' stands twice")
+            raise UsageError(f"--inputs: '{name}' occurs twice")
         found[name] = None if shape is None else _sizes(name, shape)
     return found
 
@@ -116,5 +116,7 @@ def _sizes(name: str, shape: str) -> list[int]:
     except ValueError:
         sizes = [-2]
     if min(sizes, default=0) < -1:
-        raise UsageError(f"--inputs: the shape {shape} of '{name}' is not a list of sizes, -1 for any")
+        raise UsageError(
+            f"--inputs: the shape {shape} of '{name}' must be a list of sizes, with -1 for any size"
+        )
     return sizes

@@ -55,10 +55,11 @@ class Output:
         self._stdout: Any = None
         if str(path) == _STANDARD_OUTPUT:
             if sys.stdout is None or not hasattr(sys.stdout, "buffer"):
-                raise ModelFileError("there is no standard output to write to")
+                raise ModelFileError("standard output is closed")
             if sys.stdout.isatty():
                 raise ModelFileError(
-                    "standard output is a terminal, and a model is not text: redirect it, or give -o a file"
+                    "standard output is a terminal, and a model is not text: redirect it, or pass a "
+                    "file with -o"
                 )
             # `sys.stdout` is redirected while the user's code runs.
             self._stdout = sys.stdout

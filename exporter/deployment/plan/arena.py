@@ -41,7 +41,7 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]
     frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
     for name in frame.input_names:
         if name not in inputs:
-            raise PlanError(f"there is no array for input '{name}'")
+            raise PlanError(f"the array for input '{name}' is missing")
     return frame.run([np.asarray(inputs[name]) for name in frame.input_names])
 
 
@@ -94,7 +94,7 @@ class _Frame:
             return self._constants[name]
         if name not in self._shapes:
             if self._outer is None:
-                raise PlanError(f"the plan reads '{name}' before there is one")
+                raise PlanError(f"the plan reads '{name}' before a node computes it")
             return self._outer.read(name)
         dtype, shape = self._shapes[name]
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -130,7 +130,7 @@ class _Frame:
         buffer = self._of[name]
         room = self._bytes(buffer)
         if array.nbytes > len(room):
-            raise PlanError(f"'{name}' is {array.nbytes} bytes, and its buffer has {len(room)}")
+            raise PlanError(f"'{name}' has {array.nbytes} bytes, but its buffer has {len(room)}")
         room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._shapes[name] = (array.dtype, array.shape)
 

@@ -89,7 +89,9 @@ def binary(plan: PlanFacts) -> bytes:
 
 def _check(plan: PlanFacts) -> None:
     if plan.peak is None:
-        raise PlanError("sizes are formulas: give the dimensions of the inputs to plan offsets")
+        raise PlanError(
+            "the plan has formulas instead of sizes: pass the dimensions of the inputs to plan offsets"
+        )
 
 
 def _outputs(plan: PlanFacts) -> list[list[int]]:

@@ -95,7 +95,9 @@ def from_json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
         if found["format"] != FORMAT:
-            raise PlanError(f"the plan has format {found['format']!r}, and this opsetta reads {FORMAT}")
+            raise PlanError(
+                f"the plan has format {found['format']!r}, but this version of opsetta reads format {FORMAT}"
+            )
         return {
             **{key: found[key] for key in ("mode", "alignment", "budget")},
             "dimensions": dict(found["dimensions"]),

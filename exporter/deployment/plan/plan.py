@@ -71,12 +71,12 @@ def make_plan(
         UsageError: an argument is none of these.
     """
     if mode not in ("inference", "train"):
-        raise UsageError(f"mode is 'inference' or 'train', not {mode!r}")
+        raise UsageError(f"mode must be 'inference' or 'train', not {mode!r}")
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise UsageError(f"alignment is a power of two, not {alignment!r}")
+        raise UsageError(f"alignment must be a power of two, not {alignment!r}")
     if mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
         raise PlanError(
-            "the nodes of the model have no phases: opsetta.export_training makes a training graph"
+            "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
         )
     given = _checked_dimensions(model, dimensions)
     prepared = _prepared(model, given.sizes)
@@ -112,7 +112,7 @@ def _checked_dimensions(model: ir.Model, given: Mapping[str, int] | None) -> Dim
         if name not in known:
             raise UsageError(f"there is no dimension '{name}'; the inputs have {sorted(known) or 'no names'}")
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise UsageError(f"dimension '{name}' is a number of elements, not {size!r}")
+            raise UsageError(f"the size of dimension '{name}' must be a number, not {size!r}")
     return Dimensions(dict(given or {}), frozenset(known))
 
 

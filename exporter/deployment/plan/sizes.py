@@ -61,12 +61,12 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     """
     kind = value.type
     if kind is not None and not isinstance(kind, ir.TensorType):
-        raise PlanError(f"value '{value.name}' is {kind}, and only tensors have a place in memory")
+        raise PlanError(f"value '{value.name}' is {kind}: a plan supports only tensors")
     if value.dtype is None or value.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         known = "no known element type" if value.dtype is None else f"the element type {value.dtype.name}"
-        raise PlanError(f"value '{value.name}' has {known}: its bytes are unknown")
+        raise PlanError(f"value '{value.name}' has {known}: its size is unknown")
     if value.shape is None:
-        raise PlanError(f"the rank of '{value.name}' is unknown: its bytes depend on the data")
+        raise PlanError(f"the rank of '{value.name}' is unknown: its size depends on the data")
     sizes = [dimensions.size(value, dim) for dim in value.shape]
     numbers = [size for size in sizes if isinstance(size, int)]
     names = [size for size in sizes if isinstance(size, str)]

@@ -48,7 +48,7 @@ def load_session(
     check_choice("on_mismatch", on_mismatch, ON_MISMATCH)
     check_choice("verify", verify, VERIFICATIONS)
     if not isinstance(folder, (str, bytes, os.PathLike)):
-        raise UsageError(f"folder is a path, not {type(folder).__name__}")
+        raise UsageError(f"folder must be a path, not {type(folder).__name__}")
     place = pathlib.Path(os.fsdecode(folder))
     if not place.is_dir():
         raise PrepackError(f"there is no folder '{place}'")
@@ -56,7 +56,7 @@ def load_session(
     if session_options is not None:
         if not isinstance(session_options, type(options)):
             kind = type(session_options).__name__
-            raise UsageError(f"session_options is onnxruntime.SessionOptions, not {kind}")
+            raise UsageError(f"session_options must be onnxruntime.SessionOptions, not {kind}")
         options = session_options
     used = list(providers) if providers is not None else list(PROVIDERS)
 
@@ -83,7 +83,7 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify
         manifest = Manifest.read(folder)
     except PrepackError as error:
         if not (folder / PLAIN).is_file():
-            raise PrepackError(f"'{folder}' is no prepacked folder: it has no '{PLAIN}'") from error
+            raise PrepackError(f"'{folder}' is not a prepacked folder: it has no '{PLAIN}'") from error
         return PrepackStatus(False, reason=str(error))
     for record in manifest.plain:
         problem = record.problem(folder, verify)
@@ -110,4 +110,4 @@ def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: Pr
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     """Refuse a value that is not allowed."""
     if value not in allowed:
-        raise UsageError(f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}")
+        raise UsageError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

@@ -90,7 +90,7 @@ class Manifest:
             blobs = tuple(Blob(**entry) for entry in body["blobs"])
             manifest = cls(dict(body["fingerprint"]), body["layout"], plain, packed, blobs)
         except FileNotFoundError as error:
-            raise PrepackError(f"there is no '{path}'") from error
+            raise PrepackError(f"there is no file '{path}'") from error
         except (ValueError, TypeError, LookupError) as error:
             raise PrepackError(f"'{path}' is damaged: {error}") from error
         if manifest.layout not in LAYOUTS or not all(map(is_beside, (*plain, *packed))):

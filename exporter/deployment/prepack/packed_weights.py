@@ -212,9 +212,11 @@ def _check(weight: Any, rank: int) -> None:
     import torch
 
     if not isinstance(weight, torch.Tensor) or weight.dim() != rank or 0 in weight.shape:
-        raise UsageError(f"weight is a non-empty torch tensor of rank {rank}")
+        raise UsageError(f"weight must be a non-empty torch tensor of rank {rank}")
     if str(weight.dtype).removeprefix("torch.") not in _DTYPES or weight.device.type != "cpu":
-        raise UsageError(f"weight is float32 or bfloat16 on the CPU, not {weight.dtype} on {weight.device}")
+        raise UsageError(
+            f"weight must be float32 or bfloat16 on the CPU, not {weight.dtype} on {weight.device}"
+        )
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -289,5 +291,8 @@ def _recipe(header: Mapping[str, str], path: str) -> _Recipe:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ModelFileError(f"'{path}' is damaged: {error}") from error
     if recipe.kind not in _KINDS:
-        raise ModelFileError(f"'{path}' packs a weight for {recipe.kind!r}, which this opsetta does not know")
+        raise ModelFileError(
+            f"'{path}' has a weight for the kernel {recipe.kind!r}, which this version of opsetta does not "
+            "support"
+        )
     return recipe

@@ -43,7 +43,9 @@ def save(
     """Write a model to a file, or to a folder with packed weights; see `Program.save`."""
     if prepack:
         if weights != "copy":
-            raise UsageError(f"prepack=True copies the weights, and does not take weights={weights!r}")
+            raise UsageError(
+                f"prepack=True copies the weights, and cannot be combined with weights={weights!r}"
+            )
         save_prepacked(model, target, layout=layout, external_data=external_data)
     elif layout != "portable":
         raise UsageError(f"layout={layout!r} needs prepack=True")
@@ -73,7 +75,7 @@ def save_prepacked(
         PrepackError: the native layout is asked for where the processor's instructions are unknown.
     """
     if layout not in LAYOUTS:
-        raise UsageError(f"layout is 'portable' or 'native', not {layout!r}")
+        raise UsageError(f"layout must be 'portable' or 'native', not {layout!r}")
     here = environment.machine()
     if layout == "native" and None in (here["processor_features"], here["processor_flags"]):
         raise PrepackError(

@@ -120,7 +120,7 @@ def cut(
     finest = measured(split(nodes, natural, 0))
     ahead = lookahead or 0
     raise PlanError(
-        f"a budget of {budget} bytes is too small: with lookahead {ahead} this model needs at least "
-        f"{finest.needed(ahead)}, {finest.largest} for each of {ahead + 1} segments in memory and "
+        f"a budget of {budget} bytes is too small: with lookahead {ahead}, this model needs at least "
+        f"{finest.needed(ahead)} bytes, {finest.largest} for each of {ahead + 1} segments and "
         f"{finest.activations} for activations"
     )

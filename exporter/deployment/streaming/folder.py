@@ -82,8 +82,8 @@ class Index:
                 raise ValueError("a weight has no place in the data file")
         except FileNotFoundError as error:
             raise ModelFileError(
-                f"'{folder}' is no folder of a streamed model: it has no '{INDEX}'; "
-                "opsetta stream MODEL -o FOLDER writes one"
+                f"'{folder}' is not the folder of a streamed model: it has no '{INDEX}'. Write one with "
+                "opsetta stream MODEL -o FOLDER"
             ) from error
         except (ValueError, TypeError, LookupError) as error:
             raise ModelFileError(f"'{path}' is damaged: {error}") from error
@@ -138,7 +138,7 @@ def save_streaming(model: Any, folder: str | bytes | os.PathLike) -> None:
     """
     graph = graph_of(model)
     if not isinstance(folder, (str, bytes, os.PathLike)):
-        raise UsageError(f"folder is a path, not {type(folder).__name__}")
+        raise UsageError(f"folder must be a path, not {type(folder).__name__}")
     target = pathlib.Path(os.fsdecode(folder))
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -162,8 +162,8 @@ def graph_of(model: Any) -> ir.Model:
     found = getattr(model, "model", model)
     if not isinstance(found, ir.Model):
         raise UsageError(
-            f"weights are streamed of a Program, an OnnxModel or a file, not of a {type(model).__name__}: "
-            "export or lower it first"
+            f"the model must be a Program, an OnnxModel or a file, not a {type(model).__name__}: export or "
+            "lower it first"
         )
     return found
 

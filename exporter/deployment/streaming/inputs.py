@@ -25,7 +25,7 @@ def feeds(parts: GraphParts, inputs: Sequence[Any]) -> dict[str, Any]:
         given = dict(inputs[0])
     else:
         if len(inputs) > len(names):
-            raise UsageError(f"{len(inputs)} arrays are given, and the model has {len(names)} inputs")
+            raise UsageError(f"the model has {len(names)} inputs, but {len(inputs)} arrays are passed")
         given = dict(zip(names, inputs, strict=False))
     wrong = [f"'{name}' is missing" for name in names if name not in given]
     wrong += [f"there is no input '{name}'" for name in given if name not in parts.inputs]
@@ -69,7 +69,7 @@ def _fed(info: onnx.ValueInfoProto, value: Any) -> Any:
         plain = isinstance(value, (bool, int, float, list, tuple))
         array = np.asarray(value, wanted.numpy() if plain else None, order="C")
     except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(f"input '{info.name}' is no array of {wanted.name}: {error}") from error
+        raise UsageError(f"input '{info.name}' cannot be made an array of {wanted.name}: {error}") from error
     _check(info, array.dtype == wanted.numpy(), str(array.dtype), array.shape)
     if array.dtype.kind in "biuf":
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
@@ -82,13 +82,13 @@ def _check(info: onnx.ValueInfoProto, is_same_type: bool, named: str, shape: Seq
     kind = info.type.tensor_type
     if not is_same_type:
         wanted = ir.DataType(kind.elem_type).name
-        raise UsageError(f"input '{info.name}' has elements of {named}, and the model takes {wanted}")
+        raise UsageError(f"input '{info.name}' must have elements of {wanted}, not {named}")
     if not kind.HasField("shape"):
         return
     dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
     if len(dims) != len(shape) or any(d not in (None, size) for d, size in zip(dims, shape, strict=True)):
         shown = ", ".join("?" if dim is None else str(dim) for dim in dims)
-        raise UsageError(f"input '{info.name}' has the shape {list(shape)}, and the model takes [{shown}]")
+        raise UsageError(f"input '{info.name}' must have the shape [{shown}], not {list(shape)}")
 
 
 def _shape(value: Any) -> Sequence[int]:

@@ -67,7 +67,7 @@ def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) ->
         InferenceError: onnxruntime is not installed, or refuses the model.
     """
     if verify not in VERIFICATIONS:
-        raise UsageError(f"verify is {' or '.join(map(repr, VERIFICATIONS))}, not {verify!r}")
+        raise UsageError(f"verify must be {' or '.join(map(repr, VERIFICATIONS))}, not {verify!r}")
     if not isinstance(model, (str, bytes, os.PathLike)):
         graph_of(model)
         return _written(model, staging)

@@ -166,8 +166,8 @@ class StreamingSession:
         if ahead < 0:
             least = self._cut.needed(self._given or 0) - self._cut.activations + activations
             raise PlanError(
-                f"a budget of {self.budget} bytes is too small for inputs of these sizes, which need "
-                f"{activations} bytes for activations and {least} in all"
+                f"a budget of {self.budget} bytes is too small for inputs of these sizes: they need "
+                f"{least} bytes, {activations} of them for activations"
             )
         with self._lock:
             values = _Run(self, fed, ahead).outputs()
@@ -317,7 +317,7 @@ def run_streaming(
 
 def _count(name: str, value: Any, least: int) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise UsageError(f"{name} is a whole number from {least} on, not {value!r}")
+        raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}")
     return value
 
 

@@ -106,7 +106,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {quoted(double)} stands twice")
+        raise ValueError(f"the key {quoted(double)} occurs twice")
     for key in found:
         key.encode()
     return found

@@ -18,7 +18,7 @@ def check_engine(name: str) -> None:
         UsageError: it is neither `"local"`, nor `"ray"`, nor an address that begins with `ray://`.
     """
     if name not in (LOCAL, "ray") and not name.startswith("ray://"):
-        raise UsageError(f"an engine is local, ray or ray://HOST:PORT, not '{name}'")
+        raise UsageError(f"the engine must be local, ray or ray://HOST:PORT, not '{name}'")
 
 
 def open_engine(

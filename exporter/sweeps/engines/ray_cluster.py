@@ -136,7 +136,8 @@ def _check_reachable(address: str) -> None:
         host = port = None
     if not host or not port:
         raise OpsettaError(
-            f"'{address}' is no address of a Ray cluster: write ray://HOST:PORT, such as port 10001"
+            f"'{address}' is not the address of a Ray cluster: write ray://HOST:PORT (the port is "
+            "usually 10001)"
         )
     try:
         socket.create_connection((host, port), _SECONDS_TO_CONNECT).close()

@@ -25,7 +25,9 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
     with found.stage("loading"):
         model = load(path)
         if not isinstance(model, OnnxModel):
-            raise UsageError(f"'{path}' is no ONNX model: convert source files with `opsetta convert`")
+            raise UsageError(
+                f"'{path}' is not an ONNX model: convert a source file with `opsetta convert` first"
+            )
     with found.stage("lowering"):
         converted = model.lower(task.job.opset, optimize=settings.optimize, target=target)
     nodes = [node for node in model.source.graph.all_nodes() if node.domain in ("", "ai.onnx")]

@@ -29,7 +29,7 @@ def jobs_of(
     axes: list[Sequence] = [opsets, shapes, dtypes, targets]
     for name, values in zip(("opsets", "shapes", "dtypes", "targets"), axes, strict=True):
         if isinstance(values, str) or not values:
-            raise UsageError(f"{name} must be a list with an entry at least, not {values!r}")
+            raise UsageError(f"{name} must be a list with at least one entry, not {values!r}")
     for opset in opsets:
         check_opset(opset)
     for target in targets:
@@ -56,7 +56,7 @@ def sizes_of(shape: str) -> dict[str, int]:
             sizes[found[1]] = int(found[2])
         elif part not in (OWN, STATIC):
             raise UsageError(
-                f"'{shape}' is no shape: write {OWN}, {STATIC}, NAME=SIZE, or several of these with + "
+                f"'{shape}' is not a shape: write {OWN}, {STATIC}, NAME=SIZE, or several of these with + "
                 "between them"
             )
     return sizes
@@ -70,9 +70,9 @@ def is_static(shape: str) -> bool:
 def _check_dtypes(zoo: Zoo, dtypes: Iterable[str]) -> None:
     for dtype in dtypes:
         if dtype not in DTYPES:
-            raise UsageError(f"there is no element type '{dtype}' to sweep (known: {', '.join(DTYPES)})")
+            raise UsageError(f"'{dtype}' is not an element type for sweeps (known: {', '.join(DTYPES)})")
         if dtype != OWN and not zoo.is_python:
-            raise UsageError(f"ONNX files keep their element types: leave '{dtype}' out")
+            raise UsageError(f"the element type of ONNX files cannot be changed: leave '{dtype}' out")
 
 
 def _check_shape(zoo: Zoo, shape: str, named: set[str]) -> None:
@@ -82,7 +82,7 @@ def _check_shape(zoo: Zoo, shape: str, named: set[str]) -> None:
         listed = ", ".join(sorted(named)) or "none"
         raise UsageError(f"shape '{shape}': no {what} '{unknown[0]}' (named: {listed})")
     if is_static(shape) and not zoo.is_python:
-        raise UsageError(f"ONNX files keep the dimensions that vary: leave '{shape}' out")
+        raise UsageError(f"the dynamic dimensions of ONNX files cannot be changed: leave '{shape}' out")
 
 
 def parse_opsets(text: str) -> list[int]:

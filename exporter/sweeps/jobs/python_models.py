@@ -95,7 +95,7 @@ def _example(task: Task) -> Example:
 
         if not isinstance(model, torch.nn.Module):
             raise UsageError(
-                f"a {type(model).__name__} has no other element types: only a module can be converted"
+                f"only an nn.Module can be converted to other element types, not a {type(model).__name__}"
             )
         dtype = getattr(torch, job.dtype)
         register_structures(args, kwargs)

@@ -30,7 +30,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_level(self.optimize)
         if isinstance(self.runs, bool) or not isinstance(self.runs, int) or self.runs < 0:
-            raise UsageError(f"runs is a number of runs, 0 or more, not {self.runs!r}")
+            raise UsageError(f"runs must be 0 or more, not {self.runs!r}")
 
 
 @dataclasses.dataclass(frozen=True)

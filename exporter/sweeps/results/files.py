@@ -39,7 +39,7 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
     """
     file = pathlib.Path(path)
     if not file.is_file():
-        raise OpsettaError(f"there is no file of results '{file}'")
+        raise OpsettaError(f"there is no results file '{file}'")
     if _is_parquet(file):
         return _read_parquet(file)
     _check_signature(file, ".sqlite")
@@ -65,7 +65,7 @@ class ResultsFile:
         self.path = pathlib.Path(path)
         if not is_results(self.path):
             listed = ", ".join((PARQUET, *SQLITE))
-            raise OpsettaError(f"'{self.path}' is no name of a file of results: it ends in one of {listed}")
+            raise OpsettaError(f"the results file must end in one of {listed}, not '{self.path}'")
         status = resolve(self.path).status
         existing = read_rows(self.path) if status is not None and status.st_size else []
         self._is_parquet = _is_parquet(self.path)

@@ -48,7 +48,7 @@ def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) ->
     known = set(sys.modules)
     module = load_file(path)
     if _digest(path, known) != digest:
-        raise OpsettaError(f"'{path}' is not the file that the sweep began with")
+        raise OpsettaError(f"'{path}' changed since the sweep began: start the sweep again")
     return example_of(f"{path}:{name}", _factories(path, module)[name], **sizes)
 
 
@@ -64,7 +64,7 @@ def _factories(path: str, module: types.ModuleType) -> dict[str, Factory]:
         return found
     if not isinstance(registry, Mapping) or not registry:
         raise OpsettaError(
-            f"{_REGISTRY} in '{path}' must be a dict from names to factories, with an entry at least"
+            f"{_REGISTRY} in '{path}' must be a dict from names to factories, with at least one entry"
         )
     for name, factory in registry.items():
         if not isinstance(name, str) or not callable(factory) or list(_required(factory)):

@@ -163,7 +163,13 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         "",
         ["Input 'other[0]' is of class Opaque", "register_pytree_node"],
     ),
-    "missing argument": (Takes, (X,), {}, "", ["do not fit the model's forward", "'other'"]),
+    "missing argument": (
+        Takes,
+        (X,),
+        {},
+        "",
+        ["do not fit the parameters of the model's forward", "'other'"],
+    ),
     "generator": (Takes, (X, torch.Generator()), {}, "", ["input 'other' is a torch.Generator"]),
     "wrong shape": (
         Product,

@@ -25,6 +25,25 @@ def test_a_permuted_tensor_is_read_in_the_order_of_its_storage(name: str, captur
     opsetta.export(PERMUTED[name], (X,), opset=opset, capture=capture).verify()
 
 
+@pytest.mark.parametrize("opset", [9, 26])
+def test_the_order_may_be_known_of_dynamic_sizes(opset: int) -> None:
+    def windows(x: torch.Tensor) -> torch.Tensor:
+        y = (x + 1).transpose(0, 1)
+        y = y.view(y.shape[0], y.shape[1] // 2, 2, y.shape[2])
+        size, stride = list(y.shape), list(y.stride())
+        size[1] = size[1] * 2 - 1
+        stride[1] //= 2
+        return y.as_strided(size, stride)
+
+    x = torch.randn(6, 3, 5)
+    length = torch.export.Dim("length")
+    program = opsetta.export(
+        windows, (x,), opset=opset, dynamic_shapes={"x": {0: 2 * length, 1: "b", 2: "c"}}
+    )
+    program.verify((x,))
+    program.verify((torch.randn(4, 2, 3),))
+
+
 @pytest.mark.parametrize(
     "function",
     [

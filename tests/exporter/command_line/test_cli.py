@@ -252,7 +252,7 @@ def test_the_operator_page_is_whole(run):
         (["export", "factories.py:number"], "must return (model, args)"),
         (["export", "factories.py:no_model"], "returned a dict without 'model'"),
         (["export", "factories.py:unknown_key"], "unknown keys: opset"),
-        (["export", "factories.py:not_a_model"], "gave a int instead of a model"),
+        (["export", "factories.py:not_a_model"], "returned a int instead of a model"),
         (["export", "broken.py:make"], "'broken.py' raised SyntaxError"),
         (["export", "factories.py:fine", "--symbolics", "nowhere.py"], "there is no file 'nowhere.py'"),
     ],
@@ -330,7 +330,7 @@ def test_wrong_usage_is_exit_code_2(run, arguments):
 def test_an_impossible_opset_is_wrong_usage(run, arguments, opset):
     code, out, err = run(*arguments, "--opset", opset)
     assert (code, out) == (2, "")
-    assert err == f"opsetta: opset {opset} cannot be written: opsetta writes opsets 7 to 26\n"
+    assert err == f"opsetta: opset {opset} is not supported: opsetta writes opsets 7 to 26\n"
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(run, tmp_path):

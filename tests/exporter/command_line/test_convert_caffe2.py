@@ -67,5 +67,5 @@ def test_info(nets, capsys, tmp_path):
 def test_a_shape_given_twice(nets, tmp_path):
     shapes = ["--input-shape", "data=1,3", "--input-shape", "data=2,3"]
     assert (
-        convert(nets, "-o", tmp_path / "out.onnx", *shapes) == "opsetta: --input-shape: 'data' stands twice"
+        convert(nets, "-o", tmp_path / "out.onnx", *shapes) == "opsetta: --input-shape: 'data' occurs twice"
     )

@@ -77,11 +77,11 @@ def test_another_form_is_refused(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--input-format", "json"], "--input-format is auto, binary or text"),
-        (["--inputs", "x[1,a]"], "the shape [1,a] of 'x' is not a list of sizes"),
-        (["--inputs", "x[-2]"], "the shape [-2] of 'x' is not a list of sizes"),
+        (["--input-format", "json"], "--input-format must be auto, binary or text"),
+        (["--inputs", "x[1,a]"], "the shape [1,a] of 'x' must be a list of sizes"),
+        (["--inputs", "x[-2]"], "the shape [-2] of 'x' must be a list of sizes"),
         (["--inputs", "x[1"], "is not a list of names"),
-        (["--inputs", "x,x"], "'x' stands twice"),
+        (["--inputs", "x,x"], "'x' occurs twice"),
         (["--inputs", "y"], "inputs: the graph has no node 'y'"),
         (["--outputs", "logit"], "outputs: the graph has no node 'logit'"),
         (["--tag", "serve"], "is a GraphDef, which has neither tags nor signatures"),
@@ -122,7 +122,7 @@ def test_the_file_may_be_a_link_or_have_any_name(tmp_path):
 
 
 def test_a_string_is_no_list_of_names():
-    with pytest.raises(opsetta.UsageError, match="inputs is a list of names, not 'x'"):
+    with pytest.raises(opsetta.UsageError, match="inputs must be a list of names, not 'x'"):
         opsetta.load(CNN, inputs="x")
-    with pytest.raises(opsetta.UsageError, match="weights are for source files"):
+    with pytest.raises(opsetta.UsageError, match="weights= is only for source files"):
         opsetta.load(CNN, weights={})

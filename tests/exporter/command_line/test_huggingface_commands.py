@@ -92,11 +92,11 @@ def test_a_factory_and_a_file_are_quantized(run, folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("export -o x", "give a FACTORY, or --hf FOLDER"),
-        ("export factory.py:layers -o x --task text-generation", "are options for --hf"),
+        ("export -o x", "pass a FACTORY, or --hf FOLDER"),
+        ("export factory.py:layers -o x --task text-generation", "need --hf"),
         (
             "export a.py:b --hf gpt2 -o x --rtol 1 --dynamic x:0=n",
-            "takes no FACTORY, --dynamic, --rtol",
+            "cannot be combined with FACTORY, --dynamic, --rtol",
         ),
         ("export --hf none -o x", "there is no folder 'none'"),
         ("export --hf gpt2 -o x --block-size 32", "need --quantize"),

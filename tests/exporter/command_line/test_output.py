@@ -96,7 +96,9 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stdout", "match"), [(Terminal(), "is a terminal"), (None, "no standard output")])
+@pytest.mark.parametrize(
+    ("stdout", "match"), [(Terminal(), "is a terminal"), (None, "standard output is closed")]
+)
 def test_standard_output_that_takes_no_model(
     monkeypatch: pytest.MonkeyPatch, stdout: object, match: str
 ) -> None:

@@ -64,10 +64,10 @@ def test_freeze_says_what_it_did_as_json(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--outputs", "none"], "no node 'none'"),
+        (["--outputs", "none"], "outputs names 'none'"),
         ([], "name its outputs"),
         (["--outputs", "prob", "--set", "x"], "'x' is not of the form NAME=VALUE"),
-        (["--outputs", "prob", "--set", "keep_prob=a"], "is a number, true or false, not 'a'"),
+        (["--outputs", "prob", "--set", "keep_prob=a"], "must be a number, true or false, not 'a'"),
         (["--outputs", "prob", "--key", "conv/w=none"], "no variable 'none'"),
         (["--outputs", "prob", "--checkpoint", "/none/x"], "cannot be read"),
     ],
@@ -125,8 +125,8 @@ def test_weights_of_a_checkpoint_and_of_onnx(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["weights", ADAM / "graph.pb", "-o", "w.npz"], "give --checkpoint"),
-        (["weights", ADAM / "graph.pb", "-o", "w.txt"], "to a file .safetensors or .npz"),
+        (["weights", ADAM / "graph.pb", "-o", "w.npz"], "pass --checkpoint"),
+        (["weights", ADAM / "graph.pb", "-o", "w.txt"], "to a .safetensors or .npz"),
         (["weights", DATA / "checkpoints" / "obj", "--outputs", "x"], "not a TensorFlow graph"),
         (["weights", "nothing"], "cannot be read"),
     ],

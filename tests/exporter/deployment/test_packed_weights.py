@@ -208,7 +208,7 @@ def test_what_is_missing_is_named(monkeypatch):
 
 def test_wrong_weights(tmp_path):
     for wrong in (weight(8), weight(8, 8).double(), [[1.0]], weight(0, 8)):
-        with pytest.raises(UsageError, match="weight is"):
+        with pytest.raises(UsageError, match="weight must be"):
             prepack_linear(wrong)
     with pytest.raises(UsageError, match="rank 4"):
         prepack_conv(weight(8, 8))

@@ -289,7 +289,7 @@ def test_wrong_arguments(folder, tmp_path):
         opsetta.load_session(folder, session_options={"threads": 1})
     with pytest.raises(PrepackError, match="no folder"):
         opsetta.load_session(tmp_path / "none")
-    with pytest.raises(PrepackError, match="no prepacked folder"):
+    with pytest.raises(PrepackError, match="not a prepacked folder"):
         opsetta.load_session(tmp_path)
     file = tmp_path / "file"
     file.write_text("x")

@@ -137,7 +137,7 @@ def test_other_targets_and_modes_are_refused(folder):
     with open(os.devnull, "wb") as file:
         refuse(program, file, "a file object has no folder")
     refuse(program, os.devnull, "no regular file")
-    refuse(program, folder / "p", "does not take weights='reference'", prepack=True)
+    refuse(program, folder / "p", "cannot be combined with weights='reference'", prepack=True)
     with pytest.raises(opsetta.UsageError, match="weights is 'copy' or 'reference', not 'move'"):
         program.save(folder / "m.onnx", weights="move")
 

@@ -125,19 +125,19 @@ def test_suppressed_tokens_are_not_chosen():
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
 def test_wrong_numbers_are_refused(options, generator):
-    with pytest.raises(opsetta.UsageError, match="temperature is above 0"):
+    with pytest.raises(opsetta.UsageError, match="temperature must be above 0"):
         generator.generate(PROMPTS, **options)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "takes input_ids"),
+        ({}, "needs input_ids"),
         ({"input_ids": [3, 4]}, r"\[batch, length\]"),
         ({"input_ids": [[]]}, r"\[batch, length\]"),
         ({"input_ids": PROMPTS, "attention_mask": [[1, 1, 1, 1]]}, r"not \[2, 4\] and \[1, 4\]"),
         ({"input_ids": PROMPTS, "attention_mask": [[1, 1, 1, 0]] * 2}, "on the left"),
-        ({"input_ids": PROMPTS, "input_features": [[1.0]]}, "takes input_ids"),
+        ({"input_ids": PROMPTS, "input_features": [[1.0]]}, "needs input_ids"),
         ({"input_ids": PROMPTS, "max_new_tokens": 0}, "1 or more"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_recording_is_transcribed(whisper, tmp_path):
     assert of_file == of_samples
     with pytest.raises(opsetta.UsageError, match="no language 'xx'; it has de, en, fr"):
         generator.transcribe(samples, language="xx")
-    with pytest.raises(opsetta.UsageError, match="takes input_features"):
+    with pytest.raises(opsetta.UsageError, match="needs input_features"):
         generator.generate(PROMPTS)
     with wave.open(str(tmp_path / "slow.wav"), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
@@ -234,5 +234,5 @@ def test_a_recording_is_transcribed(whisper, tmp_path):
     with pytest.raises(opsetta.UsageError, match="8000 samples per second"):
         generator.transcribe(tmp_path / "slow.wav")
     (tmp_path / "no.wav").write_text("x")
-    with pytest.raises(opsetta.ModelFileError, match=r"no \.wav file"):
+    with pytest.raises(opsetta.ModelFileError, match=r"cannot be read as a \.wav file"):
         generator.transcribe(tmp_path / "no.wav")

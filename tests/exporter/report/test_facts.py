@@ -179,7 +179,7 @@ def test_specializations_and_restrictions_are_listed():
     def forward(x):
         return x.reshape(2, -1) * 2 if x.sum() > 0 else x
 
-    with pytest.warns(UserWarning, match="fixed at those of the example"):
+    with pytest.warns(UserWarning, match="follows the decisions of the example inputs"):
         report = opsetta.export_report(
             forward, (torch.ones(4),), opset=13, specialize=True, opsets=[], latency=False
         )

@@ -223,7 +223,7 @@ def test_every_unsafe_annotation_is_named() -> None:
 def test_an_annotation_that_stands_twice() -> None:
     model = annotated(LINE, y="0:0")
     model.graph.node[1].metadata_props.add(key=MAY_OVERWRITE, value="0:0")
-    assert reason(model) == "it stands twice"
+    assert reason(model) == "it occurs twice"
 
 
 def test_opsets_below_7_are_not_known() -> None:
@@ -239,9 +239,9 @@ def test_a_model_without_annotations_has_none() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("g (float[n] x) => (float[n] y) { y = Exp(a) }", "reads 'a', which nothing before it makes"),
-        ("g (float[n] x) => (float[n] z) { y = Exp(x) }", "the graph returns 'z', which nothing"),
-        ("g (float[n] x) => (float[n] y) { y = Exp(x) y = Neg(x) }", "'y' is made twice"),
+        ("g (float[n] x) => (float[n] y) { y = Exp(a) }", "reads 'a', which no node before it computes"),
+        ("g (float[n] x) => (float[n] z) { y = Exp(x) }", "the graph returns 'z', which no node"),
+        ("g (float[n] x) => (float[n] y) { y = Exp(x) y = Neg(x) }", "'y' is computed twice"),
         ("g (float[2] x) => (float[3] y) { y = Exp(x) }", "the model is not valid: .*differ"),
     ],
 )

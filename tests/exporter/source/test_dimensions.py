@@ -43,7 +43,7 @@ CAPTURES = {"export": lambda f, *args: f, "script": lambda f, *args: torch.jit.t
         ({"dynamic_axes": {"xx": {0: "b"}}}, r"'xx' \(did you mean 'x'\?\).*the inputs are 'x'"),
         ({"dynamic_axes": {"z": {0: "b"}}}, r"names 'z', which the model does not have"),
         ({"dynamic_axes": {"out": {0: "b"}}, "output_names": ["result"]}, "the outputs 'result'"),
-        ({"dynamic_axes": {"x": {2: "b"}}}, "'x' name axis 2, and the tensor has 2 dimensions"),
+        ({"dynamic_axes": {"x": {2: "b"}}}, "'x' names axis 2, but the tensor has 2 dimensions"),
         ({"dynamic_axes": {"x": {-3: "b"}}}, "axis -3"),
         ({"dynamic_axes": {"x": {0.5: "b"}}}, r"axis 0\.5"),
         ({"dynamic_axes": {"x": {"0": "b"}}}, "axis '0'"),
@@ -53,7 +53,7 @@ CAPTURES = {"export": lambda f, *args: f, "script": lambda f, *args: torch.jit.t
         ({"dynamic_axes": {"x": {0: "b", 1: "b"}}}, "'b' has size 2 at axis 0 of 'x' and size 3 at axis 1"),
         (
             {"dynamic_axes": {"a": {0: "b"}, "x": {1: "c"}}, "input_names": ["a"]},
-            "'a' and 'x' name one input",
+            "'a' and 'x' name the same input",
         ),
     ],
 )
@@ -196,7 +196,9 @@ def test_the_range_of_a_dim_is_kept():
 
 def test_sizes_under_one_name_must_be_equal():
     program, _ = exported(both, X, X, dynamic_shapes=({0: "n"}, {0: "n"}))
-    with pytest.raises(opsetta.DimensionError, match=r"'n' is 4 as axis 0 of input 'left', and 1 as axis 0"):
+    with pytest.raises(
+        opsetta.DimensionError, match="'n' has size 4 at axis 0 of input 'left', and size 1 at axis 0"
+    ):
         program(torch.ones(4, 3), torch.ones(1, 3))
 
 

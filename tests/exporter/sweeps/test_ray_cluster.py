@@ -72,8 +72,8 @@ def test_an_address_of_the_environment_is_checked(monkeypatch):
     ("address", "message"),
     [
         ("ray://127.0.0.1:1", "no Ray cluster at 'ray://127.0.0.1:1'"),
-        ("ray://", "no address of a Ray cluster: write ray://HOST:PORT"),
-        ("ray://host:none", "no address of a Ray cluster: write ray://HOST:PORT"),
+        ("ray://", "not the address of a Ray cluster: write ray://HOST:PORT"),
+        ("ray://host:none", "not the address of a Ray cluster: write ray://HOST:PORT"),
     ],
 )
 def test_an_address_without_a_cluster_is_refused(address, message, monkeypatch):

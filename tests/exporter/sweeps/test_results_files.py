@@ -95,7 +95,7 @@ def test_other_tables_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("results.csv", r"ends in one of \.parquet, \.sqlite"),
+        ("results.csv", r"end in one of \.parquet, \.sqlite"),
         ("missing/results.sqlite", "there is no folder"),
         ("folder.parquet", "it is a folder"),
     ],
@@ -107,7 +107,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, name, message):
 
 
 def test_a_missing_file_has_no_rows(tmp_path):
-    with pytest.raises(OpsettaError, match="there is no file of results"):
+    with pytest.raises(OpsettaError, match="there is no results file"):
         read_rows(tmp_path / "none.sqlite")
 
 

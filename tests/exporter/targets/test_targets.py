@@ -69,7 +69,7 @@ def test_a_target_of_the_package_is_complete_and_short(name):
         (HEAD + '[conventions]\nexplicit_attributes = ["Resize.made"]', "did you mean 'Resize.mode'"),
         (HEAD + "static_shapes = 1", "static_shapes is true or false"),
         (HEAD + '[[restrictions]]\noperator = "Resize"\nattribute = "mode"', "attribute and its values"),
-        (HEAD + "opsets = [", "no valid TOML"),
+        (HEAD + "opsets = [", "not valid TOML"),
     ],
 )
 def test_a_wrong_file_is_refused_by_key(text, message):
@@ -91,7 +91,7 @@ def test_the_target_chooses_the_opset_and_refuses_others():
     assert program.target.name == "onnx2torch"
     assert opsetta.export(model, args, target="onnx2torch", opset=11).opset == 11
     assert program.lower(target="rknn").opset == 17
-    with pytest.raises(TargetError, match="'rknn' takes opset up to 19, not 20"):
+    with pytest.raises(TargetError, match="'rknn' supports opset up to 19, not 20"):
         program.lower(20, target="rknn")
     with pytest.raises(opsetta.OpsetError):
         opsetta.export(model, args, target="tvm", opset=40)
@@ -201,7 +201,7 @@ def test_external_data_and_size(tmp_path):
     target.write_text(HEAD + "external_data = false\nmaximum_bytes = 100\n")
     model = torch.nn.Linear(4, 3).eval()
     program = opsetta.export(model, (torch.ones(1, 4),), target=target)
-    with pytest.raises(TargetError, match="takes no external data"):
+    with pytest.raises(TargetError, match="does not support external data"):
         program.save(tmp_path / "m.onnx", external_data=True)
     assert not (tmp_path / "m.onnx").exists()
     large = torch.nn.Linear(64, 64).eval()

@@ -29,10 +29,10 @@ def test_a_model_without_trainable_parameters_is_refused():
 @pytest.mark.parametrize(
     ("loss", "reason"),
     [
-        (lambda output, targets: output.sum(1), r"one number, not float32 of shape \[4\]"),
-        (lambda output, targets: output.argmax(), r"one number, not int64 of shape \[\]"),
-        (lambda output, targets: 3.0, "the loss is a tensor, not float"),
-        (lambda output, targets: (output.sum(), output.mean()), "the loss is a tensor"),
+        (lambda output, targets: output.sum(1), r"one floating\-point number, not float32 of shape \[4\]"),
+        (lambda output, targets: output.argmax(), r"one floating\-point number, not int64 of shape \[\]"),
+        (lambda output, targets: 3.0, "the loss must be a tensor, not float"),
+        (lambda output, targets: (output.sum(), output.mean()), "the loss must be one tensor"),
         (lambda output, targets: output.detach().sum(), "does not depend on a parameter"),
     ],
     ids=["vector", "integer", "number", "tuple", "detached"],
@@ -105,7 +105,7 @@ def test_options_without_effect_are_taken():
         ({"hyperparameters": {"speed": 1.0}}, "torch.optim.SGD refuses"),
         ({"optimizer": None, "hyperparameters": {"lr": 1.0}}, "need an optimizer"),
         ({"loss": "mse"}, "a function of the model's result"),
-        ({"loss": None}, "targets need a loss"),
+        ({"loss": None}, "targets need loss"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(options, reason):
@@ -119,7 +119,7 @@ def test_a_function_is_no_model_to_train():
 
 
 def test_inference_mode_is_kept_with_a_warning():
-    with pytest.warns(UserWarning, match="inference mode"):
+    with pytest.warns(UserWarning, match="evaluation mode"):
         export(layer().eval())
 
 

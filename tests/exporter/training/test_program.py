@@ -289,14 +289,14 @@ def test_sessions_refuse_what_does_not_fit(tmp_path):
     session = opsetta.TrainingSession(program)
     with pytest.raises(opsetta.UsageError, match="1 targets"):
         session.step(X)
-    with pytest.raises(opsetta.UsageError, match="'targets' is int64"):
+    with pytest.raises(opsetta.UsageError, match="'targets' must be int64"):
         session.step(X, T.float())
-    with pytest.raises(opsetta.UsageError, match=r"'input' has the shape \[4,3\]"):
+    with pytest.raises(opsetta.UsageError, match=r"'input' must have the shape"):
         session.step(X[:, :2], T)
     with pytest.raises(opsetta.UsageError, match="no learning rate"):
         session.step(X, T, learning_rate={"rate": 0.1})
     program.save(tmp_path / "train.onnx")
-    with pytest.raises(opsetta.UsageError, match=r"no array for input '0\.weight'"):
+    with pytest.raises(opsetta.UsageError, match=r"the array for input '0\.weight' is missing"):
         opsetta.TrainingSession(tmp_path / "train.onnx")
 
 
@@ -331,7 +331,7 @@ def test_a_model_without_phases_has_no_training_plan():
     program = opsetta.export(two_layers().eval(), (X,), opset=18)
     with pytest.raises(opsetta.PlanError, match="export_training"):
         program.plan(mode="train")
-    with pytest.raises(opsetta.ModelFileError, match="no training graph"):
+    with pytest.raises(opsetta.ModelFileError, match="not a training graph"):
         opsetta.exporter.training.Signature.read(program.model.metadata_props)
 
 

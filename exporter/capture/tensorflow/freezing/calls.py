@@ -199,7 +199,7 @@ class Functions:
             passed = body.results[index] if index < len(body.results) else None
             if passed is None or passed.origin != arguments[index]:
                 raise CaptureError(
-                    f"{node.shown} passes another variable to its next iteration, which is not supported"
+                    f"{node.shown} exchanges variables between iterations, which is not supported"
                 )
             if index in self.written(node) and (cond.used[index] or body.used[index]):
                 raise CaptureError(f"{node.shown} reads a variable that it changes, so it is not a constant")
@@ -226,7 +226,9 @@ class Functions:
         key = name, dtypes, known, prune
         if key not in self._versions:
             if len(self._versions) >= _MOST_VERSIONS:
-                raise ModelFileError(f"functions are called in more than {_MOST_VERSIONS} ways")
+                raise ModelFileError(
+                    f"functions are called with more than {_MOST_VERSIONS} combinations of arguments"
+                )
             self._versions[key] = None
             with _Deeper(self, name):
                 self._versions[key] = self._made(name, dtypes, known, prune)

@@ -115,7 +115,7 @@ def graph_file(graph: Any, *, signature: str | None = None, trusted: bool = Fals
     if isinstance(graph, (str, os.PathLike)):
         return read_graph(graph, signature=signature, need_signature=False, bounds=bounds_of(trusted))
     if not isinstance(graph, message_type("GraphDef")):
-        raise UsageError(f"a graph is a path or a GraphDef, not {type(graph).__name__}")
+        raise UsageError(f"the graph must be a path or a GraphDef, not {type(graph).__name__}")
     return GraphFile(graph, Definitions(), "GraphDef", "binary")
 
 
@@ -134,13 +134,13 @@ def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list
     named = _names(outputs) or list(dict.fromkeys(file.outputs.values()))
     for name in named:
         if reference(name).node not in scope.nodes:
-            raise UsageError(f"the graph has no node {quoted(name)} to be an output")
+            raise UsageError(f"outputs names {quoted(name)}, which is not a node of the graph")
     if named:
         return [reference(name) for name in named]
     last = _last(scope)
     if not last or any(_TRAINING.fullmatch(node.op) for node in scope.nodes.values()):
         raise UsageError(
-            "the graph is not one of inference alone: name its outputs, outputs= or --outputs; nothing reads "
+            "the graph has training operators: name its outputs with outputs= or --outputs; no node reads "
             f"{listed([quoted(name) for name in last]) or 'its variables'}"
         )
     return [Reference(name, "") for name in last]
@@ -191,7 +191,8 @@ def _stored(
         return {}
     if checkpoint is None:
         raise CaptureError(
-            f"the graph has variables, and no checkpoint for them: {listed([quoted(v.name) for v in needed])}"
+            "the graph has variables, but there is no checkpoint (checkpoint= or --checkpoint): "
+            f"{listed([quoted(v.name) for v in needed])}"
         )
     return VariableKeys(scope, functions, checkpoint, keys).stored(needed)
 

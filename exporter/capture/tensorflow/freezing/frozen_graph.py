@@ -74,8 +74,8 @@ class FrozenGraph:
         size = self.size()
         if size > LARGEST:
             raise ModelFileError(
-                f"the frozen graph has {size} bytes, and a GraphDef has at most {LARGEST}; convert the graph "
-                "with its checkpoint instead"
+                f"the frozen graph would have {size} bytes, more than the {LARGEST} of a GraphDef; convert "
+                "the graph with its checkpoint instead"
             )
 
     def _content(self, node: Any) -> int:

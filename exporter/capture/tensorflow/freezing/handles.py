@@ -43,7 +43,7 @@ def plan_of_handles(node: Node, found: Conditions, names: Names) -> Plan | None:
         message = without_inputs(node)
         set_types(message, "T", dtypes)
         return Plan(message, inputs)
-    raise CaptureError(f"{node.shown} takes the handle of a variable, which is not supported")
+    raise CaptureError(f"{node.shown} has the handle of a variable as an input, which is not supported")
 
 
 def set_types(message: Any, attribute: str, dtypes: Sequence[int | None]) -> None:

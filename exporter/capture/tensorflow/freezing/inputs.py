@@ -32,10 +32,12 @@ def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) 
         index = int(result.port) if result.port.isdigit() else 0
         types = [] if node is None else _result_types(node, definitions)
         if node is None or index >= len(types) or numpy_type(types[index]) is None:
-            raise UsageError(f"the graph has no result {quoted(text)} of a known type to be an input")
+            raise UsageError(
+                f"inputs names {quoted(text)}, which is not a result of the graph with a known type"
+            )
         name = f"{node.name}_{index}" if index else node.name
         if index and name in scope.nodes:
-            raise UsageError(f"the input {quoted(text)} would be called {quoted(name)}, as another node is")
+            raise UsageError(f"the input {quoted(text)} would have the name {quoted(name)} of another node")
         message = make_node(name, "Placeholder", node.message.device, dtype=types[index])
         message.attr["shape"].shape.CopyFrom(_result_shape(node, index, len(types)))
         fed[result] = Reference(name, "")
@@ -55,16 +57,17 @@ def set_placeholders(scope: Scope, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         node = scope.nodes.get(reference(name).node)
         if node is None or node.op not in PLACEHOLDERS:
-            raise UsageError(f"the graph has no placeholder {quoted(name)} to give a value")
+            raise UsageError(f"a value is given for {quoted(name)}, which is not a placeholder of the graph")
         dtype = node.attribute("dtype").type
         kind = numpy_type(dtype)
         try:
             if kind is None or kind == np.object_:
-                raise ValueError("it takes no numbers")
+                raise ValueError("its type is not a number")
             array = np.asarray(value, kind)
         except (TypeError, ValueError, OverflowError) as error:
             raise UsageError(
-                f"the placeholder {quoted(name)} is {type_name(dtype)}, and takes no {value!r}: {error}"
+                f"the placeholder {quoted(name)} is {type_name(dtype)} and cannot be set to {value!r}: "
+                f"{error}"
             ) from None
         message = make_node(node.name, "Const", node.message.device, dtype=dtype)
         tensor = message.attr["value"].tensor

@@ -159,7 +159,7 @@ class Planner:
         if plan is not None:
             return plan
         if any(value.HasField("func") or value.list.func for value in node.message.attr.values()):
-            raise CaptureError(f"{node.shown} applies a function, which is not supported")
+            raise CaptureError(f"{node.shown} calls a function, which is not supported for this operator")
         message = without_inputs(node)
         if node.op in _REFERENCES:
             message.op = node.op.removeprefix("Ref")
@@ -187,8 +187,8 @@ class Planner:
             raise CaptureError(f"{node.shown} in {self._found.scope.shown} is a variable within a function")
         if _OUTSIDE.fullmatch(node.op):
             raise CaptureError(
-                f"{node.shown} is needed, and its results come from outside of the graph, which cannot be "
-                "frozen; name its results as inputs, or name other outputs"
+                f"{node.shown} cannot be frozen: its results come from outside of the graph; name them as "
+                "inputs, or name other outputs"
             )
         for result in node.inputs:
             carried = self._found.carried.get(result)

@@ -146,7 +146,7 @@ def _named(option: str, names: Sequence[str] | None, nodes: Mapping[str, Node]) 
     found: list[Edge] = []
     for name in names or ():
         if not isinstance(name, str):
-            raise UsageError(f"{option} are names of results, such as 'x' or 'x:0', not {name!r}")
+            raise UsageError(f"{option} must be names of results, such as 'x' or 'x:0', not {name!r}")
         edge = edge_of(name, nodes)
         if edge is None:
             close = difflib.get_close_matches(name.partition(":")[0], nodes, n=3)
@@ -154,7 +154,7 @@ def _named(option: str, names: Sequence[str] | None, nodes: Mapping[str, Node]) 
             raise CaptureError(f"{option}: the graph has no node '{name}'{hint}")
         edge.node.result_type(edge.output)
         if edge in found:
-            raise UsageError(f"{option}: '{name}' stands twice")
+            raise UsageError(f"{option}: '{name}' occurs twice")
         found.append(edge)
     return found
 
@@ -201,12 +201,12 @@ def _input(scope: Scope, edge: Edge, sizes: Sizes, moved: bool) -> ir.Value:
     """
     kind = edge.node.result_type(edge.output)
     if kind is not None and not isinstance(kind, ir.DataType):
-        raise CaptureError(f"'{edge.shown}' is a {kind}, and no tensor that can be an input")
+        raise CaptureError(f"'{edge.shown}' is a {kind}; only a tensor can be an input")
     if moved and sizes is None:
         sizes = [-1] * 4
     if moved and sizes is not None:
         if len(sizes) != 4:
-            raise UsageError(f"inputs_as_nchw: '{edge.shown}' has {len(sizes)} dimensions, and not 4")
+            raise UsageError(f"inputs_as_nchw: '{edge.shown}' must have 4 dimensions, not {len(sizes)}")
         sizes = [sizes[dim] for dim in _TO_NCHW]
     value = scope.value(edge.shown, kind)
     if sizes is not None:

@@ -107,7 +107,7 @@ class Flow:
             if node.op in OPERATORS and (
                 len(node.inputs) < due or (node.op not in MERGE and len(node.inputs) > due)
             ):
-                raise ModelFileError(f"{node.shown} has {len(node.inputs)} inputs, and {due} are due")
+                raise ModelFileError(f"{node.shown} has {len(node.inputs)} inputs instead of {due}")
         self._loop_merges = {node for node in nodes if node.op in MERGE and any(map(_is_back, node.inputs))}
         self._frames: dict[Node, Frame | None] = {}
         self._guards: dict[Node, frozenset[Guard]] = {}

@@ -120,7 +120,7 @@ class Library:
         for each in function.signature.output_arg:
             reference = function.ret.get(each.name)
             if reference is None:
-                raise ModelFileError(f"function '{name}' does not say what it returns as '{each.name}'")
+                raise ModelFileError(f"function '{name}' does not define its result '{each.name}'")
             first = resolved(reference, nodes, returning, True)
             count = len(Node(name, name, None, bindings, {}).types(each))
             results += [Edge(first.node, first.output + index) for index in range(count)]

@@ -80,8 +80,8 @@ class Node:
         if found.WhichOneof("value") == "placeholder":
             if found.placeholder not in self.bindings:
                 raise ModelFileError(
-                    f"{self.shown} takes its attribute '{name}' from '{found.placeholder}' of the function's "
-                    "caller, which does not have it"
+                    f"{self.shown} refers to '{found.placeholder}' of the function's caller as its attribute "
+                    f"'{name}', but the caller does not have it"
                 )
             return self.bindings[found.placeholder]
         return found

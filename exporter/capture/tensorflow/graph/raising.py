@@ -99,7 +99,8 @@ def _switch(scope: Scope, flow: Flow, edge: Edge) -> Unit:
             f"result {edge.output} of {node.shown} is never computed: its predicate is constant"
         )
     raise CaptureError(
-        f"result {edge.output} of {node.shown} exists in one case only: name outputs behind the Merge of both"
+        f"result {edge.output} of {node.shown} exists in one branch only: name outputs after the Merge of "
+        "both branches"
     )
 
 

@@ -110,7 +110,7 @@ class Emitter:
         self._remaining -= 1
         if self._remaining < 0:
             raise ModelFileError(
-                f"with its functions written out the model has too many nodes, at {node.shown}; {REMEDY}"
+                f"the model has too many nodes when its functions are inlined, at {node.shown}; {REMEDY}"
             )
 
     def constant(self, node: Node, prefix: str) -> ir.Value:
@@ -419,7 +419,7 @@ class Scope:
             found[each.name] = list(part) if listed else part[0] if part else None
             position += len(kinds)
         if position != len(given):
-            raise ModelFileError(f"{node.shown} has {len(given)} inputs, and {position} are due")
+            raise ModelFileError(f"{node.shown} has {len(given)} inputs instead of {position}")
         return found
 
 

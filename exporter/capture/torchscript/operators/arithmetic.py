@@ -59,7 +59,9 @@ def _identity(name: str, operands: tuple[Any, ...], machine: Interpreter, node: 
 def _unknown_text(machine: Interpreter, node: Any, name: str, operands: tuple[Any, ...]) -> Any:
     if name == "add":
         return UnknownText("".join(map(str, operands)))
-    raise CaptureError(f"{machine.place(node)}: the text depends on numbers that are computed")
+    raise CaptureError(
+        f"{machine.place(node)}: the string depends on computed numbers, which is not supported"
+    )
 
 
 _ON_TENSORS = frozenset("add sub mul floor_divide floordiv remainder neg".split())
@@ -101,11 +103,11 @@ def extreme(machine: Interpreter, node: Any, *operands: Any) -> Any:
         return _extreme(machine, name, *operands)
     items = operands[0]
     if len(operands) != 1 or not isinstance(items, List):
-        raise CaptureError(f"{machine.place(node)}: of lists")
+        raise CaptureError(f"{machine.place(node)}: lists are not supported")
     if items.items is None:
         return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
     if not items.items:
-        raise CaptureError(f"{machine.place(node)}: of an empty list")
+        raise CaptureError(f"{machine.place(node)}: the list is empty")
     result = items.items[0]
     for member in items.items[1:]:
         result = _extreme(machine, name, member, result)
@@ -146,7 +148,7 @@ def of_known_numbers(machine: Interpreter, node: Any, *operands: Any) -> Any:
     if _is_of_tensors(node):
         return call_operator(machine, node, operands)
     if not all(map(is_constant, operands)):
-        raise CaptureError(f"{machine.place(node)} of numbers that are not known while it is captured")
+        raise CaptureError(f"{machine.place(node)} needs numbers that are known at capture")
     return of_constants(machine, node, *operands)
 
 

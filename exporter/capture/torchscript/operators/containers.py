@@ -86,10 +86,14 @@ def get_item(machine: Interpreter, node: Any, items: Any, index: Any) -> Any:
         return items[index]
     if items.items is not None and isinstance(index, int):
         if not -len(items.items) <= index < len(items.items):
-            raise CaptureError(f"{machine.place(node)}: position {index} of a list of {len(items.items)}")
+            raise CaptureError(
+                f"{machine.place(node)}: position {index} is outside of a list of {len(items.items)} elements"
+            )
         return items.items[index]
     if items.kind not in DTYPES and items.kind != "Tensor":
-        raise CaptureError(f"{machine.place(node)}: a computed position in a list of {items.kind}")
+        raise CaptureError(
+            f"{machine.place(node)}: a computed position is not supported in a list of {items.kind}"
+        )
     return _element(machine, items, index, machine.stem(node))
 
 
@@ -243,7 +247,9 @@ def slice_(machine: Interpreter, node: Any, items: Any, *rest: Any) -> Any:
     if items.items is not None and all(map(is_constant, rest)):
         return machine.list(items.items[start:end:step], items.kind)
     if items.kind not in DTYPES and items.kind != "Tensor":
-        raise CaptureError(f"{machine.place(node)}: computed bounds in a list of {items.kind}")
+        raise CaptureError(
+            f"{machine.place(node)}: computed bounds are not supported in a list of {items.kind}"
+        )
     arguments = {"self": machine.dynamic(items), "start": start, "end": end, "step": step}
     value = list_value_like(machine, items, "list::slice", arguments, machine.element(items))
     return machine.list(None, items.kind, value)
@@ -273,7 +279,7 @@ def list_arithmetic(machine: Interpreter, node: Any, name: str, *operands: Any) 
 
 def _equal(machine: Interpreter, a: Any, b: Any) -> Any:
     if isinstance(a, Dict) or isinstance(b, Dict):
-        raise CaptureError("dicts are compared, which needs their values")
+        raise CaptureError("comparing dicts needs their values, which are computed")
     if a.items is None or b.items is None:
         arguments = {"self": machine.dynamic(a), "other": machine.dynamic(b)}
         return machine.build.list_number("list::equal", arguments, "bool")
@@ -288,7 +294,7 @@ def _equal(machine: Interpreter, a: Any, b: Any) -> Any:
         elif is_number(x) and is_number(y):
             same = compute(machine, "eq", x, y)
         else:
-            raise CaptureError("lists of tensors are compared, which needs their values")
+            raise CaptureError("comparing lists of tensors needs their values, which are computed")
         result = compute(machine, "__and__", result, same)
     return result
 
@@ -319,7 +325,7 @@ def query_index(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
             raise CaptureError(f"{machine.place(node)}: {item!r} is not in the list")
         return items.items.index(item)
     if items.kind not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
+        raise CaptureError(f"{machine.place(node)}: a list of {items.kind} is not supported")
     return machine.build.list_number("list::index", {"self": machine.dynamic(items), "item": item}, "int")
 
 
@@ -333,7 +339,7 @@ def query(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
     if is_constant(items) and all(map(is_constant, operands)):
         return of_constants(machine, node, items.items, *operands)
     if items.kind not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
+        raise CaptureError(f"{machine.place(node)}: a list of {items.kind} is not supported")
     name = f"list::{node.kind().split('::')[1]}"
     return machine.build.list_number(name, {"self": machine.dynamic(items), "item": operands[0]}, "int")
 
@@ -371,7 +377,7 @@ def _sorted(machine: Interpreter, node: Any, items: List, name: str, descending:
         items.items = found
         return None
     if items.kind not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: of a list of {items.kind}")
+        raise CaptureError(f"{machine.place(node)}: a list of {items.kind} is not supported")
     target = machine.list(items.items, items.kind, items.value) if name == "sorted" else items
     machine.touch(target)
     count = None if items.items is None else len(items.items)

@@ -174,7 +174,7 @@ class _Join:
             return
         if isinstance(item, Dict):
             if set(then) != set(other):
-                raise self._refused(f"a dict has keys {set(then) ^ set(other)} after one of them only")
+                raise self._refused(f"a dict has the keys {set(then) ^ set(other)} after only one of them")
             item.restore({key: self._entry(then, other, key) for key in then})
         else:
             # An attribute set in one branch only can be read only in a later branch on the same condition.
@@ -207,7 +207,7 @@ class _Join:
             return self.give(a, b, self.machine.build.number(number_kind(a), stem=stem))
         if _is_tensor(a) and _is_tensor(b):
             return self._tensor(a, b, stem)
-        raise self._refused(f"one gives {describe_item(a)}, the other {describe_item(b)}")
+        raise self._refused(f"one returns {describe_item(a)}, the other {describe_item(b)}")
 
     def _refused(self, reason: str) -> CaptureError:
         return CaptureError(
@@ -254,7 +254,7 @@ class _Join:
             pairs = enumerate(zip(a.items, b.items, strict=True))
             return self.machine.list([self.item(x, y, f"{stem}_{i}") for i, (x, y) in pairs], a.kind)
         if a.kind not in DTYPES and a.kind != "Tensor":
-            raise self._refused(f"lists of {a.kind} of two lengths")
+            raise self._refused(f"lists of {a.kind} of different lengths")
         element: Fake = UNKNOWN
         if a.kind not in DTYPES:
             filled = [part for part in (a, b) if part.items is None or part.items]
@@ -274,7 +274,7 @@ class _Join:
                 entries = {k: self._entry(then.entries, other.entries, k) for k in then.entries}
                 made = self.machine.dict(entries)
             else:
-                raise self._refused("one dict has keys that the other has not")
+                raise self._refused("one dict has keys that the other lacks")
             made.may_be(a, b)
             made.choices, made.join = (a, b), self
             self._joined[key] = made, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
@@ -342,7 +342,7 @@ def placeholder(machine: Interpreter, like: Any) -> Any:
     fake = machine.fake(like)
     if fake is UNKNOWN:
         raise CaptureError(
-            f"'{like.name}' is set on one path only, and its element type is not known while it is captured"
+            f"'{like.name}' is set in one branch only, and its element type is not known at capture"
         )
     if not isinstance(fake, Tensor):
         return torch.zeros((), dtype=fake.dtype)

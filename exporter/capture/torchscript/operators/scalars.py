@@ -123,7 +123,7 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
     if name in _BY_INTEGERS and kinds != {"bool"}:
         return _by_integers(machine, name, operands)
     if name not in _SYMBOLIC:
-        raise CaptureError(f"{name} of a number that is not known while the program is captured")
+        raise CaptureError(f"{name} needs a number that is known at capture")
     settled = _settled(machine, name, operands)
     if settled is not None:
         return settled
@@ -229,7 +229,7 @@ def item(machine: Interpreter, tensor: Any) -> Any:
         return tensor
     found = dtype_of(machine, tensor)
     if found is None:
-        raise CaptureError(f"the element type of '{tensor.name}' is unknown, and a number is made of it")
+        raise CaptureError(f"a number is made of '{tensor.name}', whose element type is unknown")
     kind = "bool" if found == torch.bool else "float" if found.is_floating_point else "int"
     result = machine.build.number(kind, stem="item")
     machine.build.append("aten::item", {"self": tensor}, [result], "default")

@@ -171,8 +171,8 @@ def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> 
     """A method call on an interface, which is not inlined: calls the method of the known module."""
     if not isinstance(owner, Object) or owner.handle is None:
         raise CaptureError(
-            f"{machine.place(node)}: which module's method '{node.s('name')}' is called is not known while "
-            "the program is captured"
+            f"{machine.place(node)}: the module whose method '{node.s('name')}' is called must be known at "
+            "capture"
         )
     method: Any = torchscript.method(owner.handle, node.s("name"))
     return machine.run(method.inlined_graph, [owner, *operands])[0]
@@ -226,7 +226,7 @@ _TEXT_METHODS = (
 def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> Any:
     """A method of a constant string."""
     if not isinstance(text, str) or isinstance(text, UnknownText) or not all(map(is_constant, operands)):
-        raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
+        raise CaptureError(f"{machine.place(node)}: the string must be known at capture")
     return of_constants(machine, node, text, *operands)
 
 
@@ -234,7 +234,7 @@ def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> A
 def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
     """`ord`, `chr`, `hex`, `bin`, `oct`; the string of a computed number may only be shown."""
     if isinstance(item, UnknownText):
-        raise CaptureError(f"{machine.place(node)}: the text is not known while the program is captured")
+        raise CaptureError(f"{machine.place(node)}: the string must be known at capture")
     return of_constants(machine, node, item) if is_constant(item) else UnknownText("...")
 
 
@@ -242,7 +242,7 @@ def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
 def text_join(machine: Interpreter, node: Any, text: str, items: List) -> str:
     """Join constant strings."""
     if items.items is None or not all(isinstance(item, str) for item in items.items):
-        raise CaptureError(f"{machine.place(node)}: the texts are not known while the program is captured")
+        raise CaptureError(f"{machine.place(node)}: the strings must be known at capture")
     return text.join(items.items)
 
 

@@ -22,9 +22,7 @@ from .scalars import compute, dtype_of, item, scalar_tensor
 def _known(machine: Interpreter, node: Any, item: Any) -> Tensor:
     fake = machine.fake(item)
     if not isinstance(fake, Tensor):
-        raise CaptureError(
-            f"{machine.place(node)}: the rank of '{item.name}' is not known while the program is captured"
-        )
+        raise CaptureError(f"{machine.place(node)}: the rank of '{item.name}' must be known at capture")
     return fake
 
 
@@ -85,7 +83,7 @@ def dtype(machine: Interpreter, node: Any, item: Any) -> int:
     """The element type, an int in TorchScript."""
     found = dtype_of(machine, item)
     if found is None:
-        raise CaptureError(f"{machine.place(node)}: the element type is not known while it is captured")
+        raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
     return library.code_of_dtype(found)
 
 
@@ -108,7 +106,7 @@ def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
     """Properties of the element type."""
     found = dtype_of(machine, item)
     if found is None:
-        raise CaptureError(f"{machine.place(node)}: the element type is not known while it is captured")
+        raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
     return _DTYPE_FACTS[node.kind()](found)
 
 
@@ -153,7 +151,7 @@ def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
     fake = _known(machine, node, item)
     found = fake.any.stride()
     if len(fake.samples) > 1:
-        raise CaptureError(f"{machine.place(node)}: strides of a tensor whose sizes vary are not known")
+        raise CaptureError(f"{machine.place(node)}: the strides of a tensor with dynamic sizes are not known")
     return found[dim] if dim is not None else machine.list(found, "int")
 
 
@@ -240,7 +238,9 @@ def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, kind: Any) -
         machine.build.append("aten::to", {"self": tensor, "dtype": DTYPES[element]}, [value], "dtype")
         return machine.list(None, element, value)
     if not isinstance(count, int):
-        raise CaptureError(f"{machine.place(node)}: a nested list of a tensor whose first size varies")
+        raise CaptureError(
+            f"{machine.place(node)}: a nested list cannot be made of a tensor with a dynamic first size"
+        )
     parts = []
     for index in range(count):
         arguments = {"self": tensor, "dim": 0, "index": index}
@@ -265,7 +265,7 @@ def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
     if count is not None:
         return _known_parts(machine, node, tensor, rest, along, count)
     if not isinstance(known, Tensor):
-        raise CaptureError(f"{machine.place(node)}: how many parts there are is not known")
+        raise CaptureError(f"{machine.place(node)}: the number of parts must be known at capture")
     if kind == "aten::unbind":
         shape = [s for d, s in enumerate(known.shape) if d != along % known.dim()]
         return _list_of_parts(machine, known, shape, "list::from_tensor", {"self": tensor, "dim": along})

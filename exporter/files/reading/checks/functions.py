@@ -50,7 +50,7 @@ def check_calls(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     for function in model.functions:
         key = (canonical(function.domain), function.name, function.overload)
         if key in functions:
-            raise ModelFileError(f"{title_of(function)} stands twice")
+            raise ModelFileError(f"{title_of(function)} occurs twice")
         functions[key] = function
     if not functions:
         return

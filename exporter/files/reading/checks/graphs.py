@@ -93,7 +93,7 @@ class GraphChecks:
         for tensor in graph.initializer:
             shown = f"initializer {quoted(tensor.name)}"
             if tensor.name in seen:
-                raise ModelFileError(f"{shown} stands twice in {scope.title}")
+                raise ModelFileError(f"{shown} occurs twice in {scope.title}")
             seen.add(tensor.name)
             if tensor.name not in inputs:
                 scope.make([tensor.name], "an initializer")
@@ -137,7 +137,7 @@ class GraphChecks:
             shown = f"the quantization annotation of {quoted(annotation.tensor_name)}"
             check_entries(annotation.quant_parameter_tensor_names, shown)
             if found.setdefault(annotation.tensor_name, annotation) != annotation:
-                raise ModelFileError(f"{shown} stands twice in {scope.title}")
+                raise ModelFileError(f"{shown} occurs twice in {scope.title}")
             if not scope.is_made(annotation.tensor_name):
                 self._notes.add(
                     "the quantization annotations of what nothing makes", quoted(annotation.tensor_name)

@@ -142,7 +142,12 @@ def test_an_input_and_a_weight_may_be_outputs(tmp_path):
 @pytest.mark.parametrize(
     ("operators", "inputs", "outputs", "message"),
     [
-        ([("Relu", ["x"], ["y"])], ["data"], ["y"], "Relu 'y' .* reads blob 'x', which nothing has written"),
+        (
+            [("Relu", ["x"], ["y"])],
+            ["data"],
+            ["y"],
+            "Relu 'y' .* reads blob 'x', which no operator before it writes",
+        ),
         ([("Add", ["data", "z"], ["y"]), ("Relu", ["y"], ["z"])], ["data"], ["z"], "reads blob 'z'"),
         ([("Relu", ["data"], ["y"])], ["data"], ["z"], "output 'z' .* written by no operator"),
     ],
@@ -189,11 +194,11 @@ def test_an_argument_may_stand_twice_if_it_is_the_same(tmp_path):
     [
         ("Dropout", {}, "training net"),
         ("MaxPool", {}, "no kernel size"),
-        ("MaxPool", {"kernel": 2, "pad": 2}, "pads are not smaller"),
-        ("MaxPool", {"kernel": 2, "legacy_pad": 2, "pad": 1}, "pads beside legacy_pad"),
+        ("MaxPool", {"kernel": 2, "pad": 2}, "pads must be smaller"),
+        ("MaxPool", {"kernel": 2, "legacy_pad": 2, "pad": 1}, "pads together with legacy_pad"),
         ("MaxPool", {"kernel": 1, "stride": 2, "legacy_pad": 3}, "empty windows"),
         ("AveragePool", {"kernel": 2, "order": "CHWN"}, "order"),
-        ("LRN", {"size": 4}, "odd number"),
+        ("LRN", {"size": 4}, "must be odd"),
         ("Relu6", {}, "no symbolic function"),
         ("LeakyRelu", {"alpha": "much"}, "alpha"),
     ],

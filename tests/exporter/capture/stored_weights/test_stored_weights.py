@@ -215,7 +215,7 @@ def test_a_model_without_data_and_without_weights_is_refused(empty):
     "model", [torch.relu, torch.jit.script(nn.Linear(4, 4).eval())], ids=["function", "script"]
 )
 def test_weights_are_for_modules(model):
-    with pytest.raises(opsetta.UsageError, match="weights= is for an nn.Module"):
+    with pytest.raises(opsetta.UsageError, match="weights= needs an nn.Module"):
         opsetta.export(model, torch.randn(2, 4), weights={})
 
 

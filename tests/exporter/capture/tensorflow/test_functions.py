@@ -106,7 +106,7 @@ def test_functions_that_grow_without_bound_are_refused():
             lambda g: g.message.library.ClearField("function"),
             "calls function 'twice', which the library does not",
         ),
-        (lambda g: g.message.library.function[0].ret.pop("sum"), "does not say what it returns as 'sum'"),
+        (lambda g: g.message.library.function[0].ret.pop("sum"), "does not define its result 'sum'"),
         (
             lambda g: g.message.library.function.add().CopyFrom(g.message.library.function[0]),
             "two functions have",

@@ -211,9 +211,9 @@ def test_what_the_outputs_do_not_reach_is_not_captured():
         ({"outputs": ["b:2"]}, r"result 2 of node 'b' \(Unpack\) is read, and it has 2"),
         ({"outputs": ["b:x"]}, "the graph has no node 'b:x'"),
         ({"inputs": ["b"], "outputs": ["d"]}, "the outputs depend on placeholder 'x'"),
-        ({"inputs": ["c", "c:0"]}, "inputs: 'c:0' stands twice"),
-        ({"inputs": [3]}, "inputs are names of results"),
-        ({"inputs_as_nchw": ["x"]}, "inputs_as_nchw: 'x' has 2 dimensions, and not 4"),
+        ({"inputs": ["c", "c:0"]}, "inputs: 'c:0' occurs twice"),
+        ({"inputs": [3]}, "inputs must be names of results"),
+        ({"inputs_as_nchw": ["x"]}, "inputs_as_nchw: 'x' must have 4 dimensions, not 2"),
         ({"inputs_as_nchw": ["c"]}, "inputs_as_nchw: 'c' is not among the inputs, which are 'x'"),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_wrong_number_of_inputs_is_refused(inputs):
     graph = chain()
     graph.call("Relu", "e", inputs)
     with pytest.raises(
-        opsetta.ModelFileError, match=rf"node 'e' \(Relu\) has {len(inputs)} inputs, and 1 are due"
+        opsetta.ModelFileError, match=rf"node 'e' \(Relu\) has {len(inputs)} inputs instead of 1"
     ):
         capture_graph(graph.message, outputs=["e"])
 

@@ -200,7 +200,7 @@ def test_a_loop_in_a_branch_of_a_loop():
         (
             lambda g: g.call("Tanh", "out", ["switch:1"]),
             ["out"],
-            "result 1 of node 'switch' .* in one case only",
+            "result 1 of node 'switch' .* in one branch only",
         ),
         (
             lambda g: g.call("Merge", "out", ["then", "x"], N=2),

@@ -240,7 +240,7 @@ def test_nodes_are_bounded(path):
 
 def test_the_memory_of_nodes_is_bounded(path):
     path.write_bytes(graph().SerializeToString())
-    refused(path, "its nodes would take more than 0 MiB in memory, which .* to 162 bytes; if you trust",
+    refused(path, "its nodes would need more than 0 MiB of memory, .* of 162 bytes; if you trust",
             bounds=Bounds(memory=1000))  # fmt: skip
     assert read_graph(path, bounds=Bounds(memory=10_000)).graph_def == graph()
 

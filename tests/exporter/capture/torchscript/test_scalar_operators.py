@@ -19,14 +19,14 @@ NUMBERS = {
 DIVIDES = ("div", "remainder", "mod", "shift")
 """A divisor of 0 ends torch's process; negative shifts are not defined."""
 REFUSED = {
-    "factorial": "of a number that is not known",
-    "frexp": "of numbers that are not known",
-    "gamma": "of a number that is not known",
-    "mathremainder": "of a number that is not known",
-    "modf": "of numbers that are not known",
-    "polar": "of numbers that are not known",
-    "Complex": "of numbers that are not known",
-    "angle": "of numbers that are not known",
+    "factorial": "needs a number that is known",
+    "frexp": "needs numbers that are known",
+    "gamma": "needs a number that is known",
+    "mathremainder": "needs a number that is known",
+    "modf": "needs numbers that are known",
+    "polar": "needs numbers that are known",
+    "Complex": "needs numbers that are known",
+    "angle": "needs numbers that are known",
     "__range_length": "the step of a range must be constant",
 }
 """Operators that are refused where their operands are computed, with what the message says."""

@@ -156,8 +156,8 @@ CHANGES: dict[Callable[[onnx.ModelProto], None], str] = {
     _unknown_field: "has the field 1023",
     _map_type: "value 'input'.*[Mm]ap",
     _arguments_cut: "node 'linear'.*JSON",
-    _arguments_beyond_inputs: "refers to input 1 of a node with 1 inputs",
-    **{_argument(number): f"refers to input {number} of a node with 3 inputs" for number in (-1, -3, 3)},
+    _arguments_beyond_inputs: "refers to input 1, but the node has 1 inputs",
+    **{_argument(number): f"refers to input {number}, but the node has 3 inputs" for number in (-1, -3, 3)},
     **{
         _interface(**{field: value}): f"the interface has '{field}', which does not fit a graph with 1 inputs"
         for field, value in (

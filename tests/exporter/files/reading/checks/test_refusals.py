@@ -100,7 +100,7 @@ REFUSED = {
     "made twice": (lambda m: m.graph.node.add(op_type="Neg", input=["x"], output=["a"]), "'a' is made twice"),
     "an input made again": (lambda m: m.graph.node[0].output.append("x"), "'x' is made twice"),
     "two inputs": (lambda m: m.graph.input.add(name="x"), "'x' is made twice in the graph"),
-    "two initializers": (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "'w' stands twice"),
+    "two initializers": (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "'w' occurs twice"),
     "an input without a name": (lambda m: m.graph.input.add(), "an input of the graph has no name"),
     "an initializer without one": (
         tensor(name="", float_data=[1, 2]),
@@ -161,7 +161,7 @@ REFUSED = {
             m.graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(key=k)
             for k in "ab"
         ],
-        "the quantization annotation of 'a' stands twice",
+        "the quantization annotation of 'a' occurs twice",
     ),
     # Tensors.
     "an element type that is none": (tensor(data_type=77), "initializer 'w' has the element type 77"),
@@ -207,7 +207,7 @@ REFUSED = {
         "attribute 'z' of .* refers to a graph",
     ),
     # Functions.
-    "two functions": (lambda m: m.functions.append(m.functions[0]), "function 'mine::F' stands twice"),
+    "two functions": (lambda m: m.functions.append(m.functions[0]), "function 'mine::F' occurs twice"),
     "a function that calls itself": (recursive, "function 'mine::F' calls itself"),
     "its attributes": (lambda m: m.functions[0].attribute.append("alpha"), "has an attribute twice"),
     "its inputs": (lambda m: m.functions[0].input.append("f"), "'f' is made twice in function 'mine::F'"),
