@@ -59,6 +59,7 @@ def test_other_numbers_are_read_when_the_program_runs(name: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_number_of_python_is_needed_by_int() -> None:
     def parts(x: torch.Tensor) -> torch.Tensor:
         return torch.zeros(int(torch.tensor(x.shape[1]) // 4))
