@@ -28,7 +28,7 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
-_REPLACED = (torch.tensor, torch.equal)
+_REPLACED = (torch.tensor, torch.equal, torch.narrow)
 """Kernels that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -73,7 +73,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._unrecorded(func, args, kwargs)
-        if type(func) in _OF_TENSORS:
+        if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
             return (func, args, kwargs) if func not in _NUMBERS else (self._converted, (func, args[0]), {})
         is_plain = self._plain.get(func)
         if is_plain is None:
@@ -111,12 +111,21 @@ def _recordable(func: Any, args: Sequence[Any]) -> Any:
         return _refs.tensor
     if func is torch.equal:
         return _equal
+    if func in (torch.narrow, torch.Tensor.narrow):
+        return _narrow
     return _einsum if func is torch.functional.einsum else func
 
 
 def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:
     """`torch.equal` by operators; its result depends on values unless the sizes differ."""
     return input.shape == other.shape and (input == other).all().item()
+
+
+def _narrow(input: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Tensor:
+    """`torch.narrow`; a start that is a tensor is read, as PyTorch's kernel does unseen."""
+    return torch.ops.aten.narrow(
+        input, dim, start.item() if isinstance(start, torch.Tensor) else start, length
+    )
 
 
 def _einsum(*args: Any) -> torch.Tensor:

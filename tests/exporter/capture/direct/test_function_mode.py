@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch.distributed._functional_collectives import traceable_collective_remaps
 from torch.fx.experimental import proxy_tensor
 
+import opsetta
 from opsetta.exporter.torch_boundary.recording.function_mode import is_unchanged
 
 CHANGED = [
@@ -19,6 +20,8 @@ CHANGED = [
     *(item for item in vars(torch._functorch.predispatch).values() if isinstance(item, types.FunctionType)),
     torch.tensor,
     torch.equal,
+    torch.narrow,
+    torch.Tensor.narrow,
     torch.Tensor.__getitem__,
 ]
 
@@ -30,3 +33,18 @@ def test_functions_that_torch_changes_go_through_its_modes() -> None:
 @pytest.mark.parametrize("func", [torch.relu, F.linear, F.layer_norm, F.batch_norm, torch.conv2d])
 def test_functions_that_only_call_operators_are_called_at_once(func: object) -> None:
     assert is_unchanged(func)
+
+
+NARROWED = {
+    "function": lambda x, start: torch.narrow(x, 0, start, 2),
+    "method": lambda x, start: x.narrow(dim=0, start=start, length=2),
+    "number": lambda x, start: x.narrow(0, 1, 2) + start,
+}
+
+
+@pytest.mark.parametrize("name", NARROWED)
+@pytest.mark.parametrize("opset", [9, 13])
+def test_narrow_reads_its_start(name: str, opset: int) -> None:
+    program = opsetta.export(NARROWED[name], (torch.randn(5, 3), torch.tensor(1)), opset=opset)
+    for start in (0, 3, -2):
+        program.verify((torch.randn(5, 3), torch.tensor(start)))
