@@ -19,11 +19,12 @@ import torch.fx
 
 from ...source.specializations import Specialization
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.recording.recorder import Recorder
+from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv
 from ..torch_export.user_lines import Place, place_in
+from .checks import asked_by_check
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -137,10 +138,16 @@ class Decisions:
             found = environment.concrete(expression, self._of_any_size(definitions), kind)
             self._answer(_place(), _KINDS[kind], found)
             return found
-        if not self._specialize:
+        # A size would decide the shapes of later results, too.
+        of_elements = all(node.target in READS_OF_NUMBERS for node, _ in definitions.values())
+        is_check = kind is bool and of_elements and asked_by_check()
+        if not is_check and not self._specialize:
             raise NotReplayable("it depends on an input")
         found = environment.at_example(expression, self._of_example(definitions), kind)
-        self._fix(_KINDS[kind], found)
+        if is_check:
+            self._answer(_place(), _KINDS[kind], found)
+        else:
+            self._fix(_KINDS[kind], found)
         return found
 
     def _size_of_weights(self, number: Any) -> Any:

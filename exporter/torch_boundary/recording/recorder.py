@@ -45,7 +45,7 @@ _RARE_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _RARE = frozenset({"aten::is_nonzero", "aten::lift_fresh", "aten::sym_numel", "prim::device"})
-_NUMBERS = frozenset(
+READS_OF_NUMBERS = frozenset(
     {
         torch.ops.aten.item.default,
         torch.ops.aten._local_scalar_dense.default,
@@ -308,7 +308,7 @@ class Recorder:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
-        if func in _NUMBERS:
+        if func in READS_OF_NUMBERS:
             known = self._number_in(args[0])
             if known is not None:
                 return bool(known) if func is torch.ops.aten.is_nonzero.default else known

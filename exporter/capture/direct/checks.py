@@ -1,0 +1,145 @@
+"""Recognizes checks of values: `assert`, and an `if` of which one side only raises, or only warns.
+
+Whatever a check finds, the model computes the same, or raises an exception that nothing catches. A recording
+may therefore follow the example there; the program does not check.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sys
+import types
+from collections.abc import Iterator, Sequence
+
+import torch
+
+_MACHINERY = ("opsetta.", "torch._", "torch.export.", "torch.fx.", "torch.overrides", "torch.utils.")
+"""Modules that run between a model's line and its decision. Checks of theirs are not the model's."""
+_RECORDING = "opsetta.exporter.capture.direct.recording"
+_WITHOUT_EFFECT = frozenset(
+    {
+        *"abs all any bool float format getattr hasattr int isinstance len list max min repr str sum".split(),
+        *(name for name in (*dir(torch.Tensor), *dir(torch)) if not name.endswith("_")),
+    }
+)
+"""Functions and methods that change nothing."""
+_REPORTS = frozenset("critical debug error exception info log print warn warning warning_once".split())
+_SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.Raise, ast.Pass)
+_UNCLEAR = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+
+
+def asked_by_check() -> bool:
+    """Whether the model's code that asks for a truth value now is a check."""
+    frames = list(_frames(sys._getframe(1)))
+    outcomes = _outcomes(frames[0]) if frames else []
+    if "raises" in outcomes:
+        return not any(map(_catches, frames))
+    return bool(outcomes) and "computes" not in outcomes
+
+
+def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The frames of the model's code, innermost first."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name == _RECORDING:
+            return
+        is_of_number = name == "torch" and frame.f_code.co_name == "__bool__"
+        if not is_of_number and not name.startswith(_MACHINERY):
+            yield frame
+        frame = frame.f_back
+
+
+@functools.lru_cache(maxsize=64)
+def _statements_of(file: str) -> list[ast.stmt]:
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def _statements(frame: types.FrameType) -> list[ast.stmt]:
+    return _statements_at(frame.f_code, frame.f_lineno)
+
+
+@functools.lru_cache(maxsize=1024)
+def _statements_at(code: types.CodeType, line: int) -> list[ast.stmt]:
+    """The statements around a line that runs; none if the file is not that of the code."""
+    found = [node for node in _statements_of(code.co_filename) if _covers(node, line)]
+    functions = [node for node in found if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    starts = [first.lineno for node in functions for first in [*node.decorator_list, node][:1]]
+    return found if code.co_name.startswith("<") or code.co_firstlineno in starts else []
+
+
+def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _outcomes(frame: types.FrameType) -> list[str]:
+    """How the sides of the check that a frame runs may end; none if it runs something else."""
+    statements = _statements(frame)
+    asking = [
+        node
+        for node in statements
+        if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, frame.f_lineno)
+    ]
+    if len(asking) != 1 or not _is_plain(asking[0].test):
+        return []
+    [check] = asking
+    outcomes = ["raises"] if isinstance(check, ast.Assert) else [_outcome(check.body), _outcome(check.orelse)]
+    # The condition shares its line with other statements.
+    others = [node for node in statements if not hasattr(node, "body") and node is not check]
+    own = check.body if isinstance(check, ast.If) and outcomes[0] != "computes" else []
+    return outcomes if all(node in own for node in others) else []
+
+
+def _is_plain(expression: ast.expr) -> bool:
+    """Whether an expression has no effect besides its value, whichever of its parts run."""
+    nodes = list(ast.walk(expression))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return not any(isinstance(node, _UNCLEAR) for node in nodes) and all(
+        _called(call) in _WITHOUT_EFFECT for call in calls
+    )
+
+
+def _called(call: ast.Call) -> str:
+    """The name of a function or method; empty if it has none."""
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _outcome(body: Sequence[ast.stmt]) -> str:
+    """What the statements of one side do: `raises`, `reports` (also for none), or `computes`."""
+    if body and isinstance(body[-1], ast.Raise) and all(isinstance(each, _SIMPLE) for each in body):
+        return "raises"
+    return "reports" if all(map(_is_report, body)) else "computes"
+
+
+def _is_report(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    call = statement.value
+    return _called(call) in _REPORTS and all(
+        map(_is_plain, [*call.args, *(keyword.value for keyword in call.keywords)])
+    )
+
+
+def _catches(frame: types.FrameType) -> bool:
+    """Whether a frame's code may go on after an exception of the line that it runs."""
+    statements = _statements(frame)
+    for node in statements:
+        handlers = getattr(node, "handlers", [])
+        if any(inner in statements for inner in getattr(node, "body", [])) and not all(
+            map(_reraises, handlers)
+        ):
+            return True
+        if isinstance(node, (ast.With, ast.AsyncWith)) and any(
+            "suppress" in ast.unparse(item.context_expr) for item in node.items
+        ):
+            return True
+    return not statements
+
+
+def _reraises(handler: ast.ExceptHandler) -> bool:
+    return isinstance(handler.body[-1], ast.Raise)
