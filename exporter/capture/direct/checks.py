@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-_MACHINERY = ("opsetta.", "torch._", "torch.export.", "torch.fx.", "torch.overrides", "torch.utils.")
-"""Modules that run between a model's line and its decision. Checks of theirs are not the model's."""
+from ...torch_boundary.recording.function_mode import INTERNAL_MODULES
+
 _RECORDING = "opsetta.exporter.capture.direct.recording"
 _WITHOUT_EFFECT = frozenset(
     {
@@ -46,7 +46,7 @@ def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         if name == _RECORDING:
             return
         is_of_number = name == "torch" and frame.f_code.co_name == "__bool__"
-        if not is_of_number and not name.startswith(_MACHINERY):
+        if not is_of_number and not name.startswith(("opsetta.", *INTERNAL_MODULES)):
             yield frame
         frame = frame.f_back
 
