@@ -97,7 +97,10 @@ def capture(
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
     except Failures as failures:
         if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
-            return torchscript.capture_trace(model, args, kwargs, source_lines=source_lines, **given)
+            try:
+                return torchscript.capture_trace(model, args, kwargs, source_lines=source_lines, **given)
+            except Exception as traced:
+                failures.errors["trace"] = traced
         error = failures.explained
         if not isinstance(error, CaptureError):
             tensor_kinds.check_state(model)

@@ -46,6 +46,15 @@ class Number(nn.Module):
         return torch.zeros(int(x.max()) + 1)
 
 
+class Loop(nn.Module):
+    """Branches on a value, then runs a Python function on every element, which no way captures."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            x = x.data.apply_(lambda element: element + 1)
+        return x
+
+
 def specialized(model: nn.Module, *args: torch.Tensor, **options: Any) -> opsetta.Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -99,6 +108,12 @@ def test_a_trace_lists_decisions_without_values() -> None:
     program = specialized(Branch(), X, capture="trace")
     [entry] = program.specializations
     assert (entry.code, entry.kind, entry.value) == ("if x.sum() > 0:", "branch", None)
+
+
+def test_where_tracing_fails_too_the_line_comes_first() -> None:
+    with pytest.raises(opsetta.CaptureError, match=r"^direct capture .*: x = x.data.apply_") as failed:
+        specialized(Loop(), X)
+    assert "trace (torch.jit.trace could not" in str(failed.value)
 
 
 def test_files_keep_the_decisions(tmp_path: pathlib.Path) -> None:
